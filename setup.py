@@ -1,0 +1,63 @@
+# The compiled modules, and nothing else: every other fact about the package is in pyproject.toml.
+#
+# DISKQ_CYTHON_ANNOTATE=1   writes annotated HTML beside the generated C, in build/cython
+# DISKQ_SANITIZE=1          builds for the address and undefined-behaviour sanitizers
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sysconfig
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+SANITIZERS = "-fsanitize=address,undefined"
+
+
+def is_set(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def extensions() -> list[Extension]:
+    """One per diskq/_native/*.pyx: a new codec needs no line here."""
+    compile_args = ["-O2", "-g0"]
+    link_args = []
+    if is_set("DISKQ_SANITIZE"):
+        compile_args = ["-O1", "-g", "-fno-omit-frame-pointer", SANITIZERS]
+        link_args = [SANITIZERS]
+    return [
+        Extension(
+            f"diskq._native.{source.stem}",
+            [source.as_posix()],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+        )
+        for source in sorted(Path("diskq/_native").glob("*.pyx"))
+    ]
+
+
+def use_a_compiler_that_is_here() -> None:
+    """Some Pythons remember the compiler of the machine that built them: fall back to `cc`."""
+    remembered = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
+    if "CC" not in os.environ and shutil.which(remembered) is None and shutil.which("cc"):
+        os.environ["CC"] = "cc"
+
+
+# The guard is for the worker processes of a parallel build, which import this file again.
+if __name__ == "__main__":
+    use_a_compiler_that_is_here()
+    workers = os.cpu_count() or 1
+    setup(
+        ext_modules=cythonize(
+            extensions(),
+            include_path=["."],
+            build_dir="build/cython",  # the generated C stays out of the source tree
+            compiler_directives={"language_level": 3},
+            annotate=is_set("DISKQ_CYTHON_ANNOTATE"),
+            nthreads=workers,
+        ),
+        options={"build_ext": {"parallel": workers}},
+    )
