@@ -1,0 +1,87 @@
+# diskq's front door: `make help` lists what it does.
+# Needs Python 3.11 or newer, make and a C compiler. Everything else is installed into .venv.
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --quiet --no-input --disable-pip-version-check
+STAMPS := $(VENV)/stamps
+COMPILED_FROM := setup.py $(wildcard diskq/_native/*.pyx diskq/_native/*.pxd)
+STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
+
+say = @printf '  %-9s %s\n' $(1) $(2)
+
+.PHONY: help demo test build lint format types wheel-check bench clean distclean
+.DELETE_ON_ERROR:
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "  ARGS=... goes to the program that a target runs: make test ARGS='-k torn -x'"
+
+demo: $(STAMPS)/compiled ## a tour in the terminal: crash, recovery, replay
+	@$(PY) examples/demo.py $(ARGS)
+
+test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests
+	@$(PY) -m pytest $(ARGS)
+
+build: $(STAMPS)/compiled ## install into .venv and compile what changed
+
+lint: $(STAMPS)/dev ## style and likely bugs (ruff)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --quiet --diff .
+
+format: $(STAMPS)/dev ## lay the code out as `make lint` wants it
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+types: $(STAMPS)/dev $(STAMPS)/compiled ## types (mypy), and the .pyi files against the compiled modules
+	@$(PY) -m mypy
+	@$(PY) -m mypy.stubtest $(STUBBED)
+
+wheel-check: $(STAMPS)/dev ## build sdist and wheel, and use the wheel in an empty environment
+	@$(PY) scripts/wheel_check.py
+
+bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers
+	@$(PY) -m benchmarks $(ARGS)
+
+clean: ## remove what builds and tests leave (.venv stays)
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -f diskq/_native/*.so diskq/_native/*.c diskq/_native/*.html $(STAMPS)/compiled
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## ... and .venv
+	@rm -rf $(VENV)
+
+# --- stamps: each is one step that need not be done again ---------------------------------
+
+$(STAMPS)/venv: scripts/check_tools.sh
+	@python=$$(PYTHON='$(PYTHON)' sh scripts/check_tools.sh) || exit 1; \
+	printf '  %-9s %s with %s\n' create '$(VENV)' "$$python"; \
+	"$$python" -m venv $(VENV)
+	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	    > $(VENV)/build-requires.txt
+	@$(PIP) install -r $(VENV)/build-requires.txt
+	@mkdir -p $(STAMPS) && touch $@
+
+# Without build isolation: the compiler's inputs are in .venv already, and a rebuild takes seconds.
+$(STAMPS)/install: $(STAMPS)/venv pyproject.toml
+	$(call say,install,'diskq with its command')
+	@$(PIP) install --no-build-isolation -e '.[cli]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/install
+	$(call say,install,'test and lint tools')
+	@$(PIP) install --no-build-isolation -e '.[cli,dev]'
+	@touch $@
+
+$(STAMPS)/bench: $(STAMPS)/install
+	$(call say,install,'the peers to measure against')
+	@$(PIP) install --no-build-isolation -e '.[cli,bench]'
+	@touch $@
+
+$(STAMPS)/compiled: $(STAMPS)/install $(COMPILED_FROM)
+	$(call say,compile,'diskq/_native')
+	@$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
