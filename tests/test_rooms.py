@@ -1,0 +1,268 @@
+# The rooms, and what each may import. Law: who wants to break a rule changes the table, in the open.
+#
+# Every module under diskq/ is read, not imported: Python by `ast` (imports inside functions and
+# under TYPE_CHECKING count as well), Cython by its import, cimport and include lines.
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# --- the table --------------------------------------------------------------------------------
+
+# "a.b" is that module alone, "a.b.*" is it and everything below it; capitals are the groups below.
+TABLE = """
+  room              may import
+  diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.*
+  diskq.__main__    diskq.cli.*
+  diskq.errors      PURE
+  diskq.messages    PURE
+  diskq.options     PURE
+  diskq._native.*   PURE C diskq._native.*
+  diskq.storage.*   PURE LEAVES PATH diskq.storage.*
+  diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
+  diskq.channels.*  STDLIB LEAVES trio.* diskq.storage.* diskq.engine.* diskq.channels.*
+  diskq.hub.*       STDLIB LEAVES trio.* diskq diskq.engine.* diskq.channels.* diskq.hub.*
+  diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
+  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.columnar diskq.spark.*
+  diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
+
+  module                   may import beyond its room
+  diskq._native.door       libc.errno posix.* <unistd.h> <fcntl.h>
+  diskq._native.gate       posix.time
+  diskq.storage.fs         os.* socket time portalocker.*
+  diskq.storage.lock       portalocker.*
+  diskq.storage.checksums  crc32c
+  diskq.cli.spark          diskq.spark.*
+"""
+
+# Doors to the operating system, and clocks.
+SYSTEM = """
+    asyncio ctypes fcntl glob io mmap multiprocessing os pathlib posix select selectors shutil signal socket
+    subprocess tempfile threading time
+"""
+
+GROUPS = {
+    "STDLIB": {f"{name}.*" for name in sys.stdlib_module_names - {"asyncio"}},
+    "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
+    "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
+    # The compiled objects that every message passes through; the codecs are their neighbours.
+    "PATH": {f"diskq._native.{name}" for name in ("appendbuffer", "door", "framing", "gate", "readahead")},
+    "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}
+    | {"<limits.h>", "<stddef.h>", "<stdint.h>", "<stdlib.h>", "<string.h>"},
+}
+
+# What makes bytes durable or takes names away: called in the barrier, implemented by file systems.
+DURABLE = {"datasync", "fdatasync", "fsync", "sync_directory", "sync_files", "rename", "rmtree", "unlink"}
+DURABLE_OF_OS = {"remove", "removedirs", "replace", "rmdir"}  # common words elsewhere: only as os.NAME
+MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.testing.*"}
+
+# The language's own `open` goes round the door; above the engines that harms no promise.
+ABOVE = {"diskq.channels.*", "diskq.cli.*", "diskq.hub.*", "diskq.spark.*", "diskq.testing.*"}
+MAY_CALL_OPEN = {"diskq.storage.fs", *ABOVE}
+
+# --- the checker ------------------------------------------------------------------------------
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(
+        name == pattern.removesuffix(".*") or (pattern.endswith(".*") and name.startswith(pattern[:-1]))
+        for pattern in patterns
+    )
+
+
+def read_table(text: str) -> dict[str, set[str]]:
+    """What each room, or module, may import."""
+    allowed = {}
+    for line in text.split("\n"):
+        if line.strip() and "may import" not in line:
+            name, *words = line.split()
+            allowed[name] = set().union(*(GROUPS.get(word, {word}) for word in words))
+    return allowed
+
+
+ROOMS, ALSO = (read_table(part) for part in TABLE.split("\n\n"))
+
+
+def room_of(module: str) -> str | None:
+    return module if module in ROOMS else next((room for room in ROOMS if matches(module, {room})), None)
+
+
+def import_violations(module: str, imported: Iterable[str]) -> list[str]:
+    room = room_of(module)
+    if room is None:
+        return [f"{module} is in no room: give it one in tests/test_rooms.py"]
+    allowed = ROOMS[room] | ALSO.get(module, set())
+    return [f"{module} must not import {name}" for name in imported if not matches(name, allowed)]
+
+
+def python_imports(tree: ast.AST, module: str, *, is_package: bool = False) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            parent = parts[: len(parts) - node.level + is_package] if node.level else []
+            origin = ".".join([*parent, *([node.module] if node.module else [])])
+            yield from named_from(origin, [alias.name for alias in node.names])
+
+
+def cython_imports(source: str) -> Iterator[str]:
+    for found in re.finditer(r"^\s*c?import\s+(.+)$", source, re.MULTILINE):
+        yield from (name.split()[0] for name in found[1].split("#")[0].split(","))
+    for found in re.finditer(r"^\s*from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|.+)$", source, re.MULTILINE):
+        yield from named_from(found[1], re.findall(r"\w+", found[2].split("#")[0]))
+    yield from re.findall(r"""(?:extern from ["']|#\s*include\s*)(<[^>]+>)""", source)
+
+
+def named_from(origin: str, names: Iterable[str]) -> Iterator[str]:
+    """`from origin import names`, as modules: a package of ours is asked which of them are its modules."""
+    if not matches(origin, {"diskq.*"}):
+        yield origin
+        return
+    yield from dict.fromkeys(
+        f"{origin}.{name}" if f"{origin}.{name}" in MODULES else origin for name in names
+    )
+
+
+def call_violations(module: str, tree: ast.AST) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=verb)) if verb in DURABLE:
+                allowed = MAY_CALL_DURABLE
+            case ast.Call(func=ast.Attribute(value=ast.Name("os"), attr=verb)) if verb in DURABLE_OF_OS:
+                allowed = MAY_CALL_DURABLE
+            case ast.Call(func=ast.Name("open" as verb)):
+                allowed = MAY_CALL_OPEN
+            case _:
+                continue
+        if not matches(module, allowed):
+            found.append(f"{module}:{node.lineno} must not call {verb}()")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted(path for suffix in ("py", "pyx", "pxd") for path in (ROOT / "diskq").rglob(f"*.{suffix}"))
+MODULES = {module_name(path) for path in FILES}
+
+
+def imports_of(path: Path) -> list[str]:
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        tree = ast.parse(source, path)
+        return list(python_imports(tree, module_name(path), is_package=path.stem == "__init__"))
+    return list(cython_imports(source))
+
+
+# --- the laws ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_imports_only_what_its_row_allows(path):
+    assert import_violations(module_name(path), imports_of(path)) == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
+    assert call_violations(module_name(path), ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+# --- the checker, checked ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq.errors", "import diskq.options"),
+        ("diskq.errors", "from . import options"),
+        ("diskq.engine.fifo", "import trio"),
+        ("diskq.engine.fifo", "import os.path"),
+        ("diskq.engine.fifo", "def now():\n    from time import monotonic"),
+        ("diskq.engine.fifo", "from diskq.channels import queue"),
+        ("diskq.engine.fifo", "from ..channels import queue"),
+        ("diskq.engine.fifo", "import pyspark"),
+        ("diskq.channels.queue", "from diskq._native import nsq"),
+        ("diskq.channels.queue", "import asyncio"),
+        ("diskq.storage.barrier", "import os"),
+        ("diskq.storage.barrier", "from crc32c import crc32c"),
+        ("diskq.storage.checksums", "import portalocker"),
+        ("diskq.storage.appendfile", "import diskq._native.nsq"),
+        ("diskq.storage.appendfile", "from diskq._native.nsq import scan"),
+        (
+            "diskq.storage.appendfile",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import diskq.engine.fifo",
+        ),
+        ("diskq.cli.queue", "import diskq.spark.source"),
+        ("diskq.unheard_of", ""),
+    ],
+)
+def test_a_planted_python_import_is_flagged(module, planted):
+    assert len(import_violations(module, python_imports(ast.parse(planted), module))) == 1
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq._native.nsq", "cimport posix.unistd"),
+        ("diskq._native.nsq", "from posix.unistd cimport pwrite"),
+        ("diskq._native.nsq", "from libc.stdio cimport printf"),
+        ("diskq._native.nsq", 'cdef extern from "<unistd.h>" nogil:'),
+        ("diskq._native.nsq", "cdef extern from '<stdio.h>':"),
+        ("diskq._native.nsq", '    """\n    #include <fcntl.h>\n    """'),
+        ("diskq._native.nsq", "import os"),
+        ("diskq._native.nsq", "    import trio  # only this once"),
+        ("diskq._native.nsq", "from diskq.storage.fs import FileSystem"),
+    ],
+)
+def test_a_planted_cython_import_is_flagged(module, planted):
+    assert len(import_violations(module, cython_imports(planted))) == 1
+
+
+@pytest.mark.parametrize(
+    "module, allowed",
+    [
+        ("diskq.storage.fs", "import os, time\nimport portalocker"),
+        ("diskq.storage.appendfile", "from diskq._native.appendbuffer import AppendBuffer"),
+        ("diskq.storage.barrier", "from .fs import FileSystem"),
+        ("diskq.engine.fifo", "from diskq._native import nsq\nfrom diskq.errors import CorruptionError"),
+        ("diskq.channels.queue", "import trio.lowlevel\nfrom diskq.engine import fifo"),
+        ("diskq.cli.spark", "def run():\n    import diskq.spark.source"),
+    ],
+)
+def test_what_the_table_allows_is_not_flagged(module, allowed):
+    assert import_violations(module, python_imports(ast.parse(allowed), module)) == []
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq.engine.fifo", "self.fs.unlink(path)"),
+        ("diskq.engine.fifo", "fs.rename(old, new)"),
+        ("diskq.storage.segments", "fs.sync_directory(path)"),
+        ("diskq.storage.segments", "fs.sync_files((handle,))"),
+        ("diskq.channels.queue", "os.fsync(handle)"),
+        ("diskq.channels.queue", "os.replace(old, new)"),
+        ("diskq.engine.fifo", "with open(path) as file: pass"),
+    ],
+)
+def test_a_planted_call_is_flagged(module, planted):
+    assert len(call_violations(module, ast.parse(planted))) == 1
+
+
+def test_an_innocent_call_is_not_flagged():
+    innocent = "fs.open(path)\nname.replace('a', 'b')\nitems.remove(3)\nbarrier.pay(fs)"
+    assert call_violations("diskq.engine.fifo", ast.parse(innocent)) == []
