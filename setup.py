@@ -58,6 +58,7 @@ if __name__ == "__main__":
             compiler_directives={"language_level": 3},
             annotate=is_set("DISKQ_CYTHON_ANNOTATE"),
             nthreads=workers,
+            quiet=True,
         ),
         options={"build_ext": {"parallel": workers}},
     )

@@ -52,7 +52,7 @@ find_python() {
 find_compiler() {
     for compiler in ${CC:-cc gcc clang}; do
         if command -v "$compiler" >/dev/null 2>&1 &&
-            echo 'int main(void) { return 0; }' | "$compiler" -fsyntax-only -x c - >/dev/null 2>&1; then
+            echo '#include <stdlib.h>' | "$compiler" -fsyntax-only -x c - >/dev/null 2>&1; then
             return
         fi
         [ -n "${CC:-}" ] && break # the rest of $CC is its options
