@@ -51,7 +51,7 @@ bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers
 clean: ## remove what builds and tests leave (.venv stays)
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@rm -f diskq/_native/*.so diskq/_native/*.c diskq/_native/*.html $(STAMPS)/compiled
-	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## ... and .venv
 	@rm -rf $(VENV)
