@@ -1,0 +1,38 @@
+from libc.stdint cimport int64_t
+
+from diskq._native.door cimport Door
+from diskq._native.framing cimport Framing
+from diskq._native.gate cimport Gate
+
+cdef enum:
+    MOST_CUTS = 80
+
+
+cdef struct Cut:
+    Py_ssize_t at                          # the byte of the buffer where a block ends
+    int64_t records                        # records accepted up to there, over all files
+
+
+cdef class AppendBuffer:
+    cdef Door door
+    cdef Framing framing
+    cdef Gate gate
+    cdef object on_block
+    cdef int handle
+    cdef char* buffer
+    cdef Py_ssize_t capacity
+    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef Py_ssize_t used                   # bytes in the buffer
+    cdef Py_ssize_t written                # of them, in the page cache
+    cdef Cut block                         # where the open block begins
+    cdef Cut[MOST_CUTS] cuts               # block ends not yet handed to on_block
+    cdef int cut_count
+    cdef readonly int64_t records          # records accepted, over all files
+    cdef public int64_t limit              # the file may not grow past this without asking
+    cdef bint _append(self, object body) except -1
+    cdef bint _put(self, object body) except -1
+    cdef int _flush(self) except -1
+    cdef int _hand_over_blocks(self) except -1
+    cdef int _hand_over(self, Cut cut) except -1
+    cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept
+    cdef int _grow(self, Py_ssize_t size) except -1

@@ -1,0 +1,225 @@
+# The append buffer: every message's way into the page cache.
+#
+# Law: a record is in whole or not at all; the page cache gets whole records, in order; what a
+# failed write left behind is not counted, and the next write goes over it.
+#
+# The buffer holds what is not yet written, and the open checksum block: the records since the
+# last block ended. A block ends at the first record boundary at or past BLOCK_SIZE, and its
+# bytes are handed to `on_block` once they are written. Files, rolling and limits are the
+# owner's business: he retargets the buffer, and is asked (a refusal) whenever the gate is shut,
+# the limit is reached or a body needs judgement.
+
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.string cimport memmove
+
+cdef enum:
+    BLOCK = 4 * 1024
+    FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
+    START_CAPACITY = 64 * 1024
+
+BLOCK_SIZE = BLOCK
+
+
+cdef class AppendBuffer:
+    """Bodies in, whole records in the page cache.
+
+    `on_block(end, size, records, data)` gets each finished block: where it ends in the file, its
+    bytes (a view that is valid during the call) and how many records they are.
+    """
+
+    def __cinit__(self, fs, Framing framing not None, Gate gate not None, on_block):
+        self.door = Door(fs)
+        self.framing = framing
+        self.gate = gate
+        self.on_block = on_block
+        self.handle = -1
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.buffer)
+
+    # --- where it writes --------------------------------------------------------------------------
+
+    def retarget(self, int handle, int64_t end, int64_t limit):
+        """Go on at byte `end` of another file. Everything must be flushed and its block closed."""
+        if self.used != self.block.at:
+            raise AssertionError("retargeted with an open block")
+        self.handle = handle
+        self.origin = end
+        self.used = self.written = self.block.at = 0
+        self.block.records = self.records
+        self.limit = limit
+
+    @property
+    def end(self):
+        """The byte after the last record accepted."""
+        return self.origin + self.used
+
+    @property
+    def flushed(self):
+        """The byte after the last record in the page cache."""
+        return self.origin + self.written
+
+    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
+
+    def put(self, body):
+        """Write one record through to the page cache. False: not done; ask the owner.
+
+        Raises OSError where the disk refuses; the record is then not in.
+        """
+        if not self.gate.admits():
+            return False
+        return self._put(body)
+
+    def hold(self, body):
+        """Accept one record into the buffer, to be written later. False: not done; ask the owner."""
+        if not self.gate.admits() or self.used - self.written >= FLUSH_AT:
+            return False
+        return self._append(body)
+
+    # --- the owner's doors: the gate is his ---------------------------------------------------------
+
+    def put_now(self, body):
+        """As `put`, whatever the gate says. False: past the limit, or a body that needs judgement."""
+        return self._put(body)
+
+    def hold_now(self, body):
+        """As `hold`, whatever the gate says; writes when much is waiting."""
+        if not self._append(body):
+            return False
+        if self.used - self.written >= FLUSH_AT:
+            self._flush()
+        return True
+
+    def put_many(self, list bodies, Py_ssize_t start, bint through):
+        """Accept bodies[start:] as far as the limit goes; returns the index of the first one left out.
+
+        Writes at the end if `through`, and whenever much is waiting. Raises OSError where the disk
+        refuses; `records` then tells how many are in all the same.
+        """
+        cdef Py_ssize_t i = start
+        cdef Py_ssize_t n = len(bodies)
+        cdef Py_ssize_t used = self.used
+        cdef int64_t records = self.records
+        try:
+            while i < n and self._append(bodies[i]):
+                i += 1
+                if self.used - self.written >= FLUSH_AT:
+                    self._flush()
+                    used = self.used
+                    records = self.records
+            if through:
+                self._flush()
+        except OSError:
+            self._rewind(used, records)
+            raise
+        return i
+
+    def flush(self):
+        """Write what waits. Raises OSError where the disk refuses; it then goes on waiting."""
+        self._flush()
+
+    def close_block(self):
+        """Flush, and end the open block here: checksums then reach to the last record."""
+        cdef Cut here
+        self._flush()
+        if self.used > self.block.at:
+            here.at = self.used
+            here.records = self.records
+            self._hand_over(here)
+            self.origin += self.used
+            self.used = self.written = self.block.at = 0
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    cdef bint _append(self, object body) except -1:
+        """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
+        cdef Py_ssize_t size, total
+        if type(body) is not bytes:
+            return False
+        size = PyBytes_GET_SIZE(body)
+        if size < self.framing.min_size or size > self.framing.max_size:
+            return False
+        total = size + self.framing.overhead
+        if self.origin + self.used + total > self.limit:
+            return False
+        if self.used + total > self.capacity:
+            self._grow(total)
+        self.framing.encode(self.buffer + self.used, PyBytes_AS_STRING(body), size)
+        self.used += total
+        self.records += 1
+        self.gate.left -= 1
+        cdef Py_ssize_t block_from = self.cuts[self.cut_count - 1].at if self.cut_count else self.block.at
+        if self.used - block_from >= BLOCK and self.cut_count < MOST_CUTS:
+            self.cuts[self.cut_count].at = self.used
+            self.cuts[self.cut_count].records = self.records
+            self.cut_count += 1
+        return True
+
+    cdef bint _put(self, object body) except -1:
+        cdef Py_ssize_t used = self.used
+        cdef int64_t records = self.records
+        if not self._append(body):
+            return False
+        try:
+            self._flush()
+        except OSError:
+            self._rewind(used, records)
+            raise
+        return True
+
+    cdef int _flush(self) except -1:
+        cdef Py_ssize_t written = self.written
+        while written < self.used:
+            written += self.door.pwrite(
+                self.handle, self.buffer + written, self.used - written, self.origin + written
+            )
+        self.written = self.used
+        if self.cut_count:
+            self._hand_over_blocks()
+        return 0
+
+    cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
+        """Forget the records after `used`, of which no block has been handed over."""
+        self.gate.left += self.records - records
+        self.records = records
+        self.used = used
+        while self.cut_count and self.cuts[self.cut_count - 1].at > used:
+            self.cut_count -= 1
+
+    cdef int _hand_over_blocks(self) except -1:
+        """All is written: hand the finished blocks over, and keep only the open one."""
+        cdef int i
+        for i in range(self.cut_count):
+            self._hand_over(self.cuts[i])
+        self.cut_count = 0
+        self.used -= self.block.at
+        memmove(self.buffer, self.buffer + self.block.at, self.used)
+        self.origin += self.block.at
+        self.written = self.used
+        self.block.at = 0
+        return 0
+
+    cdef int _hand_over(self, Cut cut) except -1:
+        cdef Py_ssize_t size = cut.at - self.block.at
+        self.on_block(
+            self.origin + cut.at,
+            size,
+            cut.records - self.block.records,
+            PyMemoryView_FromMemory(self.buffer + self.block.at, size, PyBUF_READ),
+        )
+        self.block = cut
+        return 0
+
+    cdef int _grow(self, Py_ssize_t size) except -1:
+        cdef Py_ssize_t capacity = max(START_CAPACITY, self.capacity)
+        while capacity < self.used + size:
+            capacity *= 2
+        cdef char* buffer = <char*> PyMem_RawRealloc(self.buffer, capacity)
+        if buffer == NULL:
+            raise MemoryError()
+        self.buffer = buffer
+        self.capacity = capacity
+        return 0

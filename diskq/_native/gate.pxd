@@ -1,0 +1,8 @@
+from libc.stdint cimport int64_t
+
+
+cdef class Gate:
+    cdef public int64_t left               # records that may still pass
+    cdef int64_t slice_ns
+    cdef int64_t slice_end                 # on the monotonic clock, ns
+    cdef bint admits(self) noexcept

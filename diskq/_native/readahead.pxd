@@ -1,0 +1,22 @@
+from libc.stdint cimport int64_t
+
+from diskq._native.door cimport Door
+from diskq._native.framing cimport Framing, Record, Stop
+from diskq._native.gate cimport Gate
+
+
+cdef class ReadAhead:
+    cdef Door door
+    cdef Framing framing
+    cdef Gate gate
+    cdef char* buffer
+    cdef Py_ssize_t capacity
+    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef Py_ssize_t loaded                 # bytes in the buffer
+    cdef Py_ssize_t at                     # the next record
+    cdef Py_ssize_t admitted               # records may be handed out up to here
+    cdef readonly int64_t records          # records handed out, over all files
+    cdef Stop stop
+    cdef readonly Py_ssize_t claimed       # the size that a torn record at `position` gives itself, or 0
+    cdef object _take(self)
+    cdef Stop _decode(self, Record* record) noexcept

@@ -1,0 +1,139 @@
+# The read-ahead: every message's way out of the page cache.
+#
+# Law: nothing is handed out that was not admitted, and nothing past what was loaded is touched.
+#
+# Its owner loads a stretch of a file, judges it (checksums, where there are any) and admits it
+# up to some byte; records are then handed out one by one without asking, until they end or the
+# gate shuts.
+
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+
+from diskq._native.framing cimport CORRUPT, END, TORN, Record
+
+STOPS = ("END", "TORN", "CORRUPT")
+
+
+cdef class ReadAhead:
+    """A stretch of a file in memory, records out."""
+
+    def __cinit__(self, fs, Framing framing not None, Gate gate not None):
+        self.door = Door(fs)
+        self.framing = framing
+        self.gate = gate
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.buffer)
+
+    # --- the owner's side ---------------------------------------------------------------------------
+
+    def seek(self, int64_t position):
+        """Be at byte `position` with nothing loaded."""
+        self.origin = position
+        self.loaded = self.at = self.admitted = 0
+        self.stop = END
+
+    def load(self, int handle, int64_t start, Py_ssize_t size):
+        """Hold the bytes start:start+size of the file instead, none of them admitted.
+
+        Returns how many bytes there were. Raises OSError, MemoryError.
+        """
+        cdef char* buffer
+        if size > self.capacity:
+            buffer = <char*> PyMem_RawRealloc(self.buffer, size)
+            if buffer == NULL:
+                raise MemoryError()
+            self.buffer = buffer
+            self.capacity = size
+        self.seek(start)
+        self.loaded = self.door.pread(handle, self.buffer, size, start)
+        return self.loaded
+
+    def view(self, int64_t start, int64_t end):
+        """The loaded bytes start:end of the file; valid until the next load."""
+        if not self.origin <= start <= end <= self.origin + self.loaded:
+            raise IndexError(f"bytes {start}:{end} are not loaded")
+        return PyMemoryView_FromMemory(self.buffer + (start - self.origin), end - start, PyBUF_READ)
+
+    def admit(self, int64_t start, int64_t end):
+        """Let the records in bytes start:end of the file be handed out."""
+        if not self.origin <= start <= end <= self.origin + self.loaded:
+            raise IndexError(f"bytes {start}:{end} are not loaded")
+        self.at = start - self.origin
+        self.admitted = end - self.origin
+        self.stop = END
+
+    @property
+    def position(self):
+        """The file's byte where the next record begins."""
+        return self.origin + self.at
+
+    @property
+    def is_ready(self):
+        """Was more admitted than was handed out?"""
+        return self.at < self.admitted
+
+    @property
+    def why(self):
+        """Why no more records came: END of what was admitted, or TORN or CORRUPT at `position`."""
+        return STOPS[<int> self.stop]
+
+    # --- the fast doors: they ask the gate, and judge nothing ---------------------------------------
+
+    def take(self):
+        """The next body. None: not done; ask the owner."""
+        if not self.gate.admits():
+            return None
+        return self._take()
+
+    # --- the owner's doors: the gate is his -----------------------------------------------------------
+
+    def take_now(self):
+        """The next body, whatever the gate says. None: see `why`."""
+        return self._take()
+
+    def take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
+        """At most `max_items` bodies of together at most `max_bytes`, but one however large."""
+        cdef list bodies = []
+        cdef Record record
+        cdef Py_ssize_t left = max_bytes
+        while max_items > 0 and self.at < self.admitted:
+            if self._decode(&record) != END or (record.body_size > left and bodies):
+                break
+            bodies.append(PyBytes_FromStringAndSize(self.buffer + self.at + record.body, record.body_size))
+            self.at += record.size
+            left -= record.body_size
+            max_items -= 1
+        self.records += len(bodies)
+        self.gate.left -= len(bodies)
+        return bodies
+
+    def count(self):
+        """Pass over all records that were admitted, and tell how many; see `why`."""
+        cdef Record record
+        cdef Py_ssize_t counted = 0
+        while self.at < self.admitted:
+            if self._decode(&record) != END:
+                break
+            self.at += record.size
+            counted += 1
+        return counted
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    cdef object _take(self):
+        cdef Record record
+        cdef Py_ssize_t at = self.at
+        if at >= self.admitted or self._decode(&record) != END:
+            return None
+        self.at = at + record.size
+        self.records += 1
+        self.gate.left -= 1
+        return PyBytes_FromStringAndSize(self.buffer + at + record.body, record.body_size)
+
+    cdef Stop _decode(self, Record* record) noexcept:
+        self.stop = self.framing.decode(self.buffer + self.at, self.admitted - self.at, record)
+        self.claimed = record.size if self.stop == TORN else 0
+        return self.stop
