@@ -1,0 +1,116 @@
+"""What can go wrong, in one family.
+
+Every error names the path, the place and what to do; none carries a message's bytes.
+Trio's own words (`trio.ClosedResourceError`, `trio.BrokenResourceError`, `trio.WouldBlock`, ...)
+are raised by the channels; these are raised below them, and travel as their causes.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CorruptionError",
+    "DiskFullError",
+    "DiskqError",
+    "LockedError",
+    "MessageSizeError",
+    "QueueNameError",
+    "StorageFailedError",
+    "UnsupportedFormatError",
+]
+
+
+class DiskqError(Exception):
+    """The root of diskq's own errors."""
+
+
+# --- what the files say ---------------------------------------------------------------------
+
+
+class CorruptionError(DiskqError):
+    """The file holds bytes that no writer wrote.
+
+    Never raised for a torn tail, which every crash may leave. Raised only where the caller
+    asked for strictness (`strict=True`): otherwise damage is reported as a `Repair` and
+    reading goes on behind it.
+    """
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path}: corrupt at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class UnsupportedFormatError(DiskqError):
+    """The files are of a kind or a version that this diskq does not read."""
+
+    def __init__(self, path: str, found: str, supported: str) -> None:
+        super().__init__(f"{path}: found {found}, supported: {supported}")
+        self.path = path
+        self.found = found
+        self.supported = supported
+
+
+# --- who may use them -----------------------------------------------------------------------
+
+
+class LockedError(DiskqError):
+    """Somebody else, alive, has the files open for writing. `holder` says who, and since when."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path} is in use by {holder}; close it there first")
+        self.path = path
+        self.holder = holder
+
+
+# --- what the caller gave -------------------------------------------------------------------
+
+
+class QueueNameError(DiskqError, ValueError):
+    """A queue's name becomes part of file names, and this one cannot."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"queue name {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class MessageSizeError(DiskqError, ValueError):
+    """A message is smaller or larger (bytes) than the options allow. Nothing was written."""
+
+    def __init__(self, size: int, minimum: int, maximum: int) -> None:
+        super().__init__(f"message of {size} bytes: allowed are {minimum} to {maximum} bytes")
+        self.size = size
+        self.minimum = minimum
+        self.maximum = maximum
+
+
+# --- what the disk did ----------------------------------------------------------------------
+
+
+class DiskFullError(DiskqError):
+    """There is no room: the queue's own byte bound, a quota, or the disk itself.
+
+    Nothing partial is left behind and the queue stays usable: consume, free space, send again.
+    `accepted` counts the messages of a batch that are in the queue all the same (always 0 for a
+    single send): repeat the batch from there.
+    """
+
+    def __init__(self, path: str, reason: str, accepted: int = 0) -> None:
+        done = f" ({accepted} messages of the batch were accepted)" if accepted else ""
+        super().__init__(f"{path}: {reason}{done}")
+        self.path = path
+        self.reason = reason
+        self.accepted = accepted
+
+
+class StorageFailedError(DiskqError):
+    """The disk broke a promise (an fsync failed), so no promise is made on it any more.
+
+    The cause is the `OSError`. What was not acknowledged as synced may or may not be in the
+    files. Close and reopen: recovery rewrites what the kernel may have dropped.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: storage failed; close it and reopen to recover")
+        self.path = path

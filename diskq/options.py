@@ -1,0 +1,98 @@
+"""What a caller may choose. Validated once, here; the same objects in code, on the command line and in benchmarks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["DURABILITY_WORDS", "Durability", "OnFull", "QueueOptions"]
+
+Durability = Literal["memory", "written", "synced"]
+OnFull = Literal["wait", "reject", "drop_oldest"]
+
+DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
+_ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
+
+MIB = 1024 * 1024
+
+# The length word is a signed 32-bit number.
+_LARGEST_MESSAGE = 2**31 - 1
+# Fewer bytes could not hold a file with its checksums beside the next one.
+_LEAST_BOUND = 64 * 1024
+# A bounded queue is made of at least so many files, or none could be given back while it is full.
+_FILES_IN_A_BOUND = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """How a disk queue writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
+
+    None of it is part of the format: a queue may be reopened with other options at any time.
+    """
+
+    max_bytes_per_file: int = 100 * MIB
+    """A file is left for the next one before it would grow past this (nsqd's default)."""
+    min_message_size: int = 0
+    """Smaller messages are refused; set 1 to forbid empty ones."""
+    max_message_size: int = 16 * MIB
+    """Larger messages are refused. Larger ones that are already in the files are delivered."""
+    sync_every: int = 2500
+    """Sync after so many messages, written or consumed (nsqd's default)."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced message at the latest (nsqd's default)."""
+    durability: Durability = "written"
+    """What `send` waits for: the process's memory, the page cache, or the platter."""
+    max_unsynced: int = 64 * MIB
+    """So many bytes may wait for a sync; then senders wait for it."""
+    max_bytes: int | None = None
+    """The queue's bound on disk, checksums included. None: the disk is the bound."""
+    on_full: OnFull = "wait"
+    """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
+    memory_flush: float = 0.01
+    """`memory` messages are written to the page cache after so many seconds at the latest."""
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    strict: bool = False
+    """Raise `CorruptionError` at damage, at open and when reading, instead of reporting and going on."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_bytes_per_file", self.max_bytes_per_file, 1)
+        _at_least("min_message_size", self.min_message_size, 0)
+        _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
+        if self.max_message_size > _LARGEST_MESSAGE:
+            raise ValueError(f"max_message_size is at most {_LARGEST_MESSAGE}, got {self.max_message_size}")
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
+        _one_of("durability", self.durability, DURABILITY_WORDS)
+        _at_least("max_unsynced", self.max_unsynced, 1)
+        if self.max_bytes is not None:
+            _at_least("max_bytes", self.max_bytes, _LEAST_BOUND)
+        _one_of("on_full", self.on_full, _ON_FULL)
+        _positive("memory_flush", self.memory_flush)
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+
+    @property
+    def file_size(self) -> int:
+        """Where files roll: `max_bytes_per_file`, or an eighth of `max_bytes` where that is less."""
+        if self.max_bytes is None:
+            return self.max_bytes_per_file
+        return min(self.max_bytes_per_file, self.max_bytes // _FILES_IN_A_BOUND)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} is at least {least}, got {value}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} is more than 0 seconds, got {value}")
+
+
+def _one_of(name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise ValueError(f"{name} is one of {', '.join(words)}, got {value!r}")

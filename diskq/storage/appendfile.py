@@ -1,0 +1,113 @@
+# The active file. Law: what a failed write left behind is cut back to the last whole record, and
+# checksum rows never reach past what is in the page cache.
+#
+# One `AppendFile` serves a queue for life and is moved from file to file as they roll: its buffer
+# is the compiled door that every message passes, and whoever holds that door keeps it.
+
+from __future__ import annotations
+
+from diskq._native.appendbuffer import AppendBuffer
+from diskq._native.framing import Framing
+from diskq._native.gate import Gate
+from diskq.storage.barrier import Debts
+from diskq.storage.checksums import Sidecar
+from diskq.storage.fs import FileSystem, directory_of
+
+__all__ = ["AppendFile"]
+
+
+class AppendFile:
+    """A data file open for appending, and the checksums beside it."""
+
+    def __init__(self, fs: FileSystem, framing: Framing, gate: Gate) -> None:
+        self._fs = fs
+        self._gate = gate
+        self.buffer = AppendBuffer(fs, framing, gate, self._on_block)
+        self.path = ""
+        self.handle = -1
+        self._sidecar: Sidecar | None = None
+        self.failure: OSError | None = None
+        """A checksum row could not be written: nothing more can be promised."""
+
+    def begin(self, path: str, sidecar: str, debts: Debts, *, end: int = 0, rows: int = 0) -> None:
+        """Append to the file at `path` from byte `end` on, its checksums after `rows` bytes of rows.
+
+        Both are made where they are not there, and their names are owed to the next barrier.
+        Raises OSError; then nothing changed but that empty files may be there.
+        """
+        handle = self._fs.open(path, write=True, create=True)
+        try:
+            if self._fs.size(handle) > end:
+                self._fs.truncate(handle, end)
+            self._sidecar = Sidecar.open(self._fs, sidecar, rows, covered=end if rows else 0)
+        except BaseException:
+            self._fs.close(handle)
+            raise
+        self.path = path
+        self.handle = handle
+        self.buffer.retarget(handle, end, end)
+        debts.directories[directory_of(path)] = None
+        debts.directories[directory_of(sidecar)] = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.handle >= 0
+
+    @property
+    def allocated(self) -> int:
+        """Bytes on disk beside the data: the checksums, with the zeros written ahead of them."""
+        return self._sidecar.allocated if self._sidecar else 0
+
+    def make_room_for_rows(self) -> None:
+        """Raises OSError where the disk is too full for the checksums of one more message."""
+        assert self._sidecar is not None
+        self._sidecar.make_room()
+
+    def cut_back(self) -> None:
+        """Drop what a failed write left behind the last whole record."""
+        self._fs.truncate(self.handle, self.buffer.flushed)
+
+    def show_rows(self, position: int) -> None:
+        """Let readers see the rows for the bytes after `position`."""
+        if self._sidecar is not None and self._sidecar.covered > position:
+            self._sidecar.flush()
+
+    def settle(self) -> tuple[int, ...]:
+        """Everything into the page cache, checksums to the last record: the handles to be synced."""
+        if self._sidecar is None:
+            return ()
+        self.buffer.close_block()
+        self._sidecar.flush()
+        if self.failure is not None:
+            raise self.failure
+        return (self.handle, self._sidecar.handle)
+
+    def finish(self, debts: Debts) -> None:
+        """The file is complete. The next barrier syncs it, and closes it after."""
+        handles = self.settle()
+        if self._sidecar is not None:
+            self._sidecar.seal()
+        debts.files += handles
+        debts.closing += handles
+        self.handle = -1
+        self._sidecar = None
+
+    def abandon(self) -> None:
+        """Close without a promise: after a failure."""
+        if self._sidecar is not None:
+            self._fs.close(self.handle)
+            self._fs.close(self._sidecar.handle)
+            self.handle = -1
+            self._sidecar = None
+
+    def _on_block(self, end: int, size: int, records: int, data: memoryview) -> None:
+        # The message is in the page cache and its caller must not be told otherwise: a row that
+        # cannot be written shuts the gate, and whoever asks next learns of it.
+        assert self._sidecar is not None
+        try:
+            self._sidecar.add(end, size, records, data)
+            if not self._sidecar.has_room:
+                self._gate.left = 0
+        except OSError as failure:
+            self.failure = failure
+            self._gate.left = 0

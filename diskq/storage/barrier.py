@@ -1,0 +1,144 @@
+# Barriers. Law: data, then names, then deletions.
+#
+# Everything that makes bytes durable is in this file; who wants to know whether diskq can lose a
+# message reads this file and nothing else. Nobody else syncs, renames or unlinks.
+#
+# A barrier is taken where the state is (frozen: it names what the state is *now*), paid wherever
+# waiting hurts nobody, and marked where the state is. One is outstanding at a time: a position
+# recorded by a late old one would point back.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+
+__all__ = ["Barrier", "Debts", "Replacement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A small file that is to hold `content`, all of it or what it held before, never a mixture."""
+
+    path: str
+    content: bytes
+    temporary: Callable[[int], str]
+    """The temporary file's path, given a number that nobody else drew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """What must become durable, in the order in which it must."""
+
+    files: tuple[int, ...] = ()
+    """Handles of files whose bytes are to be on the platter; data before its checksums."""
+    directories: tuple[str, ...] = ()
+    """Directories in which names were made, so that a file is found where its bytes are."""
+    replacements: tuple[Replacement, ...] = ()
+    """Small files that point at the data, which by now is durable."""
+    asides: tuple[tuple[str, str], ...] = ()
+    """(path, new path): files nobody points at any more that hold bytes nobody could read."""
+    removals: tuple[str, ...] = ()
+    """Files that nobody points at any more."""
+    closing: tuple[int, ...] = ()
+    """Handles that nobody uses after this."""
+
+    def pay(self, fs: FileSystem) -> bool:
+        """Return when all of it is durable.
+
+        False: the disk is full and `replacements` could not be written; everything else holds,
+        what they pointed at before is still there or known to be consumed, and they are owed
+        still. Raises OSError for anything else; then nothing may be believed.
+        """
+        try:
+            if self.files:
+                fs.sync_files(self.files)
+            for path in self.directories:
+                fs.sync_directory(path)
+            replaced = self._replace(fs)
+            self._remove(fs)
+            if not replaced:
+                # Deletions before names, for once: it is what makes room. Recovery goes on at the
+                # next file where a position names a consumed one that is gone.
+                replaced = self._replace(fs)
+            return replaced
+        finally:
+            for handle in self.closing:
+                fs.close(handle)
+
+    def _replace(self, fs: FileSystem) -> bool:
+        try:
+            for replacement in self.replacements:
+                _replace_file(fs, replacement)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            return False
+        for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):
+            fs.sync_directory(path)
+        return True
+
+    def _remove(self, fs: FileSystem) -> None:
+        for path, aside in self.asides:
+            with contextlib.suppress(FileNotFoundError):
+                fs.rename(path, aside)
+        for path in self.removals:
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(path)
+
+
+def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
+    """Write beside, sync, rename over. The caller syncs the directory."""
+    temporary = replacement.temporary(fs.unique_number())
+    handle = fs.open(temporary, write=True, create=True, exclusive=True)
+    try:
+        try:
+            write_all(fs, handle, replacement.content, 0)
+            fs.sync_files((handle,))
+        finally:
+            fs.close(handle)
+        fs.rename(temporary, replacement.path)
+    except OSError:
+        # Nothing partial is left behind; if even this fails, the next open sweeps it up.
+        with contextlib.suppress(OSError):
+            fs.unlink(temporary)
+        raise
+
+
+def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int) -> None:
+    """pwrite until all is taken; a full disk then says so instead of taking less."""
+    view = memoryview(data)
+    while view:
+        taken = fs.pwrite(handle, view, offset)
+        view = view[taken:]
+        offset += taken
+
+
+@dataclass(slots=True)
+class Debts:
+    """What the next barrier owes beyond the active file: gathered as it happens, frozen with it."""
+
+    files: list[int] = field(default_factory=list)
+    directories: dict[str, None] = field(default_factory=dict)
+    asides: list[tuple[str, str]] = field(default_factory=list)
+    removals: list[str] = field(default_factory=list)
+    closing: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.directories or self.asides or self.removals or self.closing)
+
+    def freeze(self, active: tuple[int, ...], replacements: tuple[Replacement, ...]) -> Barrier:
+        """All debts and the active files as one barrier; the debts are then empty."""
+        barrier = Barrier(
+            files=(*self.files, *active),
+            directories=tuple(self.directories),
+            replacements=replacements,
+            asides=tuple(self.asides),
+            removals=tuple(self.removals),
+            closing=tuple(self.closing),
+        )
+        for debts in (self.files, self.directories, self.asides, self.removals, self.closing):
+            debts.clear()
+        return barrier

@@ -1,0 +1,124 @@
+# Reading a file by stretches. Law: bytes that have a checksum are handed out only if it agrees;
+# bytes that have none (a peer wrote them, or they are too young) on their framing alone; whatever
+# is passed over is told, byte for byte.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskq._native.readahead import ReadAhead
+from diskq.storage.checksums import Row, Rows
+from diskq.storage.fs import FileSystem
+
+__all__ = ["BlockReader", "Loss"]
+
+STRETCH = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Bytes start:end of a file were passed over."""
+
+    start: int
+    end: int
+    records: int | None
+    """How many records they held; None where nothing tells."""
+    reason: str
+
+
+class BlockReader:
+    """One file, read forward through `ahead`."""
+
+    def __init__(self, fs: FileSystem, ahead: ReadAhead, path: str, sidecar: str, position: int) -> None:
+        self._fs = fs
+        self._ahead = ahead
+        self.path = path
+        self.handle = fs.open(path)
+        try:
+            self.rows = Rows(fs, sidecar)
+            self.rows.seek(position)
+        except BaseException:
+            fs.close(self.handle)
+            raise
+        ahead.seek(position)
+        self._verified_to = position
+        self._loaded_to = position
+
+    def close(self) -> None:
+        self._fs.close(self.handle)
+        self.rows.close()
+
+    def fill(self, readable_end: int) -> Loss | None:
+        """Admit the stretch at `ahead.position`, as far as `readable_end`, or pass over what is bad.
+
+        Afterwards, if it returned None, records are there unless position has reached `readable_end`.
+        """
+        position = self._ahead.position
+        if position >= readable_end:
+            return None
+        rows = self.rows.covering(position, STRETCH)
+        if rows and rows[0].start <= position and rows[0].end <= readable_end:
+            if position < self._verified_to and self._ahead.why != "END":
+                return self._pass_over(rows[0], position, "its checksum holds but its framing does not")
+            return self._fill_verified([row for row in rows if row.end <= readable_end], position)
+        behind = rows[0].start if rows and rows[0].start > position else readable_end
+        return self._fill_unverified(position, min(behind, readable_end))
+
+    def missing(self, size: int) -> Loss | None:
+        """What checksums know of, past the end of a file of `size` bytes."""
+        end, records = size, 0
+        while rows := self.rows.covering(end, STRETCH):
+            end = rows[-1].end
+            records += sum(row.records for row in rows)
+        if end == size:
+            return None
+        return Loss(size, end, records, f"the file ends at byte {size}, its checksums at {end}")
+
+    def _fill_verified(self, rows: list[Row], position: int) -> Loss | None:
+        first = rows[0]
+        loaded = self._ahead.load(self.handle, first.start, rows[-1].end - first.start)
+        good_end = first.start
+        for row in rows:
+            if row.end > first.start + loaded or not row.matches(self._ahead.view(row.start, row.end)):
+                break
+            good_end = row.end
+        if good_end <= position:
+            return self._pass_over(first, position, "checksum mismatch")
+        self._ahead.admit(position, good_end)
+        self._verified_to = self._loaded_to = good_end
+        return None
+
+    def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
+        """Skip the rest of a block. Its first records may have been handed out before this open."""
+        records: int | None = row.records
+        if position > row.start:
+            self._ahead.load(self.handle, row.start, position - row.start)
+            self._ahead.admit(row.start, position)
+            before = self._ahead.count()
+            is_exact = self._ahead.position == position and before < row.records
+            records = row.records - before if is_exact else None
+        self._ahead.seek(row.end)
+        self._verified_to = row.end
+        return Loss(position, row.end, records, reason)
+
+    def _fill_unverified(self, position: int, end: int) -> Loss | None:
+        size = STRETCH
+        why = self._ahead.why
+        if why == "CORRUPT":
+            return self._give_up(position, end, "a length that no writer wrote")
+        if why == "TORN":
+            claimed = self._ahead.claimed
+            if position + claimed > end or self._loaded_to >= end:
+                told = f"a record of {claimed} bytes" if claimed else "a length word"
+                return self._give_up(position, end, f"{told} begins, and {end - position} bytes are left")
+            size = max(size, claimed)
+        loaded = self._ahead.load(self.handle, position, min(size, end - position))
+        self._loaded_to = position + loaded
+        self._ahead.admit(position, self._loaded_to)
+        if not loaded:
+            return self._give_up(position, end, "the file is shorter than it was")
+        return None
+
+    def _give_up(self, position: int, end: int, reason: str) -> Loss:
+        self._ahead.seek(end)
+        return Loss(position, end, None, reason)

@@ -1,0 +1,234 @@
+# Checksums beside an append file. Law: a block that disagrees is not delivered, and a row that is
+# rotten itself is told from rotten data.
+#
+# The sidecar of a file is rows of 24 bytes, little endian, one per block of whole records:
+#
+#     end u64 | size u32 | records u32 | crc32c u32 | check u32
+#
+# `end` is the byte after the block in the file, `size` its bytes, `crc32c` over them; `check` is
+# the crc32c of the row's first 20 bytes. A row speaks for itself, so a rotten one costs its own
+# block's verification and nothing else, and a gap between two rows is what somebody else wrote.
+# `records` makes a lost block countable, and a queue countable without reading it.
+# Behind the last row lie zeros, written ahead: syncing a row then changes no file size, which
+# spares the file system's journal. A row of zeros is no row: its size is 0.
+# Format: docs/format/checksums.md.
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from diskq.storage.barrier import write_all
+from diskq.storage.fs import FileSystem
+
+__all__ = ["ROW", "Row", "Rows", "Sidecar", "checksum"]
+
+ROW = struct.Struct("<QIIII")
+assert ROW.size == 24
+_NO_ROW = bytes(ROW.size)
+_CHECKED = struct.Struct("<QIII")
+assert _CHECKED.size == 20
+
+_WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
+_SPARE_ROWS = 64 * ROW.size  # zeros kept ready, so that a full disk is noticed before a message is in
+_LEAST_AHEAD = 4 * 1024
+_MOST_AHEAD = 64 * 1024
+_ROWS_AT_ONCE = 256
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """crc32c (Castagnoli), of all bytes at once."""
+    return crc32c(data)
+
+
+class Row(NamedTuple):
+    """A block of whole records: bytes start:end of the file, how many records, and their crc32c."""
+
+    start: int
+    end: int
+    records: int
+    crc: int
+
+    def matches(self, data: memoryview | bytes) -> bool:
+        return crc32c(data) == self.crc
+
+
+def pack_row(row: Row) -> bytes:
+    fields = _CHECKED.pack(row.end, row.end - row.start, row.records, row.crc)
+    return fields + crc32c(fields).to_bytes(4, "little")
+
+
+def unpack_row(data: bytes | memoryview) -> Row | None:
+    """The row in these 24 bytes; None where there is none, or a rotten one."""
+    end, size, records, crc, check = ROW.unpack(data)
+    if not 0 < size <= end or check != crc32c(data[: _CHECKED.size]):
+        return None
+    return Row(end - size, end, records, crc)
+
+
+@dataclass(slots=True)
+class Sidecar:
+    """The writing side: rows of the active file."""
+
+    fs: FileSystem
+    path: str
+    handle: int
+    written: int
+    """Bytes of rows in the page cache."""
+    allocated: int
+    """Bytes of the file, zeros included."""
+    waiting: bytearray
+    covered: int
+    """The byte of the data up to which rows reach, written or waiting."""
+
+    @classmethod
+    def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> Sidecar:
+        """Go on after `rows` bytes of rows, which reach to byte `covered` of the data.
+
+        What follows them in the sidecar is cut off: with 0 it begins anew, whatever was there.
+        """
+        handle = fs.open(path, write=True, create=True)
+        sidecar = cls(fs, path, handle, rows, rows, bytearray(), covered)
+        try:
+            if fs.size(handle) != rows:
+                fs.truncate(handle, rows)
+            sidecar.make_room()
+        except BaseException:
+            fs.close(handle)
+            raise
+        return sidecar
+
+    def add(self, end: int, size: int, records: int, data: memoryview) -> None:
+        """A block ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
+        self.waiting += pack_row(Row(end - size, end, records, crc32c(data)))
+        self.covered = end
+        if len(self.waiting) >= _WRITE_AT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put the waiting rows into the page cache, over zeros that are there already."""
+        if self.waiting:
+            write_all(self.fs, self.handle, bytes(self.waiting), self.written)
+            self.written += len(self.waiting)
+            self.allocated = max(self.allocated, self.written)
+            self.waiting.clear()
+
+    @property
+    def has_room(self) -> bool:
+        """Are zeros left for the rows of the next messages?"""
+        return self.written + len(self.waiting) + _SPARE_ROWS <= self.allocated
+
+    def make_room(self) -> None:
+        """Write zeros ahead. Raises OSError where the disk is full; the sidecar is as before."""
+        if self.has_room:
+            return
+        ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
+        write_all(self.fs, self.handle, bytes(ahead), self.allocated)
+        self.allocated += ahead
+
+    def seal(self) -> None:
+        """The data file is complete: drop the zeros."""
+        self.flush()
+        self.fs.truncate(self.handle, self.written)
+        self.allocated = self.written
+
+
+class Rows:
+    """The reading side: the rows of one file, in order, a few hundred at a time.
+
+    The sidecar may still be growing: rows that were not there yet are looked for again.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self._handle: int | None = fs.open(path) if fs.size_of(path) is not None else None
+        self._loaded: deque[tuple[Row, int]] = deque()  # each with the sidecar's byte behind it
+        self._at = 0  # the sidecar's byte behind what is loaded
+        self.consumed = 0
+        """The sidecar's byte behind the last row that was passed."""
+        self.last_end = 0
+        """The byte of the data behind that row's block."""
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._fs.close(self._handle)
+            self._handle = None
+
+    def seek(self, position: int) -> None:
+        """Go, in O(log n), near the first row that ends after byte `position` of the data."""
+        if self._handle is None:
+            return
+        low, high = 0, self._fs.size(self._handle) // ROW.size
+        while low < high:
+            middle = (low + high) // 2
+            row = self._first_whole(middle, high)
+            if row is None or row.end > position:
+                high = middle
+            else:
+                low = middle + 1
+        self._loaded.clear()
+        self._at = self.consumed = low * ROW.size
+        before = self._last_whole(low)
+        self.last_end = before.end if before else 0
+
+    def covering(self, position: int, most: int) -> list[Row]:
+        """Rows without a gap between them, the first one being the first that ends after `position`.
+
+        Together they cover at most `most` bytes, but there is one, however large its block, unless
+        no row ends after `position` (yet). Rows that end at or before `position` are passed for good.
+        """
+        while self._loaded or self._load():
+            row, behind = self._loaded[0]
+            if row.end > position:
+                break
+            self._loaded.popleft()
+            self.consumed = behind
+            self.last_end = row.end
+        rows: list[Row] = []
+        for row, _ in self._loaded:
+            if rows and (row.start != rows[-1].end or row.end - rows[0].start > most):
+                break
+            rows.append(row)
+        return rows
+
+    def _load(self) -> bool:
+        """Load the next few hundred rows. False: there are none (yet)."""
+        while self._handle is not None and not self._loaded:
+            data = self._fs.pread(self._handle, _ROWS_AT_ONCE * ROW.size, self._at)
+            behind = 0
+            for at in range(0, len(data) - ROW.size + 1, ROW.size):
+                piece = data[at : at + ROW.size]
+                if piece == _NO_ROW:
+                    continue
+                behind = at + ROW.size
+                if (row := unpack_row(piece)) is not None:
+                    self._loaded.append((row, self._at + behind))
+            # Zeros at the end are rows to come, to be looked at again; rotten rows are passed over.
+            if not behind:
+                return False
+            self._at += behind
+        return bool(self._loaded)
+
+    def _first_whole(self, index: int, limit: int) -> Row | None:
+        """The first row that is whole in rows index:limit, None where the zeros begin first."""
+        assert self._handle is not None
+        for number in range(index, limit):
+            data = self._fs.pread(self._handle, ROW.size, number * ROW.size)
+            if len(data) < ROW.size or data == _NO_ROW:
+                return None
+            if (row := unpack_row(data)) is not None:
+                return row
+        return None
+
+    def _last_whole(self, index: int) -> Row | None:
+        """The last row that is whole before row `index`."""
+        assert self._handle is not None
+        for number in reversed(range(index)):
+            row = unpack_row(self._fs.pread(self._handle, ROW.size, number * ROW.size))
+            if row is not None:
+                return row
+        return None

@@ -1,0 +1,78 @@
+# One writer. Law: the lock decides, its content only informs.
+#
+# The lock is flock(2) on a file that is never removed: it ends with the process, however that
+# ends, and a lock file whose process is gone is simply taken over. Its content tells people who
+# has it, and recovery whether the machine was restarted since.
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from diskq.errors import LockedError
+from diskq.storage.barrier import write_all
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Holder", "Lock"]
+
+_SIZE = 512  # one sector, written by one call: read whole, or not ours
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who wrote the lock file last. Empty and 0 where the file does not tell."""
+
+    pid: int = 0
+    host: str = ""
+    since: str = ""
+    boot_id: str = ""
+
+    def __str__(self) -> str:
+        if not self.pid:
+            return "another process"
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+
+class Lock:
+    """The right to write, held until `release` or the end of the process."""
+
+    def __init__(self, fs: FileSystem, path: str, guarded: str) -> None:
+        """Take it. Raises LockedError, naming `guarded` and the holder, where somebody has it."""
+        self._fs = fs
+        self.path = path
+        self.handle = fs.open(path, write=True, create=True)
+        try:
+            previous = _parse(fs.pread(self.handle, _SIZE, 0))
+            if not fs.try_lock(self.handle):
+                raise LockedError(guarded, str(previous or Holder()))
+        except BaseException:
+            fs.close(self.handle)
+            raise
+        self.previous = previous
+        """Who had it before; None where nobody ever had."""
+        self.was_restarted = previous is not None and previous.boot_id != fs.identity().boot_id
+        """Was the machine restarted since then, so that the page cache is another one?"""
+
+    def sign(self) -> None:
+        """Say who has it now. Only after recovery, which needs to know who had it before."""
+        me = self._fs.identity()
+        since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
+        content = {"pid": me.pid, "host": me.host, "since": since, "boot_id": me.boot_id}
+        write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
+
+    def release(self) -> None:
+        """Idempotent. The file stays: removing it would let two others lock two different files."""
+        if self.handle >= 0:
+            self._fs.close(self.handle)
+            self.handle = -1
+
+
+def _parse(data: bytes) -> Holder | None:
+    if not data:
+        return None
+    try:
+        content = json.loads(data)
+        return Holder(int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"]))
+    except (ValueError, TypeError, KeyError):
+        return Holder()

@@ -1,0 +1,59 @@
+# Repairs. Law: repair never destroys. What is cut from a file is first durable beside it.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.segments import free_aside
+
+__all__ = ["Repair", "cut_tail", "rewrite"]
+
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What was found wrong with a file, and what was done: for people, logs and statistics."""
+
+    path: str
+    kept: int
+    """The byte at which the trouble begins."""
+    dropped: int
+    """Bytes from there on that are not delivered."""
+    reason: str
+    records: int | None = 0
+    """Messages lost; None where nothing tells how many there were."""
+    saved_as: str | None = None
+    """Where the dropped bytes are."""
+
+    def __str__(self) -> str:
+        lost = "an unknown number of" if self.records is None else str(self.records)
+        where = f", kept in {self.saved_as}" if self.saved_as else ""
+        return f"{self.path}: {self.reason}; {self.dropped} bytes from {self.kept} dropped ({lost} messages){where}"
+
+
+def cut_tail(fs: FileSystem, handle: int, path: str, end: int, reason: str, records: int | None = 0) -> Repair:
+    """Shorten the file to `end` bytes; the rest is durable in a file of its own first."""
+    size = fs.size(handle)
+    aside = free_aside(fs, path)
+    copy = fs.open(aside, write=True, create=True, exclusive=True)
+    try:
+        for at in range(end, size, _PIECE):
+            write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - end)
+        Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
+    finally:
+        fs.close(copy)
+    fs.truncate(handle, end)
+    return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
+
+
+def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
+    """Write bytes start:end over themselves, so that the next sync really writes them.
+
+    After a failed fsync the kernel holds them for clean: it would sync nothing, and say that all
+    is well.
+    """
+    for at in range(start, end, _PIECE):
+        write_all(fs, handle, fs.pread(handle, min(_PIECE, end - at), at), at)

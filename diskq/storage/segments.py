@@ -1,0 +1,61 @@
+# The names of numbered files, made and parsed in one place. Law: what `path` makes, `parse` reads
+# back to the same number, and every other name is somebody else's.
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from diskq.storage.fs import FileSystem, base_name, join
+
+__all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
+
+# All that is ours alone lives here, in the root of what it belongs to, where no peer lists its files.
+PRIVATE = ".diskq"
+
+_MOST_DIGITS = 19  # what fits a signed 64-bit number
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Files `prefix` + number + `suffix`, the number in decimal with at least `digits` digits."""
+
+    prefix: str
+    digits: int
+    suffix: str
+
+    def name(self, number: int) -> str:
+        return f"{self.prefix}{number:0{self.digits}d}{self.suffix}"
+
+    def parse(self, name: str) -> int | None:
+        """The number in `name`; None where this naming would not have made it."""
+        middle = name[len(self.prefix) : len(name) - len(self.suffix)]
+        if not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", middle):
+            return None
+        number = int(middle)
+        return number if self.name(number) == name else None
+
+    def listed(self, fs: FileSystem, directory: str) -> list[int]:
+        """The numbers of the files in `directory`, ascending."""
+        numbers = (self.parse(name) for name in fs.list_directory(directory))
+        return sorted(number for number in numbers if number is not None)
+
+
+def private_path(root: str, name: str) -> str:
+    """The path of a file that is ours alone, below `root`."""
+    return join(root, PRIVATE, name)
+
+
+def free_aside(fs: FileSystem, path: str) -> str:
+    """A free name for bytes of `path` that nobody could read: `path.bad`, `path.bad-1`, ..."""
+    aside = f"{path}.bad"
+    number = 0
+    while fs.size_of(aside) is not None:
+        number += 1
+        aside = f"{path}.bad-{number}"
+    return aside
+
+
+def sidecar_path(root: str, path: str) -> str:
+    """Where the checksums of the file at `path` are kept."""
+    return private_path(root, f"{base_name(path)}.sums")
