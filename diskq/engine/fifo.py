@@ -1,0 +1,796 @@
+# The FIFO queue: NSQ's files, read and written by one process. Law: what is handed out has left
+# the queue, what is peeked at has not, and no recorded position runs ahead of synced bytes.
+#
+# Synchronous, and complete in itself: threads, Spark and the command line use it as it is. The
+# Trio channel (diskq.channels.queue) drives the same object, takes its barriers inline and has
+# them paid in a thread.
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, NoReturn, Self
+
+from diskq._native.gate import Gate
+from diskq._native.nsq import NsqFraming
+from diskq._native.readahead import ReadAhead
+from diskq.engine.fiforecovery import recover
+from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
+from diskq.errors import CorruptionError, DiskFullError, DiskqError, MessageSizeError, StorageFailedError
+from diskq.options import Durability, QueueOptions
+from diskq.storage.appendfile import AppendFile
+from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import Lock
+from diskq.storage.recovery import Repair
+from diskq.storage.segments import free_aside
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket"]
+
+logger = logging.getLogger("diskq")
+
+Body = bytes | bytearray | memoryview
+
+Obstacle = Literal["unsynced", "full"]
+"""Why a message cannot be accepted now: it waits for a sync, or for somebody to consume."""
+
+# Kept free below the byte bound: a new file's first checksums.
+_HEADROOM = 4 * 1024
+_UNLIMITED = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """A queue at one moment. All but `depth`, `bytes`, `files` and `unsynced_bytes` count since the open."""
+
+    depth: int
+    """Messages that can be received."""
+    bytes: int
+    """On disk: data and checksums of all files that are not consumed."""
+    files: int
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    sent: int
+    received: int
+    dropped: int
+    """Messages that `on_full="drop_oldest"` gave up."""
+    lost: int
+    """Messages known to be lost to damage: `repairs` tells where."""
+    barriers: int
+    repairs: tuple[Repair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A barrier taken and not yet paid, and what is true once it is."""
+
+    barrier: Barrier
+    accepted: int
+    """Of all records ever accepted, this many are then durable."""
+    written: int
+    """The same in bytes."""
+    has_metadata: bool
+
+
+class FifoQueue:
+    """Messages in the order in which they were put, in NSQ's files.
+
+    For one thread at a time. Reading is at least once: the read position is durable with the next
+    sync, so a crash may deliver again, and never skips.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        time_slice: float = 0.0,
+    ) -> None:
+        """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
+
+        Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
+        `time_slice` (seconds) shuts the fast doors periodically, for a channel; 0 never does.
+
+        Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
+        `options.strict`.
+        """
+        self.options = options or QueueOptions()
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self.name = name
+        self._framing = NsqFraming(self.options.min_message_size, self.options.max_message_size)
+        self.gate_in = Gate(time_slice)
+        self.gate_out = Gate(time_slice)
+        self._append = AppendFile(self._fs, self._framing, self.gate_in)
+        self._ahead = ReadAhead(self._fs, self._framing, self.gate_out)
+        self._reader: BlockReader | None = None
+        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._debts = Debts()
+        self._peeked: deque[tuple[bytes, Position]] = deque()
+        self._forgotten = 0  # of what was peeked at last, so many were dropped since
+        self._damaged: dict[int, str] = {}  # files not to be removed when consumed, and their new names
+        self._outstanding: Ticket | None = None
+        self._failure: DiskqError | None = None
+        self._is_closed = False
+        self._counted = 0  # records in and out that the policy knows of
+        self._sealed_bytes = 0  # accepted before the active file, since the open
+        self._synced_bytes = 0
+        self._dropped = self._lost = self._barriers = 0
+        self.buffer = self._append.buffer
+        self.ahead = self._ahead
+        self._open()
+
+    def _open(self) -> None:
+        fs = self._fs
+        if fs.make_directory(self._files.private):
+            self._debts.directories[self._files.directory] = None
+        self._debts.directories[self._files.private] = None
+        self._lock = Lock(fs, self._files.lock, f"queue {self.name!r} in {self._files.directory}")
+        try:
+            found = recover(
+                fs,
+                self._files,
+                self._framing,
+                self._debts,
+                was_owned=self._lock.previous is not None,
+                was_restarted=self._lock.was_restarted,
+                strict=self.options.strict,
+            )
+            self._lock.sign()
+            self._debts.files.append(self._lock.handle)
+            self._sizes = found.sizes
+            self._read_file = found.read.file
+            self._committed = found.read
+            self._write_file = found.write.file
+            self._depth_at_open = found.depth
+            self._repairs = found.repairs
+            self._ahead.seek(found.read.byte)
+            if self._write_file in self._sizes:
+                del self._sizes[self._write_file]
+                self._append.begin(
+                    self._files.data(self._write_file),
+                    self._files.sidecar(self._write_file),
+                    self._debts,
+                    end=found.write.byte,
+                    rows=found.rows,
+                )
+            self._sealed_bytes = -self.buffer.end
+            self.sync()
+        except BaseException:
+            self._release()
+            raise
+        for repair in self._repairs:
+            logger.warning("%s", repair)
+
+    def close(self) -> None:
+        """Sync everything, write the metadata and let go of the lock. Idempotent.
+
+        Raises StorageFailedError where the last sync fails; the queue is closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+        finally:
+            self._release()
+
+    def delete(self) -> None:
+        """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
+        self.empty()
+        self._check_usable()
+        self._debts.removals.append(self._files.metadata)
+        ticket = self._ticket(())
+        self._pay(ticket)
+        self._release()
+
+    def _release(self) -> None:
+        self._is_closed = True
+        self._shut()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._append.abandon()
+        for handle in self._debts.closing:
+            self._fs.close(handle)
+        self._debts = Debts()
+        self._lock.release()
+
+    def _shut(self) -> None:
+        """Let nothing pass the fast doors any more."""
+        self.gate_in.left = self.gate_out.left = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ValueError(f"queue {self.name!r} is closed")
+
+    # --- putting ------------------------------------------------------------------------------------------
+
+    def put(self, body: Body, durability: Durability | None = None) -> None:
+        """Add one message at the end.
+
+        Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
+        MessageSizeError and DiskFullError, after which the message is not in the queue, and
+        StorageFailedError, after which nobody knows.
+        """
+        self._check_usable()
+        body = self.checked(body)
+        word = durability or self.options.durability
+        while self._clear_way(len(body) + self._framing.overhead):
+            pass
+        self.accept(body, is_held=word == "memory")
+        self._sync_if_due(word)
+
+    def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
+        """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
+
+        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` tells
+        how many of them are in the queue all the same.
+        """
+        self._check_usable()
+        batch = [self.checked(body) for body in bodies]
+        word = durability or self.options.durability
+        done = 0
+        while done < len(batch):
+            try:
+                while self._clear_way(len(batch[done]) + self._framing.overhead):
+                    pass
+                done = self.accept_many(batch, done, is_held=word == "memory")
+            except DiskFullError as full:
+                full.accepted += done
+                raise
+        self._sync_if_due(word)
+        return len(batch)
+
+    def _clear_way(self, size: int) -> bool:
+        """True: something stood in the way, was done away with, and it should be looked at again."""
+        obstacle = self.obstacle(size)
+        if obstacle == "unsynced":
+            self.sync()
+        elif obstacle == "full":
+            raise self.full_error(size)
+        return obstacle is not None
+
+    def _sync_if_due(self, word: Durability) -> None:
+        if self.note(self._fs.monotonic()) or word == "synced":
+            self.sync()
+
+    # --- the same, for a channel that waits where this cannot ------------------------------------------------
+
+    def checked(self, body: Body) -> bytes:
+        """The message as bytes. Raises TypeError and MessageSizeError before anything is written."""
+        if type(body) is not bytes:
+            if not isinstance(body, (bytes, bytearray, memoryview)):
+                hint = "; encode it first" if isinstance(body, str) else ""
+                raise TypeError(f"a message is bytes, not {type(body).__name__}{hint}")
+            body = bytes(body)
+        if not self._framing.min_size <= len(body) <= self._framing.max_size:
+            raise MessageSizeError(len(body), self._framing.min_size, self._framing.max_size)
+        return body
+
+    def obstacle(self, size: int) -> Obstacle | None:
+        """What keeps `size` more bytes from being accepted now, after all that can be done without waiting."""
+        self._check_usable()
+        if self.unsynced_bytes and self.unsynced_bytes + size > self.options.max_unsynced:
+            return "unsynced"
+        bound = self.options.max_bytes
+        if bound is None:
+            return None
+        while self.bytes_on_disk + size + _HEADROOM > bound:
+            if self._append.is_open and self.buffer.end and self._is_worth_rolling():
+                self._roll()
+            self._drop_consumed()
+            if self.bytes_on_disk + size + _HEADROOM <= bound:
+                return None
+            if self.options.on_full != "drop_oldest" or not self._drop_oldest():
+                return "full"
+        return None
+
+    def full_error(self, size: int) -> DiskFullError:
+        """What `obstacle() == "full"` means to a caller that will not wait."""
+        return DiskFullError(
+            self._files.directory,
+            f"queue {self.name!r} holds {self.bytes_on_disk} bytes, {size} more would pass "
+            f"max_bytes={self.options.max_bytes}",
+        )
+
+    def accept(self, body: bytes, *, is_held: bool) -> None:
+        """Add one message that was `checked` and has no `obstacle`. Raises DiskFullError, OSError."""
+        self._make_way(len(body) + self._framing.overhead)
+        try:
+            is_in = self.buffer.hold_now(body) if is_held else self.buffer.put_now(body)
+        except OSError as failure:
+            self._write_failed(failure)
+        assert is_in
+
+    def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
+        """Add bodies[start:] as far as one file and the bounds go: the index of the first left out."""
+        self._make_way(len(bodies[start]) + self._framing.overhead)
+        before = self.buffer.records
+        try:
+            return self.buffer.put_many(bodies, start, not is_held)
+        except OSError as failure:
+            self._write_failed(failure, self.buffer.records - before)
+
+    def flush(self) -> None:
+        """Put what `memory` messages wait in the buffer into the page cache. Raises DiskFullError, OSError."""
+        self._check_usable()
+        try:
+            self.buffer.flush()
+        except OSError as failure:
+            self._write_failed(failure)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Is every message that was accepted in the page cache?"""
+        return self.buffer.flushed == self.buffer.end
+
+    def _make_way(self, size: int) -> None:
+        """Have a file open in which `size` more bytes belong, as go-diskqueue would choose it."""
+        end = self.buffer.end if self._append.is_open else 0
+        if end and end + size > self.options.file_size:
+            self._roll()
+            end = 0
+        try:
+            if not self._append.is_open:
+                number = self._write_file
+                self._append.begin(self._files.data(number), self._files.sidecar(number), self._debts)
+            self._append.make_room_for_rows()
+        except OSError as failure:
+            self._write_failed(failure)
+        self._set_limit(size)
+
+    def _set_limit(self, size: int) -> None:
+        """Up to where the fast doors may write without asking; `size` bytes at least."""
+        end = self.buffer.end
+        limit = self.options.file_size
+        limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes)
+        if self.options.max_bytes is not None:
+            limit = min(limit, end + self.options.max_bytes - self.bytes_on_disk - _HEADROOM)
+        self.buffer.limit = max(limit, end + size)
+
+    def _write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+        """The disk refused a write: cut back to whole records, and stay usable if that works."""
+        self._check_rows()
+        if self._append.is_open:
+            try:
+                self._append.cut_back()
+            except OSError as second:
+                self.fail(second)
+        if failure.errno in FULL_DISK_ERRNOS:
+            raise DiskFullError(self._files.directory, f"the disk is full ({failure})", accepted) from failure
+        raise failure
+
+    def _roll(self) -> None:
+        """Leave the active file; the next message begins the next one."""
+        try:
+            number, end = self._write_file, self.buffer.end
+            self.buffer.flush()
+        except OSError as failure:
+            self._write_failed(failure)
+        try:
+            self._append.finish(self._debts)
+        except OSError as failure:
+            self.fail(failure)
+        self._sizes[number] = end
+        self._sealed_bytes += end
+        self.buffer.retarget(-1, 0, 0)
+        self._write_file = number + 1
+        self._policy.force()
+
+    def _is_worth_rolling(self) -> bool:
+        """Would leaving the active file let it be given back, now or when it is consumed?"""
+        return self.options.on_full != "reject" or self._position().file == self._write_file
+
+    def _drop_oldest(self) -> bool:
+        """Give up what is left of the oldest file. False: there is none to give up."""
+        oldest = self._position().file
+        if oldest not in self._sizes:
+            return False
+        depth = self.depth
+        self._forgotten += len(self._peeked)
+        self._peeked.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        remaining = self._count_from(self._position())
+        self._read_file = oldest
+        self._next_file()
+        self._drop_consumed()
+        self._dropped += remaining
+        self._depth_at_open -= remaining
+        assert self.depth <= depth
+        return True
+
+    # --- taking -------------------------------------------------------------------------------------------------
+
+    def take(self) -> bytes | None:
+        """Remove and return the first message; None where the queue is empty."""
+        bodies = self.take_many(1)
+        return bodies[0] if bodies else None
+
+    def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+        """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
+
+        One is returned however large it is. Raises OSError where the files cannot be read; nothing
+        is then removed.
+        """
+        self._check_usable()
+        if self._peeked:
+            bodies = [body for body, _ in self._first_peeked(max_items, max_bytes)]
+            self.advance(len(bodies))
+            return bodies
+        bodies = self._fetch(max_items, max_bytes)
+        if bodies:
+            self._taken()
+        return bodies
+
+    def peek(self) -> bytes | None:
+        """The first message, which stays; None where the queue is empty."""
+        bodies = self.peek_many(1)
+        return bodies[0] if bodies else None
+
+    def peek_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+        """As `take_many`, but they stay. `advance` removes them."""
+        self._check_usable()
+        self._forgotten = 0
+        missing = max_items - len(self._peeked)
+        left = max_bytes - sum(len(body) for body, _ in self._peeked)
+        while missing > 0 and left > 0:
+            if not self._peeked:
+                self._committed = self._fetched()
+            if not (bodies := self._fetch_stretch(missing, left)):
+                break
+            end = self._ahead.position - sum(len(body) + self._framing.overhead for body in bodies)
+            for body in bodies:
+                end += len(body) + self._framing.overhead
+                self._peeked.append((body, Position(self._read_file, end)))
+                left -= len(body)
+            missing -= len(bodies)
+        self._open_gates()
+        return [body for body, _ in self._first_peeked(max_items, max_bytes)]
+
+    def advance(self, count: int) -> None:
+        """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
+        self._check_usable()
+        dropped = min(count, self._forgotten)
+        self._forgotten -= dropped
+        count -= dropped
+        if not 0 <= count <= len(self._peeked):
+            raise ValueError(f"cannot advance over {count} messages: {len(self._peeked)} were peeked at")
+        for _ in range(count):
+            _, self._committed = self._peeked.popleft()
+        if count:
+            self._taken()
+
+    def empty(self) -> None:
+        """Remove all messages, durably: metadata that says so first, then the files."""
+        self.forget_all()
+        self.sync()
+
+    def forget_all(self) -> None:
+        """As `empty`; durable with the next barrier."""
+        self._check_usable()
+        if self._append.is_open:
+            self._roll()
+        else:
+            self._write_file += 1
+        self._forgotten += len(self._peeked)
+        self._peeked.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._read_file = self._write_file
+        self._ahead.seek(0)
+        self._drop_consumed()
+        self._depth_at_open -= self.depth
+        self._policy.force()
+
+    def has_message(self) -> bool:
+        """Is there one to take? Reads ahead to find out. Raises as `take_many`."""
+        return bool(self._peeked) or self._fill()
+
+    def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_stretch(max_items, max_bytes)
+        size = sum(map(len, bodies)) if max_bytes < _UNLIMITED else 0
+        while bodies and len(bodies) < max_items and size < max_bytes:
+            # What is in hand must not be lost to an error further on: it comes up again next time.
+            try:
+                more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
+            except (OSError, CorruptionError):
+                break
+            if not more or (max_bytes < _UNLIMITED and size + len(more[0]) > max_bytes):
+                break
+            bodies += more
+            size += sum(map(len, more)) if max_bytes < _UNLIMITED else 0
+        return bodies
+
+    def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
+        """Bodies from what is loaded, after loading more where that is used up. Empty: no messages."""
+        while not (bodies := self._ahead.take_many(max_items, max_bytes)):
+            if max_items <= 0 or not self._fill():
+                break
+        return bodies
+
+    def _fill(self) -> bool:
+        """Have something admitted in the read-ahead. False: there are no more messages."""
+        while not self._ahead.is_ready or self._ahead.why != "END":
+            is_active = self._read_file == self._write_file
+            if is_active and self._ahead.position >= self.buffer.end:
+                self._settle_depth()
+                return False
+            if is_active and not self.is_flushed:
+                self.flush()
+            if self._reader is None:
+                number = self._read_file
+                self._reader = BlockReader(
+                    self._fs, self._ahead, self._files.data(number), self._files.sidecar(number), self._ahead.position
+                )
+            if is_active:
+                self._append.show_rows(self._ahead.position)
+                end = self.buffer.flushed
+            else:
+                end = self._sizes[self._read_file]
+            loss = self._reader.fill(end)
+            if loss is not None:
+                self._note_loss(self._read_file, loss)
+            elif self._ahead.position >= end and not is_active:
+                if (loss := self._reader.missing(end)) is not None:
+                    self._note_loss(self._read_file, loss)
+                self._next_file()
+        return True
+
+    def _next_file(self) -> None:
+        """Read on at the beginning of the next file there is."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        later = [number for number in self._sizes if number > self._read_file]
+        self._read_file = later[0] if later else self._write_file
+        self._ahead.seek(0)
+
+    def _note_loss(self, number: int, loss: Loss) -> None:
+        path = self._files.data(number)
+        if self.options.strict:
+            self._failure = CorruptionError(path, loss.start, loss.reason)
+            self._shut()
+            raise self._failure
+        if number not in self._damaged:
+            self._damaged[number] = free_aside(self._fs, path)
+        repair = Repair(
+            path=path,
+            kept=loss.start,
+            dropped=loss.end - loss.start,
+            reason=loss.reason,
+            records=loss.records,
+            saved_as=self._damaged[number],
+        )
+        self._repairs.append(repair)
+        logger.warning("%s", repair)
+        self._lost += loss.records or 0
+        self._depth_at_open -= loss.records or 0
+
+    def _settle_depth(self) -> None:
+        """At the end of the queue its depth is 0, whatever the metadata had said."""
+        if self._depth_at_open and (rest := self._unfetched):
+            self._depth_at_open -= rest
+
+    @property
+    def _unfetched(self) -> int:
+        return self._depth_at_open + self.buffer.records - self._ahead.records
+
+    def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, Position]]:
+        first: list[tuple[bytes, Position]] = []
+        size = 0
+        for item in self._peeked:
+            size += len(item[0])
+            if len(first) >= max_items or (size > max_bytes and first):
+                break
+            first.append(item)
+        return first
+
+    def _count_from(self, position: Position) -> int:
+        """How many messages the file of `position` holds from there on."""
+        ahead = ReadAhead(self._fs, self._framing, Gate())
+        path, sidecar = self._files.data(position.file), self._files.sidecar(position.file)
+        reader = BlockReader(self._fs, ahead, path, sidecar, position.byte)
+        counted = 0
+        try:
+            while ahead.position < self._sizes[position.file]:
+                reader.fill(self._sizes[position.file])
+                counted += ahead.count()
+        finally:
+            reader.close()
+        return counted
+
+    # --- where it is ----------------------------------------------------------------------------------------------
+
+    def _fetched(self) -> Position:
+        """Up to where messages have been read from the files."""
+        return Position(self._read_file, self._ahead.position)
+
+    def _position(self) -> Position:
+        """Up to where messages have left the queue."""
+        return self._committed if self._peeked else self._fetched()
+
+    def _taken(self) -> None:
+        if self._position().file != self._first_file():
+            self._drop_consumed()
+
+    def _first_file(self) -> int:
+        return next(iter(self._sizes), self._write_file)
+
+    def _drop_consumed(self) -> None:
+        """Owe the removal of the files that nothing will be read from any more."""
+        if not self._peeked and self._read_file in self._sizes and not self._ahead.is_ready:
+            if self._ahead.position >= self._sizes[self._read_file] and self._ahead.why == "END":
+                self._fill()
+        first = self._position().file
+        for number in [number for number in self._sizes if number < first]:
+            del self._sizes[number]
+            data, sidecar = self._files.data(number), self._files.sidecar(number)
+            if number in self._damaged:
+                # Its lost bytes were never delivered: they are kept for `diskq repair`.
+                self._debts.asides.append((data, self._damaged.pop(number)))
+            else:
+                self._debts.removals.append(data)
+            self._debts.removals.append(sidecar)
+            self._policy.force()
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be taken."""
+        return max(0, self._unfetched + len(self._peeked))
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Data and checksums of all files that are not consumed."""
+        active = self.buffer.end + self._append.allocated if self._append.is_open else 0
+        return sum(self._sizes.values()) + active
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Accepted, and not yet on the platter."""
+        return self.written_total - self._synced_bytes
+
+    @property
+    def accepted_total(self) -> int:
+        """Messages accepted since the open."""
+        return self.buffer.records
+
+    @property
+    def written_total(self) -> int:
+        """Bytes accepted since the open."""
+        return self._sealed_bytes + self.buffer.end
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong since the open began, and what was done about it."""
+        return tuple(self._repairs)
+
+    def statistics(self) -> QueueStatistics:
+        return QueueStatistics(
+            depth=self.depth,
+            bytes=self.bytes_on_disk,
+            files=len(self._sizes) + self._append.is_open,
+            unsynced_bytes=self.unsynced_bytes,
+            sent=self.buffer.records,
+            received=self._ahead.records - len(self._peeked),
+            dropped=self._dropped,
+            lost=self._lost,
+            barriers=self._barriers,
+            repairs=self.repairs,
+        )
+
+    # --- syncing ----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when every message accepted and the read position are on the platter.
+
+        Raises StorageFailedError, after which the queue is of no use but to be closed.
+        """
+        self._pay(self.take_ticket(with_metadata=True))
+
+    def _pay(self, ticket: Ticket) -> None:
+        try:
+            is_replaced = ticket.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.mark(ticket, is_replaced)
+
+    def note(self, now: float) -> bool:
+        """Tell the sync policy what has passed since it was told last. True: a barrier is due."""
+        total = self.buffer.records + self._ahead.records
+        self._policy.passed(total - self._counted, now)
+        self._counted = total
+        self._open_gates()
+        return self._policy.due(now)
+
+    def deadline(self) -> float:
+        """When a barrier is due at the latest, on the file system's monotonic clock."""
+        return self._policy.deadline()
+
+    def take_ticket(self, *, with_metadata: bool) -> Ticket:
+        """A barrier for all that was accepted until now. Pay it, wherever; then `mark` it, or `fail`.
+
+        Without metadata it is two syncs, and enough for a message to be found again; with it the
+        read position is durable too, consumed files go, and a peer may open the directory.
+        """
+        self._check_usable()
+        try:
+            self._drop_consumed()
+            active = self._append.settle()
+        except OSError as failure:
+            if not self.is_flushed:
+                self._write_failed(failure)
+            self.fail(failure)
+        if self._debts.removals or self._debts.asides:
+            with_metadata = True
+        if with_metadata:
+            self._policy.taken()
+        return self._ticket(active, with_metadata=with_metadata)
+
+    def _ticket(self, active: tuple[int, ...], *, with_metadata: bool = False) -> Ticket:
+        assert self._outstanding is None, "one barrier at a time"
+        replacements = (self._files.metadata_as(self._metadata()),) if with_metadata else ()
+        barrier = self._debts.freeze(active, replacements)
+        self._outstanding = Ticket(barrier, self.buffer.records, self.written_total, with_metadata)
+        return self._outstanding
+
+    def _metadata(self) -> Metadata:
+        return Metadata(
+            depth=self.depth,
+            read=min(self._position(), Position(self._write_file, self.buffer.end)),
+            write=Position(self._write_file, self.buffer.end),
+            is_ours=True,
+        )
+
+    def mark(self, ticket: Ticket, is_replaced: bool) -> None:
+        """The barrier is paid."""
+        assert ticket is self._outstanding, "not the barrier that was taken"
+        self._outstanding = None
+        self._synced_bytes = ticket.written
+        self._barriers += 1
+        if ticket.has_metadata and not is_replaced:
+            # The disk is full: what was consumed is gone, the pointer behind it is still owed.
+            logger.warning("%s: the disk is full, metadata will be written later", self._files.metadata)
+            self._policy.passed(1, self._fs.monotonic())
+        if self._append.is_open:
+            self._set_limit(0)
+
+    def fail(self, failure: OSError) -> NoReturn:
+        """A promise of the disk was broken: nothing is promised from here on."""
+        error = StorageFailedError(self._files.directory)
+        error.__cause__ = failure
+        self._failure = error
+        self._outstanding = None
+        self._shut()
+        raise error from failure
+
+    def _check_rows(self) -> None:
+        if self._append.failure is not None:
+            self.fail(self._append.failure)
+
+    def _open_gates(self) -> None:
+        """Let the policy's remaining count pass the fast doors, unless something must be asked first."""
+        self._check_rows()
+        left = self._policy.left
+        self.gate_in.left = left if self._append.is_open else 0
+        self.gate_out.left = 0 if self._peeked else left

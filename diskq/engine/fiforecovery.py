@@ -1,0 +1,343 @@
+# Opening an NSQ queue after whatever happened to it. Law: opening never refuses because of a
+# crash, never loses a whole message, never invents one, and tells what it did.
+#
+# The metadata is a hint. What it says is checked against the files; where it is missing, garbled
+# or points past them, the files decide. Behind the position it names as written lies what came
+# after the last full barrier, and there two cases differ:
+#
+#   the machine ran on   (or a peer wrote): the page cache survived, so framing is believed; the
+#                        tail is cut where the last whole record ends.
+#   it was restarted     what has no agreeing checksum may be zeros with a good length before them:
+#                        the tail is cut at the first byte that no checksum vouches for.
+#
+# Whatever is cut is kept aside.
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from diskq._native.appendbuffer import BLOCK_SIZE
+from diskq._native.framing import Framing
+from diskq._native.gate import Gate
+from diskq._native.readahead import ReadAhead
+from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
+from diskq.errors import CorruptionError
+from diskq.storage.barrier import Debts
+from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.checksums import Rows, Sidecar
+from diskq.storage.fs import FileSystem
+from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.segments import free_aside
+
+__all__ = ["Recovered", "recover"]
+
+# A peer's count is believed for a longer backlog than this: counting it would delay the open.
+_COUNT_UP_TO = 256 * 1024 * 1024
+_STRETCH = 256 * 1024
+_MANY = 2**31
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A queue as it is found: what `FifoQueue` goes on from."""
+
+    read: Position
+    write: Position
+    depth: int
+    sizes: dict[int, int]
+    """Bytes of each data file that is not consumed, ascending by number; the last may be written to."""
+    rows: int = 0
+    """Bytes of checksum rows that belong to the written part of the last file."""
+    repairs: list[Repair] = field(default_factory=list)
+
+
+def recover(
+    fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts, *, was_owned: bool, was_restarted: bool, strict: bool
+) -> Recovered:
+    """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
+
+    `was_owned`: has diskq had this queue before (there was a lock file)? Raises CorruptionError
+    if `strict` and something other than a torn tail was found.
+    """
+    recovery = _Recovery(fs, files, framing, debts)
+    found = recovery.run(was_owned, was_restarted)
+    if strict and recovery.damage is not None:
+        raise recovery.damage
+    return found
+
+
+class _Recovery:
+    def __init__(self, fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts) -> None:
+        self.fs = fs
+        self.files = files
+        self.framing = framing
+        self.debts = debts
+        self.asides = Debts()
+        self.repairs: list[Repair] = []
+        self.damage: CorruptionError | None = None
+        self.ahead = ReadAhead(fs, framing, Gate())
+
+    def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
+        numbers = self.files.numbers()
+        self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
+        self.debts.removals += self.files.leftovers(numbers)
+        metadata = self._metadata()
+        is_foreign = metadata is not None and not metadata.is_ours
+        if is_foreign:
+            self._forget_stale_checksums()
+        if metadata is None:
+            read = known = Position(numbers[0] if numbers else 0, 0)
+            depth = None
+        else:
+            read, known, depth = self._placed(metadata)
+            self._drop_consumed(read, is_ours=metadata.is_ours)
+        if was_owned and was_restarted and not is_foreign:
+            tail = self._cut_at_checksums(known, prefix=metadata is not None)
+        else:
+            tail = self._cut_at_framing(known, is_ours=was_owned and not is_foreign)
+        write = self._write_position(known)
+        read = min(read, write)
+        if depth is not None:
+            depth += tail
+        if depth is None or (is_foreign and self._backlog(read, write) <= _COUNT_UP_TO):
+            depth = self._counted(read)
+        return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs)
+
+    # --- what the metadata says, against the files -----------------------------------------------
+
+    def _metadata(self) -> Metadata | None:
+        content = self.files.read_metadata()
+        if content is None:
+            if self.sizes:
+                self._report(self.files.metadata, 0, 0, "metadata is missing: positions taken from the data")
+            return None
+        metadata = Metadata.parse(content)
+        if metadata is None:
+            self._report(
+                self.files.metadata, 0, len(content), "metadata is unreadable: positions taken from the data"
+            )
+        return metadata
+
+    def _placed(self, metadata: Metadata) -> tuple[Position, Position, int | None]:
+        """Where to read, up to where the metadata vouches for, and its depth if that still holds."""
+        read, write, depth = metadata.read, metadata.write, metadata.depth
+        reason = ""
+        if (size := self.sizes.get(write.file)) is not None and size < write.byte:
+            reason = f"metadata names byte {write.byte} as written, the file ends at {size}"
+            write = Position(write.file, size)
+        if read.file not in self.sizes:
+            later = [number for number in self.sizes if number >= read.file]
+            onward = Position(later[0], 0) if later else Position(max(write.file, read.file), 0)
+            if read.file != write.file or read.byte:
+                # A consumed file's removal may outrun the position behind it on a full disk.
+                depth = -1
+            read = onward
+        elif self.sizes[read.file] < read.byte:
+            reason = reason or f"metadata names byte {read.byte} as read, the file ends at {self.sizes[read.file]}"
+            read = Position(read.file, self.sizes[read.file])
+        elif not metadata.is_ours and not self._is_boundary(read):
+            reason = reason or f"metadata names byte {read.byte} as read, which is inside a message"
+            read = Position(read.file, 0)
+        if reason:
+            self._report(self.files.data(read.file), read.byte, 0, reason)
+            depth = -1
+        return read, max(write, read), depth if depth >= 0 else None
+
+    def _is_boundary(self, position: Position) -> bool:
+        losses, _ = self._scan(position.file, 0, position.byte)
+        return not losses
+
+    def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
+        """Files before the read position: our barrier died before it removed them."""
+        for number in [number for number in self.sizes if number < read.file]:
+            size = self.sizes.pop(number)
+            if is_ours:
+                self.debts.removals += [self.files.data(number), self.files.sidecar(number)]
+            else:
+                self._report(self.files.data(number), 0, size, "lies before a peer's read position: left alone", None)
+
+    def _forget_stale_checksums(self) -> None:
+        """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
+        for number in self.sizes:
+            sidecar = self.files.sidecar(number)
+            if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False)[0]:
+                handle = self.fs.open(sidecar, write=True)
+                try:
+                    self.fs.truncate(handle, 0)
+                finally:
+                    self.fs.close(handle)
+
+    # --- the tail ---------------------------------------------------------------------------------
+
+    def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
+        """Believe the page cache. Returns the records behind `known`."""
+        counted = 0
+        for number in [number for number in self.sizes if number >= known.file]:
+            start = known.byte if number == known.file else 0
+            losses, records = self._scan(number, start, self.sizes[number])
+            counted += records
+            is_last = number == max(self.sizes)
+            if is_last and losses and losses[-1].end == self.sizes[number]:
+                self._cut(number, losses[-1].start, losses[-1].reason)
+            if is_ours and start < self.sizes[number]:
+                if is_last:
+                    self._cover(number)
+                self._owe(number, start)
+        return counted
+
+    def _cover(self, number: int) -> None:
+        """Give the records at the file's end their checksums: the process died before it wrote them."""
+        end = self.sizes[number]
+        rows = Rows(self.fs, self.files.sidecar(number))
+        rows.seek(end)
+        kept, covered = rows.consumed, rows.last_end
+        rows.close()
+        if covered >= end:
+            return
+        sidecar = Sidecar.open(self.fs, self.files.sidecar(number), kept, covered)
+        handle = self.fs.open(self.files.data(number))
+        try:
+            self.ahead.seek(covered)
+            while covered < end:
+                # By the framing's leave: the scan before this has walked the same bytes.
+                if not (records := len(self.ahead.take_many(_MANY, BLOCK_SIZE))):
+                    size = max(_STRETCH, self.ahead.claimed)
+                    self.ahead.load(handle, covered, min(size, end - covered))
+                    self.ahead.admit(covered, covered + min(size, end - covered))
+                    continue
+                size = self.ahead.position - covered
+                sidecar.add(covered + size, size, records, self.fs.pread(handle, size, covered))
+                covered += size
+            sidecar.flush()
+        finally:
+            self.fs.close(handle)
+            self.fs.close(sidecar.handle)
+
+    def _owe(self, number: int, start: int) -> None:
+        """Let the first barrier write and sync what may never have reached the platter."""
+        for path, begin in ((self.files.data(number), start), (self.files.sidecar(number), 0)):
+            if self.fs.size_of(path) is not None:
+                handle = self.fs.open(path, write=True)
+                self.debts.files.append(handle)
+                self.debts.closing.append(handle)
+                rewrite(self.fs, handle, begin, self.fs.size(handle))
+
+    def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
+        """Believe checksums only. Returns the records behind `known`.
+
+        With `prefix` all behind `known` is younger than the last full barrier, and is kept up to the
+        first disagreement: what was not synced survives as a prefix. Without it nothing tells old
+        from young, and all is kept up to the last agreement.
+        """
+        counted = 0
+        numbers = [number for number in self.sizes if number >= known.file]
+        while numbers:
+            number = numbers.pop(0)
+            start = known.byte if number == known.file else 0
+            end, records, is_whole = self._vouched(number, start, prefix)
+            counted += records
+            if end < self.sizes[number] and (prefix or not self._any_vouched(numbers)):
+                self._cut(number, end, "not synced before the machine stopped")
+                is_whole = False
+            if not is_whole and prefix:
+                break
+        for number in numbers:
+            self._set_aside(number, "not synced before the machine stopped")
+        # Before the lock is signed with the new boot: who comes next would believe their framing.
+        self.asides.freeze((), ()).pay(self.fs)
+        return counted
+
+    def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
+        """Up to where checksums vouch for the file from `start` on, for how many records, and for all of it?"""
+        end, records = start, 0
+        rows = Rows(self.fs, self.files.sidecar(number))
+        handle = self.fs.open(self.files.data(number))
+        try:
+            rows.seek(start)
+            at = start
+            while group := rows.covering(at, BLOCK_SIZE):
+                row = group[0]
+                at = row.end
+                is_good = (
+                    row.end <= self.sizes[number]
+                    and (row.start == end or not prefix)
+                    and row.matches(self.fs.pread(handle, row.end - row.start, row.start))
+                )
+                if is_good:
+                    end = row.end
+                    records += row.records
+                elif prefix:
+                    break
+        finally:
+            self.fs.close(handle)
+            rows.close()
+        return end, records, end == self.sizes[number]
+
+    def _any_vouched(self, numbers: list[int]) -> bool:
+        return any(self._vouched(number, 0, False)[0] > 0 for number in numbers)
+
+    def _cut(self, number: int, end: int, reason: str) -> None:
+        path = self.files.data(number)
+        handle = self.fs.open(path, write=True)
+        try:
+            repair = cut_tail(self.fs, handle, path, end, reason)
+        finally:
+            self.fs.close(handle)
+        self.sizes[number] = end
+        self.repairs.append(repair)
+
+    def _set_aside(self, number: int, reason: str) -> None:
+        path = self.files.data(number)
+        aside = free_aside(self.fs, path)
+        size = self.sizes.pop(number)
+        self.asides.asides.append((path, aside))
+        self.asides.removals.append(self.files.sidecar(number))
+        self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
+
+    # --- counting -----------------------------------------------------------------------------------
+
+    def _write_position(self, known: Position) -> Position:
+        """Behind the last record there is. A file that does not exist yet is written from 0."""
+        if not self.sizes or max(self.sizes) < known.file:
+            return Position(known.file, 0)
+        last = max(self.sizes)
+        return Position(last, self.sizes[last])
+
+    def _counted(self, read: Position) -> int:
+        """The records from `read` on, by looking at all of them."""
+        return sum(
+            self._scan(number, read.byte if number == read.file else 0, size)[1]
+            for number, size in self.sizes.items()
+            if number >= read.file
+        )
+
+    def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
+        """What reading bytes start:end of a file would pass over, and how many records it would deliver."""
+        reader = BlockReader(self.fs, self.ahead, self.files.data(number), self.files.sidecar(number), start)
+        losses: list[Loss] = []
+        records = 0
+        try:
+            while self.ahead.position < end:
+                loss = reader.fill(end)
+                if loss is not None:
+                    losses.append(loss)
+                records += self.ahead.count()
+        finally:
+            reader.close()
+        return losses, records
+
+    def _backlog(self, read: Position, write: Position) -> int:
+        return sum(size for number, size in self.sizes.items() if read.file <= number <= write.file)
+
+    def _rows(self, write: Position) -> int:
+        """Bytes of rows that lie before the write position."""
+        rows = Rows(self.fs, self.files.sidecar(write.file))
+        try:
+            rows.seek(write.byte)
+            return rows.consumed
+        finally:
+            rows.close()
+
+    def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
+        self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
+        self.damage = self.damage or CorruptionError(path, kept, reason)

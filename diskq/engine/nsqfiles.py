@@ -1,0 +1,129 @@
+# The files of one NSQ queue: what they are called, and what its metadata says.
+#
+# The metadata is three lines, `depth`, `read file,read position`, `write file,write position`,
+# which go-diskqueue reads with a scanner that stops there. We add a fourth, `crc32c <8 hex>` over
+# the first three, which it never sees: without it one flipped digit would lose messages in silence.
+# Format: docs/format/nsq.md.
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diskq.errors import QueueNameError
+from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.segments import Naming, private_path, sidecar_path
+
+__all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
+
+# With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
+_LONGEST_NAME = 200
+_LARGEST_METADATA = 256
+
+_NUMBER = rb"(-?[0-9]{1,19})"
+_LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
+_OUR_LINE = re.compile(rb"crc32c ([0-9a-f]{8})\n")
+
+
+class Position(NamedTuple):
+    """A place in a queue: the number of a file, and a byte in it. Ordered as the queue is."""
+
+    file: int
+    byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Where the queue is read and written, and how many messages lie between."""
+
+    depth: int
+    read: Position
+    write: Position
+    is_ours: bool
+    """Did diskq write it (its checksum agrees), rather than a peer?"""
+
+    @classmethod
+    def parse(cls, content: bytes) -> Metadata | None:
+        """None for bytes that no writer wrote."""
+        lines = _LINES.match(content)
+        if lines is None:
+            return None
+        depth, read_file, read_byte, write_file, write_byte = map(int, lines.groups())
+        rest = content[lines.end() :]
+        if rest:
+            ours = _OUR_LINE.fullmatch(rest)
+            if ours is None or int(ours[1], 16) != checksum(lines[0]):
+                return None
+        metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), bool(rest))
+        is_sane = min(read_file, read_byte, write_byte) >= 0 and metadata.read <= metadata.write
+        return metadata if is_sane else None
+
+    def render(self) -> bytes:
+        lines = f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
+        return lines + f"crc32c {checksum(lines):08x}\n".encode()
+
+
+class QueueFiles:
+    """The paths of one queue in its directory."""
+
+    def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
+        check_name(name)
+        self._fs = fs
+        self.directory = directory
+        self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
+        self._sidecars = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
+        self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
+        self.private = private_path(directory, "")[:-1]
+        self.lock = private_path(directory, f"{name}.lock")
+        self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
+
+    def data(self, number: int) -> str:
+        return join(self.directory, self.naming.name(number))
+
+    def sidecar(self, number: int) -> str:
+        return sidecar_path(self.directory, self.naming.name(number))
+
+    def numbers(self) -> list[int]:
+        """The numbers of the data files there are, ascending."""
+        return self.naming.listed(self._fs, self.directory)
+
+    def leftovers(self, numbers: list[int]) -> list[str]:
+        """Files of ours that a crash left: temporaries of the metadata, checksums of files long gone."""
+        names = self._fs.list_directory(self.directory)
+        temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
+        orphans = set(self._sidecars.listed(self._fs, self.private)) - set(numbers)
+        return temporaries + [self.sidecar(number) for number in sorted(orphans)]
+
+    def read_metadata(self) -> bytes | None:
+        """Its content; None where there is none."""
+        if self._fs.size_of(self.metadata) is None:
+            return None
+        handle = self._fs.open(self.metadata)
+        try:
+            return self._fs.pread(handle, _LARGEST_METADATA, 0)
+        finally:
+            self._fs.close(handle)
+
+    def metadata_as(self, metadata: Metadata) -> Replacement:
+        return Replacement(self.metadata, metadata.render(), lambda number: f"{self.metadata}.{number}.tmp")
+
+
+def check_name(name: str) -> None:
+    """Raises QueueNameError unless `name` can be a part of file names, here and for nsqd."""
+    if not isinstance(name, str):
+        raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+    if not name:
+        raise QueueNameError(name, "it is empty")
+    if "/" in name or ".." in name or name.startswith("."):
+        raise QueueNameError(name, "it may not contain '/' or '..' nor begin with '.'")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise QueueNameError(name, "it may not contain NUL, newlines or other control characters")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise QueueNameError(name, "it cannot be encoded") from None
+    if size > _LONGEST_NAME:
+        raise QueueNameError(name, f"it is {size} bytes long, at most {_LONGEST_NAME} fit a file name")
