@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
 from diskq.engine.fifo import FifoQueue, QueueStatistics
 from diskq.errors import (
     CorruptionError,
@@ -17,8 +18,10 @@ from diskq.options import QueueOptions
 from diskq.storage.recovery import Repair
 
 __all__ = [
+    "ChannelStatistics",
     "CorruptionError",
     "DiskFullError",
+    "DiskQueue",
     "DiskqError",
     "FifoQueue",
     "LockedError",
@@ -29,4 +32,5 @@ __all__ = [
     "Repair",
     "StorageFailedError",
     "UnsupportedFormatError",
+    "open_queue",
 ]

@@ -74,8 +74,12 @@ cdef class AppendBuffer:
         return self._put(body)
 
     def hold(self, body):
-        """Accept one record into the buffer, to be written later. False: not done; ask the owner."""
-        if not self.gate.admits() or self.used - self.written >= FLUSH_AT:
+        """Accept one record behind those that wait to be written. False: not done; ask the owner.
+
+        The first one to wait is refused as well: the owner has to see to it that it is written.
+        """
+        cdef Py_ssize_t waiting = self.used - self.written
+        if not self.gate.admits() or waiting == 0 or waiting >= FLUSH_AT:
             return False
         return self._append(body)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NoReturn, Self
@@ -91,12 +91,14 @@ class FifoQueue:
         options: QueueOptions | None = None,
         *,
         fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
         time_slice: float = 0.0,
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
 
         Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
-        `time_slice` (seconds) shuts the fast doors periodically, for a channel; 0 never does.
+        `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
+        (seconds) shuts the fast doors periodically: both are for a channel.
 
         Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
         `options.strict`.
@@ -105,11 +107,12 @@ class FifoQueue:
         self._fs: FileSystem = fs or OsFileSystem()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self.name = name
+        self._clock = clock or self._fs.monotonic
         self._framing = NsqFraming(self.options.min_message_size, self.options.max_message_size)
         self.gate_in = Gate(time_slice)
         self.gate_out = Gate(time_slice)
         self._append = AppendFile(self._fs, self._framing, self.gate_in)
-        self._ahead = ReadAhead(self._fs, self._framing, self.gate_out)
+        self.ahead = ReadAhead(self._fs, self._framing, self.gate_out)
         self._reader: BlockReader | None = None
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
@@ -124,7 +127,6 @@ class FifoQueue:
         self._synced_bytes = 0
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
-        self.ahead = self._ahead
         self._open()
 
     def _open(self) -> None:
@@ -151,7 +153,7 @@ class FifoQueue:
             self._write_file = found.write.file
             self._depth_at_open = found.depth
             self._repairs = found.repairs
-            self._ahead.seek(found.read.byte)
+            self.ahead.seek(found.read.byte)
             if self._write_file in self._sizes:
                 del self._sizes[self._write_file]
                 self._append.begin(
@@ -230,9 +232,14 @@ class FifoQueue:
         MessageSizeError and DiskFullError, after which the message is not in the queue, and
         StorageFailedError, after which nobody knows.
         """
+        word = durability or self.options.durability
+        try:
+            if word == "written" and self.buffer.put(body):
+                return
+        except OSError as failure:
+            self.write_failed(failure)
         self._check_usable()
         body = self.checked(body)
-        word = durability or self.options.durability
         while self._clear_way(len(body) + self._framing.overhead):
             pass
         self.accept(body, is_held=word == "memory")
@@ -269,7 +276,7 @@ class FifoQueue:
         return obstacle is not None
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.note(self._fs.monotonic()) or word == "synced":
+        if self.note() or word == "synced":
             self.sync()
 
     # --- the same, for a channel that waits where this cannot ------------------------------------------------
@@ -317,7 +324,7 @@ class FifoQueue:
         try:
             is_in = self.buffer.hold_now(body) if is_held else self.buffer.put_now(body)
         except OSError as failure:
-            self._write_failed(failure)
+            self.write_failed(failure)
         assert is_in
 
     def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
@@ -327,7 +334,7 @@ class FifoQueue:
         try:
             return self.buffer.put_many(bodies, start, not is_held)
         except OSError as failure:
-            self._write_failed(failure, self.buffer.records - before)
+            self.write_failed(failure, self.buffer.records - before)
 
     def flush(self) -> None:
         """Put what `memory` messages wait in the buffer into the page cache. Raises DiskFullError, OSError."""
@@ -335,7 +342,7 @@ class FifoQueue:
         try:
             self.buffer.flush()
         except OSError as failure:
-            self._write_failed(failure)
+            self.write_failed(failure)
 
     @property
     def is_flushed(self) -> bool:
@@ -354,7 +361,7 @@ class FifoQueue:
                 self._append.begin(self._files.data(number), self._files.sidecar(number), self._debts)
             self._append.make_room_for_rows()
         except OSError as failure:
-            self._write_failed(failure)
+            self.write_failed(failure)
         self._set_limit(size)
 
     def _set_limit(self, size: int) -> None:
@@ -366,9 +373,8 @@ class FifoQueue:
             limit = min(limit, end + self.options.max_bytes - self.bytes_on_disk - _HEADROOM)
         self.buffer.limit = max(limit, end + size)
 
-    def _write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+    def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""
-        self._check_rows()
         if self._append.is_open:
             try:
                 self._append.cut_back()
@@ -384,7 +390,7 @@ class FifoQueue:
             number, end = self._write_file, self.buffer.end
             self.buffer.flush()
         except OSError as failure:
-            self._write_failed(failure)
+            self.write_failed(failure)
         try:
             self._append.finish(self._debts)
         except OSError as failure:
@@ -422,16 +428,25 @@ class FifoQueue:
     # --- taking -------------------------------------------------------------------------------------------------
 
     def take(self) -> bytes | None:
-        """Remove and return the first message; None where the queue is empty."""
-        bodies = self.take_many(1)
-        return bodies[0] if bodies else None
+        """Remove and return the first message; None where the queue is empty. Raises as `take_many`."""
+        body = self.ahead.take()
+        if body is None:
+            body = next(iter(self.take_many(1)), None)
+        return body
 
     def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
         """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
 
         One is returned however large it is. Raises OSError where the files cannot be read; nothing
-        is then removed.
+        is then removed. Raises StorageFailedError where a due sync fails; nothing is then removed.
         """
+        self._check_usable()
+        if self.note():
+            self.sync()
+        return self.fetch(max_items, max_bytes)
+
+    def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+        """As `take_many`, leaving the sync policy to the caller."""
         self._check_usable()
         if self._peeked:
             bodies = [body for body, _ in self._first_peeked(max_items, max_bytes)]
@@ -458,13 +473,13 @@ class FifoQueue:
                 self._committed = self._fetched()
             if not (bodies := self._fetch_stretch(missing, left)):
                 break
-            end = self._ahead.position - sum(len(body) + self._framing.overhead for body in bodies)
+            end = self.ahead.position - sum(len(body) + self._framing.overhead for body in bodies)
             for body in bodies:
                 end += len(body) + self._framing.overhead
                 self._peeked.append((body, Position(self._read_file, end)))
                 left -= len(body)
             missing -= len(bodies)
-        self._open_gates()
+        self.gate_out.left = 0  # what was peeked at comes first: nothing may pass by it
         return [body for body, _ in self._first_peeked(max_items, max_bytes)]
 
     def advance(self, count: int) -> None:
@@ -498,7 +513,7 @@ class FifoQueue:
             self._reader.close()
             self._reader = None
         self._read_file = self._write_file
-        self._ahead.seek(0)
+        self.ahead.seek(0)
         self._drop_consumed()
         self._depth_at_open -= self.depth
         self._policy.force()
@@ -524,16 +539,16 @@ class FifoQueue:
 
     def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Bodies from what is loaded, after loading more where that is used up. Empty: no messages."""
-        while not (bodies := self._ahead.take_many(max_items, max_bytes)):
+        while not (bodies := self.ahead.take_many(max_items, max_bytes)):
             if max_items <= 0 or not self._fill():
                 break
         return bodies
 
     def _fill(self) -> bool:
         """Have something admitted in the read-ahead. False: there are no more messages."""
-        while not self._ahead.is_ready or self._ahead.why != "END":
+        while not self.ahead.is_ready or self.ahead.why != "END":
             is_active = self._read_file == self._write_file
-            if is_active and self._ahead.position >= self.buffer.end:
+            if is_active and self.ahead.position >= self.buffer.end:
                 self._settle_depth()
                 return False
             if is_active and not self.is_flushed:
@@ -541,17 +556,17 @@ class FifoQueue:
             if self._reader is None:
                 number = self._read_file
                 self._reader = BlockReader(
-                    self._fs, self._ahead, self._files.data(number), self._files.sidecar(number), self._ahead.position
+                    self._fs, self.ahead, self._files.data(number), self._files.sidecar(number), self.ahead.position
                 )
             if is_active:
-                self._append.show_rows(self._ahead.position)
+                self._append.show_rows(self.ahead.position)
                 end = self.buffer.flushed
             else:
                 end = self._sizes[self._read_file]
             loss = self._reader.fill(end)
             if loss is not None:
                 self._note_loss(self._read_file, loss)
-            elif self._ahead.position >= end and not is_active:
+            elif self.ahead.position >= end and not is_active:
                 if (loss := self._reader.missing(end)) is not None:
                     self._note_loss(self._read_file, loss)
                 self._next_file()
@@ -564,7 +579,7 @@ class FifoQueue:
             self._reader = None
         later = [number for number in self._sizes if number > self._read_file]
         self._read_file = later[0] if later else self._write_file
-        self._ahead.seek(0)
+        self.ahead.seek(0)
 
     def _note_loss(self, number: int, loss: Loss) -> None:
         path = self._files.data(number)
@@ -594,7 +609,7 @@ class FifoQueue:
 
     @property
     def _unfetched(self) -> int:
-        return self._depth_at_open + self.buffer.records - self._ahead.records
+        return self._depth_at_open + self.buffer.records - self.ahead.records
 
     def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, Position]]:
         first: list[tuple[bytes, Position]] = []
@@ -624,7 +639,7 @@ class FifoQueue:
 
     def _fetched(self) -> Position:
         """Up to where messages have been read from the files."""
-        return Position(self._read_file, self._ahead.position)
+        return Position(self._read_file, self.ahead.position)
 
     def _position(self) -> Position:
         """Up to where messages have left the queue."""
@@ -639,8 +654,8 @@ class FifoQueue:
 
     def _drop_consumed(self) -> None:
         """Owe the removal of the files that nothing will be read from any more."""
-        if not self._peeked and self._read_file in self._sizes and not self._ahead.is_ready:
-            if self._ahead.position >= self._sizes[self._read_file] and self._ahead.why == "END":
+        if not self._peeked and self._read_file in self._sizes and not self.ahead.is_ready:
+            if self.ahead.position >= self._sizes[self._read_file] and self.ahead.why == "END":
                 self._fill()
         first = self._position().file
         for number in [number for number in self._sizes if number < first]:
@@ -653,6 +668,11 @@ class FifoQueue:
                 self._debts.removals.append(data)
             self._debts.removals.append(sidecar)
             self._policy.force()
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that a message takes beyond its body."""
+        return self._framing.overhead
 
     @property
     def depth(self) -> int:
@@ -692,7 +712,7 @@ class FifoQueue:
             files=len(self._sizes) + self._append.is_open,
             unsynced_bytes=self.unsynced_bytes,
             sent=self.buffer.records,
-            received=self._ahead.records - len(self._peeked),
+            received=self.ahead.records - len(self._peeked),
             dropped=self._dropped,
             lost=self._lost,
             barriers=self._barriers,
@@ -715,13 +735,24 @@ class FifoQueue:
             self.fail(failure)
         self.mark(ticket, is_replaced)
 
-    def note(self, now: float) -> bool:
-        """Tell the sync policy what has passed since it was told last. True: a barrier is due."""
-        total = self.buffer.records + self._ahead.records
+    def note(self) -> bool:
+        """Tell the sync policy what has passed the fast doors, and open them again. True: a barrier is due."""
+        now = self._clock()
+        total = self.buffer.records + self.ahead.records
         self._policy.passed(total - self._counted, now)
         self._counted = total
-        self._open_gates()
-        return self._policy.due(now)
+        if self._append.failure is not None:
+            self.fail(self._append.failure)
+        is_due = self._policy.due(now)
+        if is_due:
+            left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
+        elif self._policy.pending:
+            left = self._policy.left
+        else:
+            left = 1  # the first one after a barrier sets the clock running
+        self.gate_in.left = left if self._append.is_open else 0
+        self.gate_out.left = 0 if self._peeked else left
+        return is_due
 
     def deadline(self) -> float:
         """When a barrier is due at the latest, on the file system's monotonic clock."""
@@ -739,12 +770,14 @@ class FifoQueue:
             active = self._append.settle()
         except OSError as failure:
             if not self.is_flushed:
-                self._write_failed(failure)
+                self.write_failed(failure)
             self.fail(failure)
         if self._debts.removals or self._debts.asides:
             with_metadata = True
         if with_metadata:
+            self.note()
             self._policy.taken()
+            self.note()
         return self._ticket(active, with_metadata=with_metadata)
 
     def _ticket(self, active: tuple[int, ...], *, with_metadata: bool = False) -> Ticket:
@@ -771,7 +804,7 @@ class FifoQueue:
         if ticket.has_metadata and not is_replaced:
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
             logger.warning("%s: the disk is full, metadata will be written later", self._files.metadata)
-            self._policy.passed(1, self._fs.monotonic())
+            self._policy.passed(1, self._clock())
         if self._append.is_open:
             self._set_limit(0)
 
@@ -783,14 +816,3 @@ class FifoQueue:
         self._outstanding = None
         self._shut()
         raise error from failure
-
-    def _check_rows(self) -> None:
-        if self._append.failure is not None:
-            self.fail(self._append.failure)
-
-    def _open_gates(self) -> None:
-        """Let the policy's remaining count pass the fast doors, unless something must be asked first."""
-        self._check_rows()
-        left = self._policy.left
-        self.gate_in.left = left if self._append.is_open else 0
-        self.gate_out.left = 0 if self._peeked else left

@@ -1,0 +1,400 @@
+# The loop behind a disk queue: go-diskqueue's select loop, arm by arm, for Trio.
+#
+#   Go's arm                          here
+#   writeChan                         `deliver`: the caller's own task writes, no hop
+#   readChan, then moveForward        `take`: the caller's own task takes; or `_hand_out`, for one that waits
+#   peekChan                          `take`, with a peek
+#   depthChan                         a property: one thread owns the state
+#   emptyChan                         `forget_all`, then a barrier
+#   count == syncEvery, syncTicker    `engine.note()` and `engine.deadline()`, slept on in `run`
+#   needSync, a file used up          the engine forces the next barrier
+#   exitChan                          `close`: the last barrier, shielded
+#
+# Law: the state is touched by Trio's thread only; the loop takes barriers, and a thread pays them;
+# whoever waits is woken in order of arrival, with what it waits for in its hands.
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.parking import Line
+from diskq.engine.fifo import FifoQueue
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.options import Durability
+
+__all__ = ["QueueLoop"]
+
+logger = logging.getLogger("diskq")
+
+T = TypeVar("T")
+
+# After the disk refused what no caller waits for, it is asked again so many seconds later.
+_RETRY = 0.1
+
+
+class QueueLoop:
+    """One open queue: the engine, who waits for what, and the task that keeps its promises."""
+
+    def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
+        self.engine = engine
+        self.options = engine.options
+        self.is_strict = self.options.checkpoint_slice == 0
+        self.open_handles = 0
+        self._thread = thread
+        self._senders: Line[int] = Line()  # each waits for room for so many bytes
+        self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
+        self._lingering: Line[int] = Line()  # each waits for so many messages
+        self._unsynced: Line[int] = Line()  # each waits for the barrier of this number
+        self._is_leased = False  # somebody peeks at the head, and may commit it
+        self._barriers_taken = 0
+        self._wants_barrier = False
+        self._wants_metadata = False
+        self._flush_at = math.inf  # when `memory` messages are to be in the page cache
+        self._bell = _Bell()
+        self._is_closing = False
+        self._failure: BaseException | None = None
+        self.finished = trio.Event()
+        self.new_slice()
+        self._open_gates()
+
+    # --- schedule points ------------------------------------------------------------------------------
+
+    def new_slice(self) -> None:
+        self.engine.gate_in.restart()
+        self.engine.gate_out.restart()
+
+    async def schedule_point(self) -> None:
+        """A cancellation point always; a schedule point when the running task's slice is over."""
+        if self.is_strict or self.engine.gate_in.is_slice_over or self.engine.gate_out.is_slice_over:
+            await trio.lowlevel.checkpoint()
+            self.new_slice()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    # --- the writing arm ----------------------------------------------------------------------------------
+
+    async def deliver(self, bodies: list[bytes], word: Durability) -> None:
+        """Add checked messages, all together, after waiting until there is room for them.
+
+        `Cancelled` means: none of them is in the queue.
+        """
+        await self.schedule_point()
+        size = self.size_of(bodies)
+        waited = False
+        while (len(self._senders) and not waited) or self._obstacle(size):
+            await self._senders.wait(size, at_front=waited, on_leave=self._admit_senders)
+            waited = True
+            self.new_slice()
+        self._accept(bodies, word)
+        if waited:
+            self._admit_senders()
+        if word == "synced":
+            await self.barrier(with_metadata=False)
+
+    def deliver_now(self, bodies: list[bytes], word: Durability) -> None:
+        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
+        if len(self._senders) or self._obstacle(self.size_of(bodies)):
+            raise trio.WouldBlock
+        self._accept(bodies, word)
+
+    def size_of(self, bodies: list[bytes]) -> int:
+        return sum(map(len, bodies)) + self.engine.overhead * len(bodies)
+
+    def _obstacle(self, size: int) -> bool:
+        """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
+        obstacle = self.engine.obstacle(size)
+        if obstacle == "full" and self.options.on_full != "wait":
+            raise self.engine.full_error(size)
+        if obstacle is not None:
+            # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
+            self._ask_for_barrier()
+        return obstacle is not None
+
+    def _accept(self, bodies: list[bytes], word: Durability) -> None:
+        is_held = word == "memory"
+        try:
+            done = 0
+            while done < len(bodies):
+                try:
+                    done = self.engine.accept_many(bodies, done, is_held=is_held)
+                except DiskFullError as full:
+                    full.accepted += done
+                    raise
+        finally:
+            if not self.engine.is_flushed and self._flush_at == math.inf:
+                self._flush_at = trio.current_time() + self.options.memory_flush
+                self._bell.ring()
+            self._hand_out()
+            self._wake_lingering()
+            self._after()
+
+    def _admit_senders(self) -> None:
+        """Wake the first sender in line if there is room for it now."""
+        if not len(self._senders) or self._failure is not None:
+            return
+        room = outcome.capture(self._obstacle, self._senders.first)
+        if isinstance(room, outcome.Error) or not room.value:
+            self._senders.wake_first(outcome.Value(None))  # an error it will meet again, as its own
+
+    # --- the reading arm ----------------------------------------------------------------------------------
+
+    async def take(self, want: Callable[[], T]) -> T:
+        """What `want` takes from the head of the queue, when a message is there and it is our turn.
+
+        `Cancelled` means: nothing was taken.
+        """
+        await self.schedule_point()
+        if self._is_head_free():
+            try:
+                return want()
+            finally:
+                self._after()
+        self._open_gates()
+        result: T = await self._receivers.wait(want)
+        self.new_slice()
+        return result
+
+    def take_now(self, want: Callable[[], T]) -> T:
+        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        if not self._is_head_free():
+            raise trio.WouldBlock
+        try:
+            return want()
+        finally:
+            self._after()
+
+    def _is_head_free(self) -> bool:
+        return not len(self._receivers) and not self._is_leased and self.engine.has_message()
+
+    def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
+        """Peek at the head and keep everybody else from it, until `release`."""
+        bodies = self.engine.peek_many(max_items, max_bytes)
+        self._is_leased = True
+        return bodies
+
+    def release(self, count: int) -> None:
+        """End the lease; the first `count` messages leave the queue."""
+        self._is_leased = False
+        try:
+            if count:
+                self.engine.advance(count)
+        finally:
+            self._hand_out()
+            self._after()
+
+    async def linger(self, items: int, seconds: float) -> None:
+        """Return when so many messages are there, or so many seconds have passed."""
+        if self.engine.depth < items:
+            with trio.move_on_after(seconds):
+                self._open_gates(items - self.engine.depth)
+                await self._lingering.wait(items)
+            self.new_slice()
+
+    def _hand_out(self) -> None:
+        """Give those who wait what they wait for, in order, as far as the messages go."""
+        while len(self._receivers) and not self._is_leased:
+            served = outcome.capture(self._serve, self._receivers.first)
+            if served == outcome.Value(None):
+                return
+            self._receivers.wake_first(served)
+
+    def _serve(self, want: Callable[[], T]) -> T | None:
+        return want() if self.engine.has_message() else None
+
+    def _wake_lingering(self) -> None:
+        while len(self._lingering) and any(self.engine.depth >= items for items in self._lingering.tags):
+            self._lingering.wake_first(outcome.Value(None))
+
+    # --- emptying, syncing --------------------------------------------------------------------------------------
+
+    async def empty(self) -> None:
+        self.engine.forget_all()
+        self._after()
+        await self.barrier(with_metadata=True)
+
+    async def barrier(self, *, with_metadata: bool) -> None:
+        """Return when all that is accepted by now is on the platter. Not cancellable: it is already in."""
+        self._wants_metadata |= with_metadata
+        self._bell.ring()
+        await self._unsynced.wait_to_the_end(self._barriers_taken + 1)
+        self.new_slice()
+
+    def _ask_for_barrier(self) -> None:
+        self._wants_barrier = True
+        self._bell.ring()
+
+    # --- after each act -------------------------------------------------------------------------------------------
+
+    def _after(self) -> None:
+        """Let the policy count what happened, let senders in where room was made, open the gates again."""
+        if self._failure is None:
+            if len(self._senders):
+                self._admit_senders()
+            self._open_gates()
+
+    def _open_gates(self, wanted: int | None = None) -> None:
+        """Messages may pass without asking, unless somebody waits to hear of them."""
+        engine = self.engine
+        was_idle = engine.deadline() == math.inf
+        try:
+            if engine.note():
+                self._ask_for_barrier()
+            elif was_idle and engine.deadline() < math.inf:
+                self._bell.ring()  # the loop sleeps without a deadline, and has one now
+        except DiskqError as failure:
+            self._break(failure)
+            return
+        if len(self._senders):
+            engine.gate_in.left = engine.gate_out.left = 0
+        if len(self._receivers):
+            engine.gate_out.left = 0
+            if not self._is_leased:
+                engine.gate_in.left = 0
+        if self._is_leased:
+            engine.gate_out.left = 0
+        for items in (*self._lingering.tags, *([engine.depth + wanted] if wanted else [])):
+            engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take barriers when they are due and have them paid, until `close`. Never raises: it breaks the queue."""
+        try:
+            with trio.CancelScope(shield=True):
+                while not self._is_closing or len(self._unsynced):
+                    await self._turn()
+        except BaseException as failure:
+            self._break(failure)
+        finally:
+            self.finished.set()
+
+    async def _turn(self) -> None:
+        """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
+        if trio.current_time() >= self._flush_at:
+            self._flush_held()
+        if self.engine.note() or self._wants_barrier or len(self._unsynced):
+            await self._pay_barrier()
+            self._open_gates()
+            return
+        self._open_gates()
+        with trio.move_on_at(min(self.engine.deadline(), self._flush_at)):
+            await self._bell.wait()
+
+    async def _pay_barrier(self) -> None:
+        with_metadata = self.engine.note() or self._wants_metadata
+        self._wants_barrier = self._wants_metadata = False
+        try:
+            ticket = self.engine.take_ticket(with_metadata=with_metadata)
+        except DiskFullError as full:
+            # Messages held in memory found no room. They are kept, and tried again.
+            logger.warning("%s", full)
+            self._unsynced.wake_all(lambda: outcome.Error(DiskFullError(full.path, full.reason)))
+            await trio.sleep(_RETRY)
+            return
+        self._barriers_taken += 1
+        number = self._barriers_taken
+        self._flush_at = math.inf
+        try:
+            is_replaced = await self._thread.pay(ticket)
+        except OSError as failure:
+            self.engine.fail(failure)
+        self.engine.mark(ticket, is_replaced)
+        while len(self._unsynced) and self._unsynced.first <= number:
+            self._unsynced.wake_first(outcome.Value(None))
+        self._admit_senders()
+
+    def _flush_held(self) -> None:
+        """Put `memory` messages into the page cache."""
+        try:
+            self.engine.flush()
+            self._flush_at = math.inf
+        except DiskFullError as full:
+            logger.warning("%s", full)
+            self._flush_at = trio.current_time() + _RETRY
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wake whoever waits, sync for the last time, let go of the files. Call it shielded.
+
+        Raises BrokenResourceError where the queue is broken, or breaks now.
+        """
+        self._is_closing = True
+        for line in (self._senders, self._receivers, self._lingering):
+            line.wake_all(lambda: outcome.Error(trio.ClosedResourceError("the queue was closed")))
+        self._bell.ring()
+        await self.finished.wait()
+        self._thread.stop()
+        try:
+            await trio.to_thread.run_sync(self.engine.close)
+        except StorageFailedError as failure:
+            self._failure = failure
+        self.check()
+
+    def check(self) -> None:
+        """Raises BrokenResourceError if the queue is broken."""
+        if self._failure is not None:
+            raise self._broken()
+
+    def _broken(self) -> trio.BrokenResourceError:
+        """One of its own for everybody who has to hear it."""
+        error = trio.BrokenResourceError(f"queue {self.engine.name!r}: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
+    def broke(self, failure: StorageFailedError) -> NoReturn:
+        """A caller met a failure that concerns everybody."""
+        self._break(failure)
+        raise self._broken() from failure
+
+    def _break(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+            logger.error("queue %r is broken: %s", self.engine.name, failure)
+        self.engine.gate_in.left = self.engine.gate_out.left = 0
+        for line in (self._senders, self._receivers, self._lingering, self._unsynced):
+            line.wake_all(lambda: outcome.Error(self._broken()))
+
+    # --- for statistics -------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks_waiting_send(self) -> int:
+        return len(self._senders) + len(self._unsynced)
+
+    @property
+    def tasks_waiting_receive(self) -> int:
+        return len(self._receivers) + len(self._lingering)
+
+
+class _Bell:
+    """Wakes one task; rung while nobody listens, it is heard later."""
+
+    def __init__(self) -> None:
+        self._was_rung = False
+        self._listener: trio.lowlevel.Task | None = None
+
+    def ring(self) -> None:
+        if self._listener is not None:
+            task, self._listener = self._listener, None
+            trio.lowlevel.reschedule(task)
+        else:
+            self._was_rung = True
+
+    async def wait(self) -> None:
+        if self._was_rung:
+            self._was_rung = False
+            return
+        self._listener = trio.lowlevel.current_task()
+
+        def stop_listening(_: object) -> trio.lowlevel.Abort:
+            self._listener = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(stop_listening)

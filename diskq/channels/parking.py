@@ -1,0 +1,70 @@
+# Tasks that wait in order of arrival, each for something that is handed to it.
+#
+# Trio's ParkingLot wakes tasks with nothing in their hands; here whoever wakes a task has already
+# taken, on its behalf, what it waits for, so that nobody who arrives later can snatch it away.
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import outcome
+import trio
+
+__all__ = ["Line"]
+
+Tag = TypeVar("Tag")
+
+
+class Line(Generic[Tag]):
+    """A line of waiting tasks. Each has a tag that says what it waits for."""
+
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[trio.lowlevel.Task, Tag] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def wait(
+        self, tag: Tag, *, at_front: bool = False, on_leave: Callable[[], None] | None = None
+    ) -> Any:
+        """Stand in line until woken; returns what the task was woken with.
+
+        `Cancelled` means: left the line empty-handed; `on_leave` is then called.
+        """
+        task = trio.lowlevel.current_task()
+        self._tasks[task] = tag
+        if at_front:
+            self._tasks.move_to_end(task, last=False)
+
+        def leave(_: object) -> trio.lowlevel.Abort:
+            del self._tasks[task]
+            if on_leave is not None:
+                on_leave()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return await trio.lowlevel.wait_task_rescheduled(leave)
+
+    async def wait_to_the_end(self, tag: Tag) -> Any:
+        """As `wait`, not cancellable: what the task waits for cannot be taken back."""
+        self._tasks[trio.lowlevel.current_task()] = tag
+        return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+
+    @property
+    def first(self) -> Tag:
+        """The tag of the task that is next."""
+        return next(iter(self._tasks.values()))
+
+    @property
+    def tags(self) -> Iterable[Tag]:
+        return self._tasks.values()
+
+    def wake_first(self, result: outcome.Outcome[Any]) -> None:
+        task, _ = self._tasks.popitem(last=False)
+        trio.lowlevel.reschedule(task, result)
+
+    def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
+        """Each with a result of its own: two tasks must not raise one exception object."""
+        while self._tasks:
+            self.wake_first(make())

@@ -1,0 +1,357 @@
+# The disk queue as a Trio channel.
+#
+# Handles on one `QueueLoop`. The two calls that every message passes, `send` and `receive`, try a
+# compiled door first: a cancellation point, one call, done. Where the door refuses (the slice is
+# over, a sync is due, somebody waits, there is nothing to take) the loop decides.
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.ioloop import QueueLoop
+from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
+from diskq.errors import StorageFailedError
+from diskq.options import DURABILITY_WORDS, Durability, QueueOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.recovery import Repair
+
+__all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
+
+_MANY_BYTES = 16 * 1024 * 1024
+_NOW = -math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatistics(QueueStatistics):
+    """As `QueueStatistics`, and who waits."""
+
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    tasks_waiting_receive: int
+    open_handles: int
+
+
+class DiskQueue(trio.abc.Channel[bytes]):
+    """A channel whose messages live on disk, in the order in which they were sent.
+
+    Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
+    through clones; each message is received once. Every async method is a cancellation point, and a
+    schedule point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent or taken.
+    """
+
+    def __init__(self, loop: QueueLoop) -> None:
+        self._loop = loop
+        self._engine = loop.engine
+        self._is_closed = False
+        self._put: Any = loop.engine.buffer.put
+        self._take: Any = loop.engine.ahead.take
+        if loop.is_strict or loop.options.durability == "synced":
+            self._put = _refuse
+        elif loop.options.durability == "memory":
+            self._put = loop.engine.buffer.hold
+        if loop.is_strict:
+            self._take = _refuse_to_take
+        loop.open_handles += 1
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(self, body: Body, *, durability: Durability | None = None) -> None:
+        """Add a message. Returns when it is as durable as `durability` (by default the options') says.
+
+        Waits while the queue is full (`on_full="wait"`) or too much is unsynced. `Cancelled` means:
+        the message is not in the queue; waiting for `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError for what is not bytes, MessageSizeError, DiskFullError: the message is not in.
+        Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
+        trio.ClosedResourceError.
+        """
+        try:
+            if durability is None and trio.current_effective_deadline() != _NOW and self._put(body):
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        await self._send([body], durability)
+
+    @enable_ki_protection
+    async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:
+        """Add messages next to each other, in order, with one system call where one file takes them.
+
+        As `send`: all are checked before the first is added, and `Cancelled` means that none is in.
+        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        """
+        await self._send(list(bodies), durability)
+
+    @enable_ki_protection
+    def send_nowait(self, body: Body) -> None:
+        """Add a message without waiting: not for room, and not for a sync.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises
+        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        """
+        try:
+            if self._put(body):
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        self._check()
+        word = self._loop.options.durability
+        try:
+            self._loop.deliver_now([self._engine.checked(body)], word)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    async def _send(self, bodies: list[Body], durability: Durability | None) -> None:
+        self._check()
+        word = durability or self._loop.options.durability
+        if word not in DURABILITY_WORDS:
+            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        try:
+            await self._loop.deliver([self._engine.checked(body) for body in bodies], word)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    def _write_failed(self, failure: OSError) -> None:
+        try:
+            self._engine.write_failed(failure)
+        except StorageFailedError as fatal:
+            self._loop.broke(fatal)
+
+    # --- receiving -----------------------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def receive(self) -> bytes:
+        """Remove and return the first message; waits for one. Receivers are served in order of arrival.
+
+        `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
+        open files, say): nothing was taken then, either.
+        """
+        if trio.current_effective_deadline() != _NOW and (body := self._take()) is not None:
+            return body  # type: ignore[no-any-return]
+        return (await self._receive(lambda: self._engine.fetch(1)))[0]
+
+    @enable_ki_protection
+    async def receive_many(
+        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+    ) -> list[bytes]:
+        """Remove and return the first messages, at least one, which it waits for.
+
+        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
+        waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
+        """
+        await self._linger(max_items, linger)
+        return await self._receive(lambda: self._engine.fetch(max_items, max_bytes))
+
+    @enable_ki_protection
+    def receive_nowait(self) -> bytes:
+        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        if (body := self._take()) is not None:
+            return body  # type: ignore[no-any-return]
+        self._check()
+        try:
+            return self._loop.take_now(lambda: self._engine.fetch(1))[0]
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    @enable_ki_protection
+    async def peek(self) -> bytes:
+        """The first message, which stays; waits for one."""
+        return (await self._receive(lambda: self._engine.peek_many(1)))[0]
+
+    @asynccontextmanager
+    async def receiving(
+        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+    ) -> AsyncIterator[list[bytes]]:
+        """The first messages, for the length of a block: leaving it cleanly removes them, in one commit.
+
+        Takes what `receive_many` takes. An exception, `Cancelled` among them, leaves them all at the
+        head, to be received again. Meanwhile the head is ours: other receivers wait.
+        """
+        await self._linger(max_items, linger)
+        bodies = await self._receive(lambda: self._loop.lease(max_items, max_bytes))
+        done = 0
+        try:
+            yield bodies
+            done = len(bodies)
+        finally:
+            self._release(done)
+
+    @enable_ki_protection
+    def _release(self, count: int) -> None:
+        try:
+            self._loop.release(count)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    async def _receive(self, want: Any) -> list[bytes]:
+        self._check()
+        try:
+            return await self._loop.take(want)  # type: ignore[no-any-return]
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    async def _linger(self, max_items: int, linger: float) -> None:
+        if max_items < 1:
+            raise ValueError(f"max_items is at least 1, got {max_items}")
+        if linger:
+            await self.peek()
+            await self._loop.linger(max_items, linger)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Any:
+        # No coroutine of its own: one layer between the user and Trio is enough.
+        return self.receive()
+
+    # --- the queue as a whole ---------------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def empty(self) -> None:
+        """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
+        self._check()
+        await self._loop.schedule_point()
+        try:
+            await self._loop.empty()
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    @enable_ki_protection
+    async def sync(self) -> None:
+        """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
+        self._check()
+        await self._loop.schedule_point()
+        await self._loop.barrier(with_metadata=True)
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be received."""
+        return self._engine.depth
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the files, at the open and since."""
+        return self._engine.repairs
+
+    def statistics(self) -> ChannelStatistics:
+        """The queue as it is now. Cheap."""
+        return ChannelStatistics(
+            **{
+                field.name: getattr(engine_statistics, field.name)
+                for engine_statistics in [self._engine.statistics()]
+                for field in dataclasses.fields(QueueStatistics)
+            },
+            tasks_waiting_send=self._loop.tasks_waiting_send,
+            tasks_waiting_receive=self._loop.tasks_waiting_receive,
+            open_handles=self._loop.open_handles,
+        )
+
+    def clone(self) -> DiskQueue:
+        """Another handle on the same queue, to be closed on its own."""
+        self._check()
+        return DiskQueue(self._loop)
+
+    def close(self) -> None:
+        """Close this handle; the queue itself lives as long as its `open_queue` block."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._put = _refuse
+            self._take = _refuse_to_take
+            self._loop.open_handles -= 1
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this handle was closed")
+        self._loop.check()
+
+
+def _refuse(_: object) -> bool:
+    return False
+
+
+def _refuse_to_take() -> None:
+    return None
+
+
+class open_queue:  # noqa: N801 (it is used as a function)
+    """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
+
+    The directory must exist; the queue begins empty where it is not there. Options may be given as
+    a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled.
+    Entering it raises LockedError where another process has the queue, QueueNameError and OSError;
+    leaving it raises trio.BrokenResourceError where the queue's storage has failed.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._options = dataclasses.replace(options or QueueOptions(), **changes)
+        self._fs = fs or OsFileSystem()
+
+    async def __aenter__(self) -> DiskQueue:
+        options, clock = self._options, trio.lowlevel.current_clock()
+        engine = await trio.to_thread.run_sync(
+            lambda: FifoQueue(
+                self._directory,
+                self._name,
+                options,
+                fs=self._fs,
+                clock=clock.current_time,
+                time_slice=options.checkpoint_slice,
+            )
+        )
+        self._loop = QueueLoop(engine, BarrierThread(self._fs, self._name))
+        # The loop's task never raises, so this nursery never has an exception of its own: what the
+        # block raises leaves it as it is, not wrapped in a group.
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self._loop.run, name=f"io_loop of queue {self._name}")
+        self._handle = DiskQueue(self._loop)
+        return self._handle
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.close()
+        try:
+            with trio.CancelScope(shield=True):
+                await self._loop.close()
+        except trio.BrokenResourceError:
+            if value is None:
+                raise
+            # The block is ending with an exception of its own, which says more.
+        finally:
+            await self._nursery_manager.__aexit__(None, None, None)

@@ -1,0 +1,51 @@
+"""Disks for tests: one that loses its power, and one that fails on demand.
+
+Who promises something on top of diskq can try the promise against every power cut there is. Give the
+queue a `CrashFS` for a disk, and let the power fail before the first operation, before the second,
+and so on; after each, look at what a killed process leaves, and at some of what a power cut leaves:
+
+    import contextlib, itertools, random
+    from diskq import FifoQueue
+    from diskq.testing import CrashFS, PowerCut
+
+    def take_orders(fs, confirmed):
+        with FifoQueue("/shop", "orders", fs=fs) as orders:
+            for order in (b"tea", b"milk", b"sugar"):
+                orders.put(order, durability="synced")
+                confirmed.append(order)  # from here on the customer counts on it
+
+    def test_a_confirmed_order_is_never_lost():
+        for cut in itertools.count(1):
+            fs, confirmed = CrashFS(cut_at=cut), []
+            fs.make_directory_durably("/shop")
+            with contextlib.suppress(PowerCut):
+                take_orders(fs, confirmed)
+            for after in (fs.kill(), *(fs.crash(random.Random(seed)) for seed in range(3))):
+                with FifoQueue("/shop", "orders", fs=after) as orders:
+                    assert orders.peek_many(10)[: len(confirmed)] == confirmed, fs.journal
+            if not fs.is_cut:  # it got to its end before the power failed
+                break
+
+Try it with `durability="written"`: the test fails, and `fs.journal` tells which operation was the last.
+
+`FaultFS` goes around any disk, the real one included, and makes it fail, run full or be slow. It also
+writes down every call:
+
+    import errno
+    from diskq.storage.fs import OsFileSystem
+    from diskq.testing import FaultFS
+
+    disk = FaultFS(OsFileSystem())
+    disk.fail("sync_files", nth=2, error=errno.EIO)  # the second file synced from now on
+    disk.delay("sync_files", seconds=0.05, path="*.dat")
+    disk.capacity(64 * 1024)  # so many bytes more, then ENOSPC
+
+What a power cut may leave, and what not, is written at the top of `diskq/testing/crashfs.py`.
+"""
+
+from __future__ import annotations
+
+from diskq.testing.crashfs import CrashFS, PowerCut
+from diskq.testing.faultfs import Call, Fault, FaultFS
+
+__all__ = ["Call", "CrashFS", "Fault", "FaultFS", "PowerCut"]
