@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from diskq.storage.fs import FileSystem, Identity
 
@@ -33,6 +33,7 @@ VERBS = (
 )
 
 T = TypeVar("T")
+Disk = TypeVar("Disk", bound=FileSystem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class _File:
     has_name: bool = True
 
 
-class FaultFS:
+class FaultFS(Generic[Disk]):
     """`inner`, with the failures that were planned, and a record of `calls`.
 
     In plans, `nth` counts the calls of that verb from now on (whose path matches the glob `path`, if
@@ -99,7 +100,7 @@ class FaultFS:
 
     native = False
 
-    def __init__(self, inner: FileSystem) -> None:
+    def __init__(self, inner: Disk) -> None:
         self.inner = inner
         self.calls: list[Call] = []
         self._faults: list[Fault] = []
