@@ -129,8 +129,8 @@ class Nsqd:
             yield line
 
     def complaints(self) -> list[str]:
-        """Its log lines of level WARNING and worse, which is where its disk queues tell of damage."""
-        return [line for line in self.log if re.match(r"\[nsqd\] \S+ \S+ (WARNING|ERROR|FATAL)", line)]
+        """What its disk queues found wrong. Other errors it logs in the normal course of a stop."""
+        return [line for line in self.log if re.search(r"(WARNING|ERROR|FATAL): DISKQUEUE\(", line)]
 
     # --- in and out -----------------------------------------------------------------------------
 
