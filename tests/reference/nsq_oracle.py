@@ -26,14 +26,16 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def frames(data: bytes) -> list[bytes]:
-    """The bodies in `data`, which must end where a frame ends."""
+def frames(data: bytes, *, may_be_torn: bool = False) -> list[bytes]:
+    """The bodies in `data`, which must end where a frame ends, unless it `may_be_torn`."""
     bodies, at = [], 0
-    while at < len(data):
+    while at + 4 <= len(data):
         (size,) = struct.unpack_from(">I", data, at)
+        if at + 4 + size > len(data):
+            break
         bodies.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    assert at == len(data), f"the last frame ends at {at} of {len(data)} bytes"
+    assert may_be_torn or at == len(data), f"the last frame ends at {at} of {len(data)} bytes"
     return bodies
 
 
@@ -79,10 +81,12 @@ def read_dir(directory: Path, name: str) -> list[bytes]:
     return pending
 
 
-def read_files(directory: Path, name: str) -> list[bytes]:
+def read_files(directory: Path, name: str, *, may_be_torn: bool = False) -> list[bytes]:
     """Every message in every data file, consumed or not, whatever the metadata says."""
-    numbers = data_numbers(directory, name)
-    return [body for number in numbers for body in frames(data_path(directory, name, number).read_bytes())]
+    bodies = []
+    for number in data_numbers(directory, name):
+        bodies += frames(data_path(directory, name, number).read_bytes(), may_be_torn=may_be_torn)
+    return bodies
 
 
 def write_dir(
