@@ -1,0 +1,208 @@
+# Every crash there is. Law: the power may fail instead of any operation, and once more while the next
+# process recovers; whatever was promised by then holds.
+#
+# `run_cuts` knows no engine. A workload does something on a CrashFS and writes down in its witness what
+# it was promised, the moment it is; a check reopens what the crash left and insists on it:
+#
+#     def workload(fs, witness):
+#         fs.make_directory_durably("/q")
+#         with FifoQueue("/q", "events", fs=fs) as queue:
+#             witness.attempted.append(b"one")
+#             queue.put(b"one", durability="synced")
+#             witness.synced.append(b"one")
+#
+#     def check(outcome, fs, witness):
+#         with FifoQueue("/q", "events", fs=fs) as queue:
+#             assert queue.peek_many(10)[: len(witness.synced)] == witness.synced
+#
+#     run_cuts(workload, check)
+#
+# The workload is run again for each cut, so it must do the same each time: no clock but the disk's, and
+# no randomness without a seed.
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from diskq.testing import CrashFS
+
+__all__ = ["Crash", "PromiseBroken", "Report", "Witness", "enumerate_cuts", "outcomes", "repeat", "run_cuts"]
+
+KILL = "kill"
+POWER_CUT = "power cut"
+
+_JOURNAL_LINES = 8
+
+Workload = Callable[[CrashFS, Any], object]
+Check = Callable[[str, CrashFS, Any], object]
+"""Called with "kill" or "power cut", the disk as it is after that, and the witness, which it only reads."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """What the workload knows to be true. Any other object will do: give `run_cuts` its class."""
+
+    attempted: list[Any] = field(default_factory=list)
+    """Noted before each act: may be there."""
+    acknowledged: list[Any] = field(default_factory=list)
+    """Noted when the act returned: there after a kill."""
+    synced: list[Any] = field(default_factory=list)
+    """Noted when durability was promised: there after everything."""
+    consumed: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """One way to die, exactly."""
+
+    cut: int
+    """The power fails instead of this operation; if there are fewer, at the end."""
+    outcome: str
+    seed: int | None = None
+    """Of a power cut."""
+    again: int | None = None
+    """The power fails once more instead of this operation of the check."""
+
+    def __str__(self) -> str:
+        words = [f"cut={self.cut}", f"outcome={self.outcome!r}"]
+        words += [f"seed={self.seed}"] if self.seed is not None else []
+        words += [f"again={self.again}"] if self.again is not None else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was tried, all of it with success."""
+
+    operations: int
+    """Of the whole workload."""
+    cuts: int
+    crashes: int
+
+
+class PromiseBroken(AssertionError):
+    """A check failed; `crash` says after what."""
+
+    def __init__(self, message: str, crash: Crash) -> None:
+        super().__init__(message)
+        self.crash = crash
+
+
+def enumerate_cuts(workload: Callable[[CrashFS], object]) -> int:
+    """How many operations the workload makes when the power stays on."""
+    fs = CrashFS()
+    workload(fs)
+    return fs.operations
+
+
+def outcomes(fs: CrashFS, seeds: Iterable[int]) -> Iterator[tuple[str, CrashFS]]:
+    """The disk as the next process may find it: after a kill, and after one power cut for each seed."""
+    yield KILL, fs.kill()
+    for seed in seeds:
+        yield POWER_CUT, _after(fs, POWER_CUT, seed)
+
+
+def run_cuts(
+    workload: Workload,
+    check: Check,
+    *,
+    every: int = 1,
+    seeds: int = 3,
+    limit: int | None = None,
+    again: int = 0,
+    witness: Callable[[], Any] = Witness,
+) -> Report:
+    """Cut the workload before each operation and at its end, and check every outcome.
+
+    `every` takes each so many-th cut only, `limit` so many at most, spread evenly; the end is always
+    among them. `seeds` is the number of power cuts for each. `again` crashes so many of the checks
+    themselves, at random operations, and checks what that left; such a check must leave in the store
+    what it found, so that it can be made again.
+
+    Raises PromiseBroken at the first check that fails.
+    """
+    operations = enumerate_cuts(lambda fs: workload(fs, witness()))
+    end = operations + 1
+    cuts = list(range(1, end, every))
+    if limit is not None and len(cuts) >= limit:
+        cuts = [cuts[number * len(cuts) // (limit - 1)] for number in range(limit - 1)]
+    cuts.append(end)
+
+    crashes = 0
+    for cut in cuts:
+        seen = witness()
+        fs = _run(workload, cut, seen)
+        for outcome, seed in ((KILL, None), *((POWER_CUT, seed) for seed in range(seeds))):
+            crash = Crash(cut, outcome, seed)
+            checked = _check(workload, check, fs, crash, seen)
+            crashes += 1
+            choices = range(1, checked.operations + 1)
+            for second in random.Random(str(crash)).sample(choices, min(again, len(choices))):
+                _check(workload, check, fs, replace(crash, again=second), seen)
+                crashes += 1
+    return Report(operations, len(cuts), crashes)
+
+
+def repeat(
+    workload: Workload,
+    check: Check,
+    *,
+    cut: int,
+    outcome: str,
+    seed: int | None = None,
+    again: int | None = None,
+    witness: Callable[[], Any] = Witness,
+) -> None:
+    """One crash of `run_cuts` once more, as its failure names it. Raises PromiseBroken."""
+    seen = witness()
+    _check(workload, check, _run(workload, cut, seen), Crash(cut, outcome, seed, again), seen)
+
+
+def _run(workload: Workload, cut: int, witness: Any) -> CrashFS:
+    fs = CrashFS(cut_at=cut)
+    _until_the_power_fails(fs, lambda: workload(fs, witness))
+    return fs
+
+
+def _until_the_power_fails(fs: CrashFS, act: Callable[[], object]) -> None:
+    try:
+        act()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # A dead process's last words mean nothing, in whatever group they come.
+        if not fs.is_cut:
+            raise
+
+
+def _after(fs: CrashFS, outcome: str, seed: int | None) -> CrashFS:
+    # Not the seed alone: each cut would draw the same numbers, and meet its files in the same way.
+    return fs.kill() if outcome == KILL else fs.crash(random.Random(f"{fs.operations} {seed}"))
+
+
+def _check(workload: Workload, check: Check, fs: CrashFS, crash: Crash, witness: Any) -> CrashFS:
+    """Reopen after the crash, and insist. Returns the disk as the check left it."""
+    outcome, after, journal = crash.outcome, _after(fs, crash.outcome, crash.seed), fs.journal
+    if crash.again is not None:
+        after.cut_at = crash.again
+        _until_the_power_fails(after, lambda: check(outcome, after, witness))
+        second = random.Random(str(crash)).choice((KILL, POWER_CUT))
+        journal = [*journal[-1:], f"... {outcome}, and in the next process:", *after.journal, f"... {second}"]
+        after = _after(after, second, crash.seed)
+        # The page cache is gone, whichever of the two took it.
+        final = POWER_CUT if POWER_CUT in (outcome, second) else KILL
+    else:
+        final = outcome
+    try:
+        check(final, after, witness)
+    except (Exception, pytest.fail.Exception) as broken:
+        who = f"{workload.__name__}, {check.__name__}"
+        last = "\n    ".join(journal[-_JOURNAL_LINES:])
+        message = f"{broken}\n  the disk's last operations:\n    {last}\n  again: repeat({who}, {crash})"
+        raise PromiseBroken(message, crash) from broken
+    return after
