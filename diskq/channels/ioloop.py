@@ -89,7 +89,9 @@ class QueueLoop:
         size = self.size_of(bodies)
         waited = False
         while (len(self._senders) and not waited) or self._obstacle(size):
-            await self._senders.wait(size, at_front=waited, on_leave=self._admit_senders)
+            await self._senders.wait(
+                size, at_front=waited, on_arrival=self._narrow_gates, on_leave=self._admit_senders
+            )
             waited = True
             self.new_slice()
         self._accept(bodies, word)
@@ -156,8 +158,7 @@ class QueueLoop:
                 return want()
             finally:
                 self._after()
-        self._open_gates()
-        result: T = await self._receivers.wait(want)
+        result: T = await self._receivers.wait(want, on_arrival=self._narrow_gates)
         self.new_slice()
         return result
 
@@ -193,8 +194,7 @@ class QueueLoop:
         """Return when so many messages are there, or so many seconds have passed."""
         if self.engine.depth < items:
             with trio.move_on_after(seconds):
-                self._open_gates(items - self.engine.depth)
-                await self._lingering.wait(items)
+                await self._lingering.wait(items, on_arrival=self._narrow_gates)
             self.new_slice()
 
     def _hand_out(self) -> None:
@@ -239,7 +239,7 @@ class QueueLoop:
                 self._admit_senders()
             self._open_gates()
 
-    def _open_gates(self, wanted: int | None = None) -> None:
+    def _open_gates(self) -> None:
         """Messages may pass without asking, unless somebody waits to hear of them."""
         engine = self.engine
         was_idle = engine.deadline() == math.inf
@@ -250,7 +250,12 @@ class QueueLoop:
                 self._bell.ring()  # the loop sleeps without a deadline, and has one now
         except DiskqError as failure:
             self._break(failure)
-            return
+        else:
+            self._narrow_gates()
+
+    def _narrow_gates(self) -> None:
+        """Shut the gates on what somebody waits to hear of: after each opening, and whenever a task joins a line."""
+        engine = self.engine
         if len(self._senders):
             engine.gate_in.left = engine.gate_out.left = 0
         if len(self._receivers):
@@ -259,7 +264,7 @@ class QueueLoop:
                 engine.gate_in.left = 0
         if self._is_leased:
             engine.gate_out.left = 0
-        for items in (*self._lingering.tags, *([engine.depth + wanted] if wanted else [])):
+        for items in self._lingering.tags:
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
 
     # --- the loop ---------------------------------------------------------------------------------------------------

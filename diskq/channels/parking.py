@@ -27,16 +27,24 @@ class Line(Generic[Tag]):
         return len(self._tasks)
 
     async def wait(
-        self, tag: Tag, *, at_front: bool = False, on_leave: Callable[[], None] | None = None
+        self,
+        tag: Tag,
+        *,
+        at_front: bool = False,
+        on_arrival: Callable[[], None] | None = None,
+        on_leave: Callable[[], None] | None = None,
     ) -> Any:
         """Stand in line until woken; returns what the task was woken with.
 
-        `Cancelled` means: left the line empty-handed; `on_leave` is then called.
+        `on_arrival` is called with the task in line, before it sleeps. `Cancelled` means: left the
+        line empty-handed; `on_leave` is then called.
         """
         task = trio.lowlevel.current_task()
         self._tasks[task] = tag
         if at_front:
             self._tasks.move_to_end(task, last=False)
+        if on_arrival is not None:
+            on_arrival()
 
         def leave(_: object) -> trio.lowlevel.Abort:
             del self._tasks[task]
