@@ -747,9 +747,9 @@ class FifoQueue:
         if is_due:
             left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
         elif self._policy.pending:
-            left = self._policy.left
+            left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
-            left = 1  # the first one after a barrier sets the clock running
+            left = 0  # so does the first after a barrier: it sets the clock running
         self.gate_in.left = left if self._append.is_open else 0
         self.gate_out.left = 0 if self._peeked else left
         return is_due
