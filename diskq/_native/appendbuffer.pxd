@@ -29,6 +29,7 @@ cdef class AppendBuffer:
     cdef int cut_count
     cdef readonly int64_t records          # records accepted, over all files
     cdef public int64_t limit              # the file may not grow past this without asking
+    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1
     cdef bint _append(self, object body) except -1
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1

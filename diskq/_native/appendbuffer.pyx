@@ -83,6 +83,23 @@ cdef class AppendBuffer:
             return False
         return self._append(body)
 
+    def put_all(self, list bodies):
+        """As `put`, for all of them or none. False: not done; ask the owner."""
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t size
+        if not self.gate.admits():
+            return False
+        for body in bodies:
+            if type(body) is not bytes:
+                return False
+            size = PyBytes_GET_SIZE(body)
+            if size < self.framing.min_size or size > self.framing.max_size:
+                return False
+            total += size + self.framing.overhead
+        if self.origin + self.used + total > self.limit or total > FLUSH_AT:
+            return False
+        return self.put_many(bodies, 0, True) == len(bodies)
+
     # --- the owner's doors: the gate is his ---------------------------------------------------------
 
     def put_now(self, body):
@@ -97,7 +114,7 @@ cdef class AppendBuffer:
             self._flush()
         return True
 
-    def put_many(self, list bodies, Py_ssize_t start, bint through):
+    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1:
         """Accept bodies[start:] as far as the limit goes; returns the index of the first one left out.
 
         Writes at the end if `through`, and whenever much is waiting. Raises OSError where the disk

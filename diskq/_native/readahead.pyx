@@ -88,13 +88,19 @@ cdef class ReadAhead:
             return None
         return self._take()
 
+    def take_some(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
+        """The next bodies, as `take_many`. None: not done; ask the owner."""
+        if self.at >= self.admitted or not self.gate.admits():
+            return None
+        return self.take_many(max_items, max_bytes) or None
+
     # --- the owner's doors: the gate is his -----------------------------------------------------------
 
     def take_now(self):
         """The next body, whatever the gate says. None: see `why`."""
         return self._take()
 
-    def take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
+    cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
         """At most `max_items` bodies of together at most `max_bytes`, but one however large."""
         cdef list bodies = []
         cdef Record record

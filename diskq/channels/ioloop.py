@@ -71,21 +71,22 @@ class QueueLoop:
         self.engine.gate_out.restart()
 
     async def schedule_point(self) -> None:
-        """A cancellation point always; a schedule point when the running task's slice is over."""
-        if self.is_strict or self.engine.gate_in.is_slice_over or self.engine.gate_out.is_slice_over:
+        """Let others run if the running task's slice is over. Cancellable then, and only then.
+
+        Every call has begun with a cancellation point of its own: without a yield in between there
+        is nothing new to be found out.
+        """
+        if self.engine.gate_in.is_slice_over or self.engine.gate_out.is_slice_over:
             await trio.lowlevel.checkpoint()
             self.new_slice()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
 
     # --- the writing arm ----------------------------------------------------------------------------------
 
     async def deliver(self, bodies: list[bytes], word: Durability) -> None:
         """Add checked messages, all together, after waiting until there is room for them.
 
-        `Cancelled` means: none of them is in the queue.
+        `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
         """
-        await self.schedule_point()
         size = self.size_of(bodies)
         waited = False
         while (len(self._senders) and not waited) or self._obstacle(size):
@@ -150,9 +151,8 @@ class QueueLoop:
     async def take(self, want: Callable[[], T]) -> T:
         """What `want` takes from the head of the queue, when a message is there and it is our turn.
 
-        `Cancelled` means: nothing was taken.
+        `Cancelled` means: nothing was taken. The caller has passed a schedule point.
         """
-        await self.schedule_point()
         if self._is_head_free():
             try:
                 return want()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.ioloop import QueueLoop
@@ -28,7 +27,6 @@ from diskq.storage.recovery import Repair
 __all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
 
 _MANY_BYTES = 16 * 1024 * 1024
-_NOW = -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +51,19 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._loop = loop
         self._engine = loop.engine
         self._is_closed = False
-        self._put: Any = loop.engine.buffer.put
-        self._take: Any = loop.engine.ahead.take
-        if loop.is_strict or loop.options.durability == "synced":
-            self._put = _refuse
+        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
+        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
+        self._put: Any = _refuse
+        self._put_all: Any = _refuse
+        self._take: Any = _refuse_to_take
+        self._take_some: Any = _refuse_to_take
+        if loop.options.durability == "written":
+            self._put = loop.engine.buffer.put
+            self._put_all = loop.engine.buffer.put_all
         elif loop.options.durability == "memory":
             self._put = loop.engine.buffer.hold
-        if loop.is_strict:
-            self._take = _refuse_to_take
+        self._take = loop.engine.ahead.take
+        self._take_some = loop.engine.ahead.take_some
         loop.open_handles += 1
 
     # --- sending ---------------------------------------------------------------------------------------------
@@ -76,8 +79,12 @@ class DiskQueue(trio.abc.Channel[bytes]):
         Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
         trio.ClosedResourceError.
         """
+        await self._first_point()
         try:
-            if durability is None and trio.current_effective_deadline() != _NOW and self._put(body):
+            if durability is None and self._put(body):
+                return
+            await self._loop.schedule_point()
+            if durability is None and self._put(body):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -90,7 +97,15 @@ class DiskQueue(trio.abc.Channel[bytes]):
         As `send`: all are checked before the first is added, and `Cancelled` means that none is in.
         `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
         """
-        await self._send(list(bodies), durability)
+        batch = list(bodies)
+        await self._first_point()
+        try:
+            if durability is None and self._put_all(batch):
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        await self._loop.schedule_point()
+        await self._send(batch, durability)
 
     @enable_ki_protection
     def send_nowait(self, body: Body) -> None:
@@ -136,7 +151,11 @@ class DiskQueue(trio.abc.Channel[bytes]):
         `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
         open files, say): nothing was taken then, either.
         """
-        if trio.current_effective_deadline() != _NOW and (body := self._take()) is not None:
+        await self._first_point()
+        if (body := self._take()) is not None:
+            return body  # type: ignore[no-any-return]
+        await self._loop.schedule_point()
+        if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
         return (await self._receive(lambda: self._engine.fetch(1)))[0]
 
@@ -149,6 +168,11 @@ class DiskQueue(trio.abc.Channel[bytes]):
         At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
         waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
         """
+        if linger == 0 and max_items > 0:
+            await self._first_point()
+            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+                return bodies  # type: ignore[no-any-return]
+        await self._begin()
         await self._linger(max_items, linger)
         return await self._receive(lambda: self._engine.fetch(max_items, max_bytes))
 
@@ -166,6 +190,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
     @enable_ki_protection
     async def peek(self) -> bytes:
         """The first message, which stays; waits for one."""
+        await self._begin()
         return (await self._receive(lambda: self._engine.peek_many(1)))[0]
 
     @asynccontextmanager
@@ -177,6 +202,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         Takes what `receive_many` takes. An exception, `Cancelled` among them, leaves them all at the
         head, to be received again. Meanwhile the head is ours: other receivers wait.
         """
+        await self._begin()
         await self._linger(max_items, linger)
         bodies = await self._receive(lambda: self._loop.lease(max_items, max_bytes))
         done = 0
@@ -220,7 +246,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
     async def empty(self) -> None:
         """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
         self._check()
-        await self._loop.schedule_point()
+        await self._begin()
         try:
             await self._loop.empty()
         except StorageFailedError as failure:
@@ -230,7 +256,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
     async def sync(self) -> None:
         """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
         self._check()
-        await self._loop.schedule_point()
+        await self._begin()
         await self._loop.barrier(with_metadata=True)
 
     @property
@@ -265,8 +291,8 @@ class DiskQueue(trio.abc.Channel[bytes]):
         """Close this handle; the queue itself lives as long as its `open_queue` block."""
         if not self._is_closed:
             self._is_closed = True
-            self._put = _refuse
-            self._take = _refuse_to_take
+            self._put = self._put_all = _refuse
+            self._take = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
 
     async def aclose(self) -> None:
@@ -282,6 +308,11 @@ class DiskQueue(trio.abc.Channel[bytes]):
     ) -> None:
         self.close()
 
+    async def _begin(self) -> None:
+        """What every call begins with: a cancellation point, and a schedule point when one is due."""
+        await self._first_point()
+        await self._loop.schedule_point()
+
     def _check(self) -> None:
         if self._is_closed:
             raise trio.ClosedResourceError("this handle was closed")
@@ -292,7 +323,7 @@ def _refuse(_: object) -> bool:
     return False
 
 
-def _refuse_to_take() -> None:
+def _refuse_to_take(*_: object) -> None:
     return None
 
 
