@@ -52,7 +52,14 @@ class Recovered:
 
 
 def recover(
-    fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts, *, was_owned: bool, was_restarted: bool, strict: bool
+    fs: FileSystem,
+    files: QueueFiles,
+    framing: Framing,
+    debts: Debts,
+    *,
+    was_owned: bool,
+    was_restarted: bool,
+    strict: bool,
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
@@ -123,8 +130,9 @@ class _Recovery:
         read, write, depth = metadata.read, metadata.write, metadata.depth
         reason = ""
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
+            # The file's end may lie inside a message: look at all of it that is not consumed.
             reason = f"metadata names byte {write.byte} as written, the file ends at {size}"
-            write = Position(write.file, size)
+            write = Position(write.file, read.byte if read.file == write.file else 0)
         if read.file not in self.sizes:
             later = [number for number in self.sizes if number >= read.file]
             onward = Position(later[0], 0) if later else Position(max(write.file, read.file), 0)
@@ -133,7 +141,9 @@ class _Recovery:
                 depth = -1
             read = onward
         elif self.sizes[read.file] < read.byte:
-            reason = reason or f"metadata names byte {read.byte} as read, the file ends at {self.sizes[read.file]}"
+            reason = (
+                reason or f"metadata names byte {read.byte} as read, the file ends at {self.sizes[read.file]}"
+            )
             read = Position(read.file, self.sizes[read.file])
         elif not metadata.is_ours and not self._is_boundary(read):
             reason = reason or f"metadata names byte {read.byte} as read, which is inside a message"
@@ -154,7 +164,9 @@ class _Recovery:
             if is_ours:
                 self.debts.removals += [self.files.data(number), self.files.sidecar(number)]
             else:
-                self._report(self.files.data(number), 0, size, "lies before a peer's read position: left alone", None)
+                self._report(
+                    self.files.data(number), 0, size, "lies before a peer's read position: left alone", None
+                )
 
     def _forget_stale_checksums(self) -> None:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
@@ -181,16 +193,20 @@ class _Recovery:
                 self._cut(number, losses[-1].start, losses[-1].reason)
             if is_ours and start < self.sizes[number]:
                 if is_last:
-                    self._cover(number)
+                    self._cover(number, start)
                 self._owe(number, start)
         return counted
 
-    def _cover(self, number: int) -> None:
-        """Give the records at the file's end their checksums: the process died before it wrote them."""
+    def _cover(self, number: int, start: int) -> None:
+        """Give the records at the file's end their checksums: the process died before it wrote them.
+
+        Only those from `start` on are ours for certain, and have just been walked: what lies before
+        may be a peer's, and broken.
+        """
         end = self.sizes[number]
         rows = Rows(self.fs, self.files.sidecar(number))
         rows.seek(end)
-        kept, covered = rows.consumed, rows.last_end
+        kept, covered = rows.consumed, max(rows.last_end, start)
         rows.close()
         if covered >= end:
             return
@@ -198,16 +214,22 @@ class _Recovery:
         handle = self.fs.open(self.files.data(number))
         try:
             self.ahead.seek(covered)
+            tried = 0
             while covered < end:
                 # By the framing's leave: the scan before this has walked the same bytes.
-                if not (records := len(self.ahead.take_many(_MANY, BLOCK_SIZE))):
-                    size = max(_STRETCH, self.ahead.claimed)
-                    self.ahead.load(handle, covered, min(size, end - covered))
-                    self.ahead.admit(covered, covered + min(size, end - covered))
+                if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
+                    size = self.ahead.position - covered
+                    sidecar.add(covered + size, size, records, self.fs.pread(handle, size, covered))
+                    covered += size
+                    tried = 0
                     continue
-                size = self.ahead.position - covered
-                sidecar.add(covered + size, size, records, self.fs.pread(handle, size, covered))
-                covered += size
+                claimed = self.ahead.claimed if self.ahead.why == "TORN" else 0
+                size = min(max(_STRETCH, claimed), end - covered)
+                if size <= tried:
+                    break
+                tried = size
+                self.ahead.load(handle, covered, size)
+                self.ahead.admit(covered, covered + size)
             sidecar.flush()
         finally:
             self.fs.close(handle)

@@ -1,0 +1,95 @@
+# The words of the engine's tests: queues on a disk in memory, and what lies in their files.
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from diskq.engine.fifo import FifoQueue
+from diskq.options import QueueOptions
+from diskq.storage.fs import FileSystem
+from diskq.testing import CrashFS, FaultFS
+from tests.reference.nsq_oracle import frame
+
+ROOT = "/q"
+
+
+def disk() -> CrashFS:
+    """A disk in memory with an empty directory for queues."""
+    fs = CrashFS()
+    fs.make_directory_durably(ROOT)
+    return fs
+
+
+def failing_disk() -> FaultFS[CrashFS]:
+    """The same, which fails where it is told to."""
+    return FaultFS(disk())
+
+
+def opened(fs: FileSystem, name: str = "q", directory: str = ROOT, **options: Any) -> FifoQueue:
+    return FifoQueue(directory, name, QueueOptions(**options), fs=fs)
+
+
+def data(number: int = 0, name: str = "q", directory: str = ROOT) -> str:
+    return f"{directory}/{name}.diskqueue.{number:06d}.dat"
+
+
+def sums(number: int = 0, name: str = "q", directory: str = ROOT) -> str:
+    return f"{directory}/.diskq/{name}.diskqueue.{number:06d}.dat.sums"
+
+
+def meta(name: str = "q", directory: str = ROOT) -> str:
+    return f"{directory}/{name}.diskqueue.meta.dat"
+
+
+def records(*bodies: bytes) -> bytes:
+    return b"".join(map(frame, bodies))
+
+
+def body(number: int, size: int = 100) -> bytes:
+    """A message that tells its number, and fills its size with it."""
+    return (b"%08d|" % number * (size // 9 + 1))[:size]
+
+
+def bodies(count: int, size: int = 100, start: int = 0) -> list[bytes]:
+    return [body(number, size) for number in range(start, start + count)]
+
+
+def drained(queue: FifoQueue) -> list[bytes]:
+    """All messages there are, one by one, as a consumer takes them."""
+    return list(iter(queue.take, None))
+
+
+def contents(fs: FileSystem, **options: Any) -> list[bytes]:
+    """What the queue on this disk holds: opened, drained, closed."""
+    with opened(fs, **options) as queue:
+        return drained(queue)
+
+
+def flip(fs: CrashFS, path: str, at: int, mask: int = 0xFF) -> None:
+    """Let one byte of a file rot."""
+    content = bytearray(fs.read(path))
+    content[at] ^= mask
+    fs.write_durably(path, bytes(content))
+
+
+def truncate(fs: CrashFS, path: str, size: int) -> None:
+    fs.write_durably(path, fs.read(path)[:size])
+
+
+def abandoned(queue: FifoQueue, fs: CrashFS) -> CrashFS:
+    """The process is killed: what the next one finds on its disk."""
+    queue.flush()
+    return fs.kill()
+
+
+def put_files(fs: CrashFS, files: Iterable[bytes], metadata: bytes | None = None, first: int = 0) -> None:
+    """A queue's files as somebody else left them."""
+    for number, content in enumerate(files, first):
+        fs.write_durably(data(number), content)
+    if metadata is not None:
+        fs.write_durably(meta(), metadata)
+
+
+def listed(fs: FileSystem, directory: str = ROOT) -> list[str]:
+    return sorted(fs.list_directory(directory))
