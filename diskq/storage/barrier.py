@@ -55,18 +55,19 @@ class Barrier:
         try:
             if self.files:
                 fs.sync_files(self.files)
-            for path in self.directories:
-                fs.sync_directory(path)
-            replaced = self._replace(fs)
-            self._remove(fs)
-            if not replaced:
-                # Deletions before names, for once: it is what makes room. Recovery goes on at the
-                # next file where a position names a consumed one that is gone.
-                replaced = self._replace(fs)
-            return replaced
         finally:
+            # Before anything is removed: a file gives its room back when nobody holds it any more.
             for handle in self.closing:
                 fs.close(handle)
+        for path in self.directories:
+            fs.sync_directory(path)
+        replaced = self._replace(fs)
+        self._remove(fs)
+        if not replaced:
+            # Deletions before names, for once: it is what makes room. Recovery goes on at the next
+            # file where a position names a consumed one that is gone.
+            replaced = self._replace(fs)
+        return replaced
 
     def _replace(self, fs: FileSystem) -> bool:
         try:
