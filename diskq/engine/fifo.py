@@ -449,7 +449,7 @@ class FifoQueue:
         """As `take_many`, leaving the sync policy to the caller."""
         self._check_usable()
         if self._peeked:
-            bodies = [body for body, _ in self._first_peeked(max_items, max_bytes)]
+            bodies = self.peek_many(max_items, max_bytes)
             self.advance(len(bodies))
             return bodies
         bodies = self._fetch(max_items, max_bytes)
@@ -527,11 +527,18 @@ class FifoQueue:
         size = sum(map(len, bodies)) if max_bytes < _UNLIMITED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
             # What is in hand must not be lost to an error further on: it comes up again next time.
+            before = self._fetched()
             try:
                 more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
             except (OSError, CorruptionError):
                 break
-            if not more or (max_bytes < _UNLIMITED and size + len(more[0]) > max_bytes):
+            if not more:
+                break
+            if max_bytes < _UNLIMITED and size + len(more[0]) > max_bytes:
+                # One is read however large. It stays, and comes first the next time.
+                self._committed = before
+                self._peeked.append((more[0], self._fetched()))
+                self.gate_out.left = 0
                 break
             bodies += more
             size += sum(map(len, more)) if max_bytes < _UNLIMITED else 0
