@@ -87,7 +87,7 @@ cdef class AppendBuffer:
         """As `put`, for all of them or none. False: not done; ask the owner."""
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size
-        if not self.gate.admits():
+        if not self.gate.admits() or self.gate.left < len(bodies):
             return False
         for body in bodies:
             if type(body) is not bytes:
@@ -96,7 +96,7 @@ cdef class AppendBuffer:
             if size < self.framing.min_size or size > self.framing.max_size:
                 return False
             total += size + self.framing.overhead
-        if self.origin + self.used + total > self.limit or total > FLUSH_AT:
+        if self.origin + self.used + total > self.limit or self.used - self.written + total >= FLUSH_AT:
             return False
         return self.put_many(bodies, 0, True) == len(bodies)
 

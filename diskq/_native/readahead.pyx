@@ -90,7 +90,7 @@ cdef class ReadAhead:
 
     def take_some(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
         """The next bodies, as `take_many`. None: not done; ask the owner."""
-        if self.at >= self.admitted or not self.gate.admits():
+        if self.at >= self.admitted or not self.gate.admits() or self.gate.left < max_items:
             return None
         return self.take_many(max_items, max_bytes) or None
 
