@@ -276,8 +276,10 @@ class FifoQueue:
         return obstacle is not None
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.note() or word == "synced":
+        if self.note():
             self.sync()
+        elif word == "synced":
+            self._pay(self.take_ticket(with_metadata=False))
 
     # --- the same, for a channel that waits where this cannot ------------------------------------------------
 

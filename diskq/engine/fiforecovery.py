@@ -253,16 +253,16 @@ class _Recovery:
         """
         counted = 0
         numbers = [number for number in self.sizes if number >= known.file]
-        while numbers:
+        due = known.file
+        while numbers and (numbers[0] == due or not prefix):
             number = numbers.pop(0)
             start = known.byte if number == known.file else 0
-            end, records, is_whole = self._vouched(number, start, prefix)
+            end, records, is_complete = self._vouched(number, start, prefix)
             counted += records
             if end < self.sizes[number] and (prefix or not self._any_vouched(numbers)):
                 self._cut(number, end, "not synced before the machine stopped")
-                is_whole = False
-            if not is_whole and prefix:
-                break
+            # What follows a file that is not known to be complete does not follow what it holds.
+            due = number + 1 if is_complete else -1
         for number in numbers:
             self._set_aside(number, "not synced before the machine stopped")
         # Before the lock is signed with the new boot: who comes next would believe their framing.
@@ -270,7 +270,7 @@ class _Recovery:
         return counted
 
     def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
-        """Up to where checksums vouch for the file from `start` on, for how many records, and for all of it?"""
+        """Up to where checksums vouch for the file from `start` on, for how many records, and for all there were?"""
         end, records = start, 0
         rows = Rows(self.fs, self.files.sidecar(number))
         handle = self.fs.open(self.files.data(number))
@@ -293,7 +293,8 @@ class _Recovery:
         finally:
             self.fs.close(handle)
             rows.close()
-        return end, records, end == self.sizes[number]
+        last = rows.last
+        return end, records, last is not None and last.is_seal and last.end == end == self.sizes[number]
 
     def _any_vouched(self, numbers: list[int]) -> bool:
         return any(self._vouched(number, 0, False)[0] > 0 for number in numbers)

@@ -9,8 +9,9 @@
 # the crc32c of the row's first 20 bytes. A row speaks for itself, so a rotten one costs its own
 # block's verification and nothing else, and a gap between two rows is what somebody else wrote.
 # `records` makes a lost block countable, and a queue countable without reading it.
+# A row of size 0 says that the file is complete, and ends here.
 # Behind the last row lie zeros, written ahead: syncing a row then changes no file size, which
-# spares the file system's journal. A row of zeros is no row: its size is 0.
+# spares the file system's journal. Zeros are no row: their check is wrong.
 # Format: docs/format/checksums.md.
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class Row(NamedTuple):
     records: int
     crc: int
 
+    @property
+    def is_seal(self) -> bool:
+        """Does it say that the file is complete?"""
+        return self.start == self.end
+
     def matches(self, data: memoryview | bytes) -> bool:
         return crc32c(data) == self.crc
 
@@ -65,7 +71,7 @@ def pack_row(row: Row) -> bytes:
 def unpack_row(data: bytes | memoryview) -> Row | None:
     """The row in these 24 bytes; None where there is none, or a rotten one."""
     end, size, records, crc, check = ROW.unpack(data)
-    if not 0 < size <= end or check != crc32c(data[: _CHECKED.size]):
+    if size > end or check != crc32c(data[: _CHECKED.size]):
         return None
     return Row(end - size, end, records, crc)
 
@@ -131,7 +137,8 @@ class Sidecar:
         self.allocated += ahead
 
     def seal(self) -> None:
-        """The data file is complete: drop the zeros."""
+        """The data file is complete: say so, and drop the zeros."""
+        self.waiting += pack_row(Row(self.covered, self.covered, 0, 0))
         self.flush()
         self.fs.truncate(self.handle, self.written)
         self.allocated = self.written
@@ -150,8 +157,8 @@ class Rows:
         self._at = 0  # the sidecar's byte behind what is loaded
         self.consumed = 0
         """The sidecar's byte behind the last row that was passed."""
-        self.last_end = 0
-        """The byte of the data behind that row's block."""
+        self.last: Row | None = None
+        """That row."""
 
     def close(self) -> None:
         if self._handle is not None:
@@ -172,8 +179,12 @@ class Rows:
                 low = middle + 1
         self._loaded.clear()
         self._at = self.consumed = low * ROW.size
-        before = self._last_whole(low)
-        self.last_end = before.end if before else 0
+        self.last = self._last_whole(low)
+
+    @property
+    def last_end(self) -> int:
+        """The byte of the data behind the block of the last row that was passed."""
+        return self.last.end if self.last else 0
 
     def covering(self, position: int, most: int) -> list[Row]:
         """Rows without a gap between them, the first one being the first that ends after `position`.
@@ -187,7 +198,7 @@ class Rows:
                 break
             self._loaded.popleft()
             self.consumed = behind
-            self.last_end = row.end
+            self.last = row
         rows: list[Row] = []
         for row, _ in self._loaded:
             if rows and (row.start != rows[-1].end or row.end - rows[0].start > most):

@@ -1,0 +1,216 @@
+# The promises of a FIFO queue after every crash there is. Law: what is told here is docs/durability.md's
+# table, and each way to weaken the barrier is caught.
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+import diskq
+from diskq.storage import barrier
+from diskq.testing import CrashFS
+from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.mutations import Mutation
+
+# Some blocks to a file and some files to a queue, in few operations.
+OPTIONS = diskq.QueueOptions(max_bytes_per_file=6000, sync_every=7, sync_timeout=1000.0)
+
+LOST = "not synced before the machine stopped"
+
+
+def body(number: int) -> bytes:
+    """Message `number`: told from every other, and from itself with any byte changed."""
+    return b"%06d" % number + random.Random(number).randbytes(number * 37 % 900)
+
+
+@dataclass
+class Promises:
+    """What the queue has promised so far. Messages are numbered from 0 in the order of their puts."""
+
+    attempted: int = 0
+    accepted: int = 0
+    synced: int = 0
+    taken: int = 0
+    taken_durably: int = 0
+    """Taken before the last sync that was paid: never to be seen again."""
+    is_emptying: bool = False
+
+
+class Session:
+    """A queue in use, and the promises it makes."""
+
+    def __init__(self, fs: CrashFS, promises: Promises, options: diskq.QueueOptions = OPTIONS) -> None:
+        self.promises = promises
+        self.fs = fs
+        self.queue = diskq.FifoQueue("/q", "events", options, fs=fs)
+
+    def put(self, count: int = 1, durability: str = "written") -> None:
+        promises = self.promises
+        bodies = [body(promises.attempted + i) for i in range(count)]
+        promises.attempted += count
+        before = self.metadata()
+        if count == 1:
+            self.queue.put(bodies[0], durability)
+        else:
+            self.queue.put_many(bodies, durability)
+        promises.accepted += count
+        if not self.queue.unsynced_bytes:
+            promises.synced = promises.accepted
+        if self.metadata() != before:
+            promises.taken_durably = promises.taken
+
+    def take(self, count: int = 1) -> None:
+        promises = self.promises
+        before = self.metadata()
+        if count == 1:
+            bodies = [taken for taken in [self.queue.take()] if taken is not None]
+        else:
+            bodies = self.queue.take_many(count)
+        if self.metadata() != before:
+            promises.synced = promises.accepted
+            promises.taken_durably = promises.taken
+        assert bodies == [body(promises.taken + i) for i in range(len(bodies))]
+        promises.taken += len(bodies)
+
+    def metadata(self) -> bytes:
+        """It changes with each barrier that makes a read position durable, and with no other."""
+        return self.fs.files().get("/q/events.diskqueue.meta.dat", b"")
+
+    def sync(self) -> None:
+        self.queue.sync()
+        self.all_is_durable()
+
+    def empty(self) -> None:
+        self.promises.is_emptying = True
+        self.queue.empty()
+        self.promises.is_emptying = False
+        self.promises.taken = self.promises.accepted
+        self.all_is_durable()
+
+    def close(self) -> None:
+        self.queue.close()
+        self.all_is_durable()
+
+    def all_is_durable(self) -> None:
+        self.promises.synced = self.promises.accepted
+        self.promises.taken_durably = self.promises.taken
+
+
+def lifetimes(seed: int, sessions: int = 2, acts: int = 14) -> Callable[[CrashFS, Promises], None]:
+    """A workload: a queue opened, used at random and closed, a few times over."""
+
+    def workload(fs: CrashFS, promises: Promises) -> None:
+        rng = random.Random(seed)
+        fs.make_directory_durably("/q")
+        for _ in range(sessions):
+            session = Session(fs, promises)
+            for _ in range(acts):
+                act = rng.choices(
+                    [
+                        session.put,
+                        lambda: session.put(durability="synced"),
+                        lambda: session.put(rng.randrange(2, 12)),
+                        lambda: session.take(),
+                        lambda: session.take(rng.randrange(2, 9)),
+                        session.sync,
+                        session.empty,
+                    ],
+                    [6, 3, 3, 5, 2, 1, 0.4],
+                )[0]
+                act()
+            session.close()
+
+    return workload
+
+
+def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+    with diskq.FifoQueue("/q", "events", OPTIONS, fs=fs) as queue:
+        found = queue.peek_many(10_000)
+        depth, repairs, files = queue.depth, queue.repairs, queue.statistics().files
+    assert sum(name.endswith(".dat") for name in fs.list_directory("/q")) == files + 1, "consumed files stay"
+    assert depth == len(found)
+    assert [repair.reason for repair in repairs if outcome == "kill" or repair.reason != LOST] == []
+
+    numbers = [int(message[:6]) for message in found]
+    assert found == [body(number) for number in numbers], "altered or invented"
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, "out of order"
+    next_number = numbers[-1] + 1 if numbers else promises.taken
+    assert next_number <= promises.attempted
+    if numbers:
+        assert numbers[0] >= promises.taken_durably, "what was consumed for good came back"
+    if not promises.is_emptying:
+        assert next_number >= (promises.accepted if outcome == "kill" else promises.synced), "lost"
+        if numbers:
+            assert numbers[0] <= promises.taken, "skipped"
+
+
+def crash(seed: int, **options: int) -> Report:
+    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
+    report = crash(seed)
+    assert report.cuts > 60
+
+
+def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
+    cuts = sum(enumerate_cuts(lambda fs, s=seed: lifetimes(s)(fs, Promises())) + 1 for seed in range(12))
+    assert cuts >= 1000
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_recovery_may_be_interrupted_too(seed: int) -> None:
+    crash(seed, again=2, every=3)
+
+
+# --- do they bite? ------------------------------------------------------------------------------
+
+BARRIER = barrier.__name__
+
+MUTATIONS = [
+    # An fsync left out.
+    Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
+    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[:-1])"),
+    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
+    Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
+    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+    # A directory's fsync left out.
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
+    Mutation(
+        BARRIER, "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):", "for path in ():"
+    ),
+    # An order turned round: names before data, deletions before names.
+    Mutation(
+        BARRIER,
+        "        try:\n            if self.files:\n",
+        "        self._replace(fs)\n        try:\n            if self.files:\n",
+    ),
+    Mutation(
+        BARRIER,
+        "        replaced = self._replace(fs)\n        self._remove(fs)\n",
+        "        self._remove(fs)\n        replaced = self._replace(fs)\n",
+    ),
+    # The rename left out, and the temporary file written in the place itself.
+    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    Mutation(BARRIER, "for path in self.removals:", "for path in ():"),
+    # Round the barrier: what is owed to it, and what recovery does with what it finds.
+    Mutation("diskq.storage.appendfile", "debts.files += handles", "pass"),
+    Mutation("diskq.storage.appendfile", "debts.directories[directory_of(path)] = None", "pass"),
+    Mutation("diskq.storage.appendfile", "debts.directories[directory_of(sidecar)] = None", "pass"),
+    Mutation("diskq.storage.appendfile", "self._sidecar.flush()\n        if self.failure", "if self.failure"),
+    Mutation("diskq.engine.fiforecovery", "if was_owned and was_restarted and not is_foreign:", "if False:"),
+    Mutation("diskq.engine.fiforecovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
+    Mutation("diskq.engine.fiforecovery", "self.asides.freeze((), ()).pay(self.fs)", "pass"),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_barrier_is_caught(mutation: Mutation) -> None:
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError)):
+        for seed in range(12):
+            crash(seed, again=1)
