@@ -28,7 +28,7 @@ TABLE = """
   diskq._native.*   PURE C diskq._native.*
   diskq.storage.*   PURE LEAVES PATH diskq.storage.*
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
-  diskq.channels.*  STDLIB LEAVES trio.* diskq.storage.* diskq.engine.* diskq.channels.*
+  diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* diskq diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.columnar diskq.spark.*
