@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -532,7 +533,7 @@ class FifoQueue:
             before = self._fetched()
             try:
                 more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
-            except (OSError, CorruptionError):
+            except (OSError, DiskqError):
                 break
             if not more:
                 break
@@ -560,7 +561,7 @@ class FifoQueue:
             if is_active and self.ahead.position >= self.buffer.end:
                 self._settle_depth()
                 return False
-            if is_active and not self.is_flushed:
+            if is_active and self.ahead.position >= self.buffer.flushed:
                 self.flush()
             if self._reader is None:
                 number = self._read_file
@@ -663,8 +664,16 @@ class FifoQueue:
 
     def _drop_consumed(self) -> None:
         """Owe the removal of the files that nothing will be read from any more."""
-        if not self._peeked and self._read_file in self._sizes and not self.ahead.is_ready:
-            if self.ahead.position >= self._sizes[self._read_file] and self.ahead.why == "END":
+        if (
+            not self._peeked
+            and self._read_file in self._sizes
+            and not self.ahead.is_ready
+            and self.ahead.position >= self._sizes[self._read_file]
+            and self.ahead.why == "END"
+        ):
+            # Whoever came here wants room, or has messages in hand: an error that reading on meets is
+            # for the next one who reads.
+            with contextlib.suppress(OSError, DiskqError):
                 self._fill()
         first = self._position().file
         for number in [number for number in self._sizes if number < first]:
@@ -761,6 +770,8 @@ class FifoQueue:
             left = 0  # so does the first after a barrier: it sets the clock running
         self.gate_in.left = left if self._append.is_open else 0
         self.gate_out.left = 0 if self._peeked else left
+        if self._failure is not None:
+            self._shut()
         return is_due
 
     def deadline(self) -> float:
