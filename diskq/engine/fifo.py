@@ -371,7 +371,7 @@ class FifoQueue:
         """Up to where the fast doors may write without asking; `size` bytes at least."""
         end = self.buffer.end
         limit = self.options.file_size
-        limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes)
+        limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes, end + self._append.room)
         if self.options.max_bytes is not None:
             limit = min(limit, end + self.options.max_bytes - self.bytes_on_disk - _HEADROOM)
         self.buffer.limit = max(limit, end + size)
@@ -768,7 +768,7 @@ class FifoQueue:
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        self.gate_in.left = left if self._append.is_open else 0
+        self.gate_in.left = left if self._append.has_room_for_rows else 0
         self.gate_out.left = 0 if self._peeked else left
         if self._failure is not None:
             self._shut()

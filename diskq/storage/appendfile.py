@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from diskq._native.appendbuffer import AppendBuffer
+from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq.storage.barrier import Debts
@@ -57,6 +57,18 @@ class AppendFile:
     def allocated(self) -> int:
         """Bytes on disk beside the data: the checksums, with the zeros written ahead of them."""
         return self._sidecar.allocated if self._sidecar else 0
+
+    @property
+    def has_room_for_rows(self) -> bool:
+        """Is it open, and are the checksums of the next messages sure of their place on the disk?"""
+        return self._sidecar is not None and self._sidecar.has_room
+
+    @property
+    def room(self) -> int:
+        """So many bytes may be appended until `make_room_for_rows` must be called again, about."""
+        assert self._sidecar is not None
+        # A barrier ends a block early: one may come before this is asked again.
+        return max(0, self._sidecar.room - 2) * BLOCK_SIZE
 
     def make_room_for_rows(self) -> None:
         """Raises OSError where the disk is too full for the checksums of one more message."""

@@ -35,7 +35,7 @@ _CHECKED = struct.Struct("<QIII")
 assert _CHECKED.size == 20
 
 _WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
-_SPARE_ROWS = 64 * ROW.size  # zeros kept ready, so that a full disk is noticed before a message is in
+_SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a message is in
 _LEAST_AHEAD = 4 * 1024
 _MOST_AHEAD = 64 * 1024
 _ROWS_AT_ONCE = 256
@@ -102,7 +102,6 @@ class Sidecar:
         try:
             if fs.size(handle) != rows:
                 fs.truncate(handle, rows)
-            sidecar.make_room()
         except BaseException:
             fs.close(handle)
             raise
@@ -124,9 +123,14 @@ class Sidecar:
             self.waiting.clear()
 
     @property
+    def room(self) -> int:
+        """For so many more rows zeros are left."""
+        return max(0, self.allocated - self.written - len(self.waiting)) // ROW.size
+
+    @property
     def has_room(self) -> bool:
         """Are zeros left for the rows of the next messages?"""
-        return self.written + len(self.waiting) + _SPARE_ROWS <= self.allocated
+        return self.room >= _SPARE_ROWS
 
     def make_room(self) -> None:
         """Write zeros ahead. Raises OSError where the disk is full; the sidecar is as before."""

@@ -8,7 +8,9 @@ import errno
 
 import pytest
 
+from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError
+from diskq.testing import FaultFS
 from tests.engine.queues import bodies, data, drained, failing_disk, listed, opened
 
 # --- reading ----------------------------------------------------------------------------------
@@ -67,3 +69,40 @@ def test_what_is_written_can_be_taken_though_what_is_held_in_memory_finds_no_roo
             queue.take()
         fs.heal()
         assert queue.take() == b"held"
+
+
+FULL_AT = [*range(0, 9000, 700), *range(9000, 400_000, 43_000)]
+
+
+def fill(queue: FifoQueue, in_batches_of: int) -> list[bytes]:
+    """Put until the disk is full. Returns what is in the queue."""
+    sent: list[bytes] = []
+    with pytest.raises(DiskFullError) as full:
+        while True:
+            batch = bodies(in_batches_of, start=len(sent))
+            queue.put_many(batch)
+            sent += batch
+    return sent + batch[: full.value.accepted]
+
+
+@pytest.mark.parametrize("in_batches_of", [1, 7, 5000])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
+def test_on_a_full_disk_a_queue_can_be_opened_again_and_drained_and_filled_again(in_batches_of, is_killed):
+    for room in FULL_AT:
+        fs = failing_disk()
+        queue = opened(fs, max_bytes_per_file=100_000)
+        fs.capacity(room)
+        sent = fill(queue, in_batches_of)
+        if not is_killed:
+            queue.close()
+        fs = FaultFS(fs.inner.kill())
+        fs.capacity(0)
+        with opened(fs, max_bytes_per_file=100_000) as queue:
+            assert queue.depth == len(sent)
+            with pytest.raises(DiskFullError):
+                queue.put(b"x" * 10_000)
+            assert drained(queue) == sent
+            fs.heal()
+            queue.put(b"there is room again")
+            assert drained(queue) == [b"there is room again"]
+            assert not queue.repairs
