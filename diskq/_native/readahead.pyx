@@ -35,6 +35,12 @@ cdef class ReadAhead:
         self.loaded = self.at = self.admitted = 0
         self.stop = END
 
+    def pass_over(self, int64_t end):
+        """Count one record, which its reader got by another way, and be at byte `end` behind it."""
+        self.seek(end)
+        self.records += 1
+        self.gate.left -= 1
+
     def load(self, int handle, int64_t start, Py_ssize_t size):
         """Hold the bytes start:start+size of the file instead, none of them admitted.
 

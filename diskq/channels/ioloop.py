@@ -25,7 +25,7 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.parking import Line
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.fifo import Body, FifoQueue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 
@@ -56,11 +56,13 @@ class QueueLoop:
         self._barriers_taken = 0
         self._wants_barrier = False
         self._wants_metadata = False
+        self._has_deadline = True  # the loop runs, or sleeps no longer than to one
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
         self._is_closing = False
         self._failure: BaseException | None = None
         self.finished = trio.Event()
+        self.take_one = lambda: engine.fetch(1)
         self.new_slice()
         self._open_gates()
 
@@ -89,7 +91,7 @@ class QueueLoop:
         """
         size = self.size_of(bodies)
         waited = False
-        while (len(self._senders) and not waited) or self._obstacle(size):
+        while (self._senders and not waited) or self._obstacle(size):
             await self._senders.wait(
                 size, at_front=waited, on_arrival=self._narrow_gates, on_leave=self._admit_senders
             )
@@ -103,9 +105,27 @@ class QueueLoop:
 
     def deliver_now(self, bodies: list[bytes], word: Durability) -> None:
         """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
-        if len(self._senders) or self._obstacle(self.size_of(bodies)):
+        if self._senders or self._obstacle(self.size_of(bodies)):
             raise trio.WouldBlock
         self._accept(bodies, word)
+
+    def pass_on(self, body: Body) -> bool:
+        """Hand a message straight to the first in line, where that is all there is to do.
+
+        False: it is not; `deliver` it. Raises OSError; the message is then not in.
+        """
+        if (
+            not self._receivers
+            or self._receivers.first is not self.take_one
+            or self._is_leased
+            or self._senders
+            or self._lingering
+            or not self.engine.pass_on(body)
+        ):
+            return False
+        self._receivers.wake_first(outcome.Value([body]))
+        self._open_gates()
+        return True
 
     def size_of(self, bodies: list[bytes]) -> int:
         return sum(map(len, bodies)) + self.engine.overhead * len(bodies)
@@ -140,7 +160,7 @@ class QueueLoop:
 
     def _admit_senders(self) -> None:
         """Wake the first sender in line if there is room for it now."""
-        if not len(self._senders) or self._failure is not None:
+        if not self._senders or self._failure is not None:
             return
         room = outcome.capture(self._obstacle, self._senders.first)
         if isinstance(room, outcome.Error) or not room.value:
@@ -172,7 +192,7 @@ class QueueLoop:
             self._after()
 
     def _is_head_free(self) -> bool:
-        return not len(self._receivers) and not self._is_leased and self.engine.has_message()
+        return not self._receivers and not self._is_leased and self.engine.has_message()
 
     def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Peek at the head and keep everybody else from it, until `release`."""
@@ -199,7 +219,7 @@ class QueueLoop:
 
     def _hand_out(self) -> None:
         """Give those who wait what they wait for, in order, as far as the messages go."""
-        while len(self._receivers) and not self._is_leased:
+        while self._receivers and not self._is_leased:
             served = outcome.capture(self._serve, self._receivers.first)
             if served == outcome.Value(None):
                 return
@@ -209,7 +229,7 @@ class QueueLoop:
         return want() if self.engine.has_message() else None
 
     def _wake_lingering(self) -> None:
-        while len(self._lingering) and any(self.engine.depth >= items for items in self._lingering.tags):
+        while self._lingering and any(self.engine.depth >= items for items in self._lingering.values()):
             self._lingering.wake_first(outcome.Value(None))
 
     # --- emptying, syncing --------------------------------------------------------------------------------------
@@ -235,18 +255,18 @@ class QueueLoop:
     def _after(self) -> None:
         """Let the policy count what happened, let senders in where room was made, open the gates again."""
         if self._failure is None:
-            if len(self._senders):
+            if self._senders:
                 self._admit_senders()
             self._open_gates()
 
     def _open_gates(self) -> None:
         """Messages may pass without asking, unless somebody waits to hear of them."""
         engine = self.engine
-        was_idle = engine.deadline() == math.inf
         try:
             if engine.note():
                 self._ask_for_barrier()
-            elif was_idle and engine.deadline() < math.inf:
+            elif not self._has_deadline and engine.deadline() < math.inf:
+                self._has_deadline = True
                 self._bell.ring()  # the loop sleeps without a deadline, and has one now
         except DiskqError as failure:
             self._break(failure)
@@ -256,15 +276,15 @@ class QueueLoop:
     def _narrow_gates(self) -> None:
         """Shut the gates on what somebody waits to hear of: after each opening, and whenever a task joins a line."""
         engine = self.engine
-        if len(self._senders):
+        if self._senders:
             engine.gate_in.left = engine.gate_out.left = 0
-        if len(self._receivers):
+        if self._receivers:
             engine.gate_out.left = 0
             if not self._is_leased:
                 engine.gate_in.left = 0
         if self._is_leased:
             engine.gate_out.left = 0
-        for items in self._lingering.tags:
+        for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
 
     # --- the loop ---------------------------------------------------------------------------------------------------
@@ -273,7 +293,7 @@ class QueueLoop:
         """Take barriers when they are due and have them paid, until `close`. Never raises: it breaks the queue."""
         try:
             with trio.CancelScope(shield=True):
-                while not self._is_closing or len(self._unsynced):
+                while not self._is_closing or self._unsynced:
                     await self._turn()
         except BaseException as failure:
             self._break(failure)
@@ -284,12 +304,14 @@ class QueueLoop:
         """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
         if trio.current_time() >= self._flush_at:
             self._flush_held()
-        if self.engine.note() or self._wants_barrier or len(self._unsynced):
+        if self.engine.note() or self._wants_barrier or self._unsynced:
             await self._pay_barrier()
             self._open_gates()
             return
         self._open_gates()
-        with trio.move_on_at(min(self.engine.deadline(), self._flush_at)):
+        deadline = min(self.engine.deadline(), self._flush_at)
+        self._has_deadline = deadline < math.inf
+        with trio.move_on_at(deadline):
             await self._bell.wait()
 
     async def _pay_barrier(self) -> None:
@@ -311,7 +333,7 @@ class QueueLoop:
         except OSError as failure:
             self.engine.fail(failure)
         self.engine.mark(ticket, is_replaced)
-        while len(self._unsynced) and self._unsynced.first <= number:
+        while self._unsynced and self._unsynced.first <= number:
             self._unsynced.wake_first(outcome.Value(None))
         self._admit_senders()
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import outcome
 import trio
@@ -17,14 +17,8 @@ __all__ = ["Line"]
 Tag = TypeVar("Tag")
 
 
-class Line(Generic[Tag]):
+class Line(OrderedDict[trio.lowlevel.Task, Tag]):
     """A line of waiting tasks. Each has a tag that says what it waits for."""
-
-    def __init__(self) -> None:
-        self._tasks: OrderedDict[trio.lowlevel.Task, Tag] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
 
     async def wait(
         self,
@@ -40,14 +34,14 @@ class Line(Generic[Tag]):
         line empty-handed; `on_leave` is then called.
         """
         task = trio.lowlevel.current_task()
-        self._tasks[task] = tag
+        self[task] = tag
         if at_front:
-            self._tasks.move_to_end(task, last=False)
+            self.move_to_end(task, last=False)
         if on_arrival is not None:
             on_arrival()
 
         def leave(_: object) -> trio.lowlevel.Abort:
-            del self._tasks[task]
+            del self[task]
             if on_leave is not None:
                 on_leave()
             return trio.lowlevel.Abort.SUCCEEDED
@@ -56,23 +50,19 @@ class Line(Generic[Tag]):
 
     async def wait_to_the_end(self, tag: Tag) -> Any:
         """As `wait`, not cancellable: what the task waits for cannot be taken back."""
-        self._tasks[trio.lowlevel.current_task()] = tag
+        self[trio.lowlevel.current_task()] = tag
         return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
     @property
     def first(self) -> Tag:
         """The tag of the task that is next."""
-        return next(iter(self._tasks.values()))
-
-    @property
-    def tags(self) -> Iterable[Tag]:
-        return self._tasks.values()
+        return next(iter(self.values()))
 
     def wake_first(self, result: outcome.Outcome[Any]) -> None:
-        task, _ = self._tasks.popitem(last=False)
+        task, _ = self.popitem(last=False)
         trio.lowlevel.reschedule(task, result)
 
     def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
         """Each with a result of its own: two tasks must not raise one exception object."""
-        while self._tasks:
+        while self:
             self.wake_first(make())

@@ -57,7 +57,8 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._put_all: Any = _refuse
         self._take: Any = _refuse_to_take
         self._take_some: Any = _refuse_to_take
-        if loop.options.durability == "written":
+        self._passes_on = loop.options.durability == "written"
+        if self._passes_on:
             self._put = loop.engine.buffer.put
             self._put_all = loop.engine.buffer.put_all
         elif loop.options.durability == "memory":
@@ -84,7 +85,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
             if durability is None and self._put(body):
                 return
             await self._loop.schedule_point()
-            if durability is None and self._put(body):
+            if durability is None and (self._put(body) or (self._passes_on and self._loop.pass_on(body))):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -157,7 +158,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         await self._loop.schedule_point()
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
-        return (await self._receive(lambda: self._engine.fetch(1)))[0]
+        return (await self._receive(self._loop.take_one))[0]
 
     @enable_ki_protection
     async def receive_many(
@@ -292,6 +293,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         if not self._is_closed:
             self._is_closed = True
             self._put = self._put_all = _refuse
+            self._passes_on = False
             self._take = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
 

@@ -48,15 +48,18 @@ class BlockReader:
         self._fs.close(self.handle)
         self.rows.close()
 
-    def fill(self, readable_end: int) -> Loss | None:
+    def fill(self, readable_end: int, covered_end: int | None = None) -> Loss | None:
         """Admit the stretch at `ahead.position`, as far as `readable_end`, or pass over what is bad.
 
         Afterwards, if it returned None, records are there unless position has reached `readable_end`.
+        `covered_end` spares looking for checksums behind the byte where the last of them ends.
         """
         position = self._ahead.position
         if position >= readable_end:
             return None
-        rows = self.rows.covering(position, STRETCH)
+        rows: list[Row] = []
+        if covered_end is None or position < covered_end:
+            rows = self.rows.covering(position, STRETCH)
         if rows and rows[0].start <= position and rows[0].end <= readable_end:
             if position < self._verified_to and self._ahead.why != "END":
                 return self._pass_over(rows[0], position, "its checksum holds but its framing does not")
