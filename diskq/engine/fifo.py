@@ -43,6 +43,8 @@ Obstacle = Literal["unsynced", "full"]
 # Kept free below the byte bound: a new file's first checksums.
 _HEADROOM = 4 * 1024
 _UNLIMITED = 2**62
+# So many files may wait to be synced and closed; each holds two descriptors.
+_MOST_WAITING = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +301,8 @@ class FifoQueue:
         """What keeps `size` more bytes from being accepted now, after all that can be done without waiting."""
         self._check_usable()
         if self.unsynced_bytes and self.unsynced_bytes + size > self.options.max_unsynced:
+            return "unsynced"
+        if len(self._debts.closing) >= 2 * _MOST_WAITING:
             return "unsynced"
         bound = self.options.max_bytes
         if bound is None:

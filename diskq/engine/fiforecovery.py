@@ -22,7 +22,7 @@ from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
 from diskq.storage.fs import FileSystem
@@ -35,6 +35,7 @@ __all__ = ["Recovered", "recover"]
 _COUNT_UP_TO = 256 * 1024 * 1024
 _STRETCH = 256 * 1024
 _MANY = 2**31
+_MOST_OPEN = 64  # files that wait for the first barrier; without metadata all there are may have to
 
 
 @dataclass(slots=True)
@@ -243,6 +244,10 @@ class _Recovery:
                 self.debts.files.append(handle)
                 self.debts.closing.append(handle)
                 rewrite(self.fs, handle, begin, self.fs.size(handle))
+        if len(self.debts.closing) >= _MOST_OPEN:
+            Barrier(files=tuple(self.debts.files), closing=tuple(self.debts.closing)).pay(self.fs)
+            self.debts.files.clear()
+            self.debts.closing.clear()
 
     def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
         """Believe checksums only. Returns the records behind `known`.

@@ -11,7 +11,7 @@ import pytest
 from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError
 from diskq.testing import FaultFS
-from tests.engine.queues import bodies, data, drained, failing_disk, listed, opened
+from tests.engine.queues import bodies, data, drained, failing_disk, listed, meta, opened
 
 # --- reading ----------------------------------------------------------------------------------
 
@@ -53,6 +53,37 @@ def test_a_sync_does_not_mind_that_the_next_file_cannot_be_read():
         fs.heal()
         assert fs.size_of(data(0)) is None
         assert drained(queue) == bodies(2, start=1)
+
+
+# --- few descriptors ----------------------------------------------------------------------------
+
+
+def most_open(fs: FaultFS) -> int:
+    """So many handles were open at once."""
+    most = now = 0
+    for call in fs.calls:
+        now += (call.verb == "open") - (call.verb == "close")
+        most = max(most, now)
+    return most
+
+
+def test_a_batch_over_many_files_keeps_few_of_them_open():
+    fs = failing_disk()
+    with opened(fs, **ONE_PER_FILE) as queue:
+        queue.put_many(bodies(300))
+        assert queue.statistics().files == 300
+    assert most_open(fs) < 100
+
+
+def test_many_files_without_metadata_are_opened_with_few_descriptors():
+    fs = failing_disk()
+    with opened(fs, **ONE_PER_FILE) as queue:
+        queue.put_many(bodies(300))
+    fs = FaultFS(fs.inner.kill())
+    fs.unlink(meta())
+    with opened(fs, **ONE_PER_FILE) as queue:
+        assert queue.depth == 300
+    assert most_open(fs) < 100
 
 
 # --- a full disk ------------------------------------------------------------------------------
