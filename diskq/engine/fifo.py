@@ -54,7 +54,7 @@ class QueueStatistics:
     depth: int
     """Messages that can be received."""
     bytes: int
-    """On disk: data and checksums of all files that are not consumed."""
+    """On disk: data and checksums, those of consumed files until a sync has removed them."""
     files: int
     unsynced_bytes: int
     """Accepted, and not yet on the platter."""
@@ -78,6 +78,8 @@ class Ticket:
     written: int
     """The same in bytes."""
     has_metadata: bool
+    removed: int
+    """Bytes of consumed files that are then gone."""
 
 
 class FifoQueue:
@@ -128,6 +130,7 @@ class FifoQueue:
         self._counted = 0  # records in and out that the policy knows of
         self._sealed_bytes = 0  # accepted before the active file, since the open
         self._synced_bytes = 0
+        self._leaving = 0  # bytes of consumed files, until the barrier that removes them is paid
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
         self._open()
@@ -304,18 +307,37 @@ class FifoQueue:
             return "unsynced"
         if len(self._debts.closing) >= 2 * _MOST_WAITING:
             return "unsynced"
-        bound = self.options.max_bytes
-        if bound is None:
+        if self.options.max_bytes is None:
             return None
-        while self.bytes_on_disk + size + _HEADROOM > bound:
+        if size > self._bound:
+            raise self.full_error(size)  # it will never fit: nothing is given up for it
+        while self._bytes_kept + size > self._bound:
             if self._append.is_open and self.buffer.end and self._is_worth_rolling():
                 self._roll()
             self._drop_consumed()
-            if self.bytes_on_disk + size + _HEADROOM <= bound:
-                return None
+            if self._bytes_kept + size <= self._bound:
+                break
             if self.options.on_full != "drop_oldest" or not self._drop_oldest():
                 return "full"
-        return None
+        return "unsynced" if size > self._room else None
+
+    @property
+    def _bound(self) -> int:
+        """So many bytes may be kept. Files are dropped one ahead, to be gone when their room is needed."""
+        assert self.options.max_bytes is not None
+        ahead = self.options.file_size if self.options.on_full == "drop_oldest" else 0
+        return self.options.max_bytes - _HEADROOM - ahead
+
+    @property
+    def _room(self) -> int:
+        """So many bytes may be accepted now: consumed files take theirs until a barrier has removed them."""
+        assert self.options.max_bytes is not None
+        return min(self._bound - self._bytes_kept, self.options.max_bytes - _HEADROOM - self.bytes_on_disk)
+
+    @property
+    def _bytes_kept(self) -> int:
+        """Of `bytes_on_disk`, what is not consumed."""
+        return self.bytes_on_disk - self._leaving
 
     def full_error(self, size: int) -> DiskFullError:
         """What `obstacle() == "full"` means to a caller that will not wait."""
@@ -377,7 +399,7 @@ class FifoQueue:
         limit = self.options.file_size
         limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes, end + self._append.room)
         if self.options.max_bytes is not None:
-            limit = min(limit, end + self.options.max_bytes - self.bytes_on_disk - _HEADROOM)
+            limit = min(limit, end + self._room)
         self.buffer.limit = max(limit, end + size)
 
     def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
@@ -681,7 +703,7 @@ class FifoQueue:
                 self._fill()
         first = self._position().file
         for number in [number for number in self._sizes if number < first]:
-            del self._sizes[number]
+            self._leaving += self._sizes.pop(number)
             data, sidecar = self._files.data(number), self._files.sidecar(number)
             if number in self._damaged:
                 # Its lost bytes were never delivered: they are kept for `diskq repair`.
@@ -703,9 +725,9 @@ class FifoQueue:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Data and checksums of all files that are not consumed."""
+        """Data and checksums, those of consumed files until a barrier has removed them."""
         active = self.buffer.end + self._append.allocated if self._append.is_open else 0
-        return sum(self._sizes.values()) + active
+        return sum(self._sizes.values()) + active + self._leaving
 
     @property
     def unsynced_bytes(self) -> int:
@@ -808,7 +830,9 @@ class FifoQueue:
         assert self._outstanding is None, "one barrier at a time"
         replacements = (self._files.metadata_as(self._metadata()),) if with_metadata else ()
         barrier = self._debts.freeze(active, replacements)
-        self._outstanding = Ticket(barrier, self.buffer.records, self.written_total, with_metadata)
+        self._outstanding = Ticket(
+            barrier, self.buffer.records, self.written_total, with_metadata, self._leaving
+        )
         return self._outstanding
 
     def _metadata(self) -> Metadata:
@@ -824,6 +848,7 @@ class FifoQueue:
         assert ticket is self._outstanding, "not the barrier that was taken"
         self._outstanding = None
         self._synced_bytes = ticket.written
+        self._leaving -= ticket.removed
         self._barriers += 1
         if ticket.has_metadata and not is_replaced:
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
