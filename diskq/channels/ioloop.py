@@ -48,7 +48,7 @@ class QueueLoop:
         self.is_strict = self.options.checkpoint_slice == 0
         self.open_handles = 0
         self._thread = thread
-        self._senders: Line[int] = Line()  # each waits for room for so many bytes
+        self._senders: Line[tuple[int, Callable[[], None]]] = Line()  # so many bytes, which this puts in
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self._unsynced: Line[int] = Line()  # each waits for the barrier of this number
@@ -90,16 +90,16 @@ class QueueLoop:
         `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
         """
         size = self.size_of(bodies)
-        waited = False
-        while (self._senders and not waited) or self._obstacle(size):
+        if self._senders or self._obstacle(size):
+            # Whoever makes room puts them in for us, or somebody who comes later would get before us.
             await self._senders.wait(
-                size, at_front=waited, on_arrival=self._narrow_gates, on_leave=self._admit_senders
+                (size, lambda: self._put_in(bodies, word)),
+                on_arrival=self._narrow_gates,
+                on_leave=self._after,
             )
-            waited = True
             self.new_slice()
-        self._accept(bodies, word)
-        if waited:
-            self._admit_senders()
+        else:
+            self._accept(bodies, word)
         if word == "synced":
             await self.barrier(with_metadata=False)
 
@@ -135,12 +135,18 @@ class QueueLoop:
         obstacle = self.engine.obstacle(size)
         if obstacle == "full" and self.options.on_full != "wait":
             raise self.engine.full_error(size)
-        if obstacle is not None:
+        if obstacle == "unsynced":
             # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
             self._ask_for_barrier()
         return obstacle is not None
 
     def _accept(self, bodies: list[bytes], word: Durability) -> None:
+        try:
+            self._put_in(bodies, word)
+        finally:
+            self._after()
+
+    def _put_in(self, bodies: list[bytes], word: Durability) -> None:
         is_held = word == "memory"
         try:
             done = 0
@@ -154,17 +160,21 @@ class QueueLoop:
             if not self.engine.is_flushed and self._flush_at == math.inf:
                 self._flush_at = trio.current_time() + self.options.memory_flush
                 self._bell.ring()
-            self._hand_out()
-            self._wake_lingering()
-            self._after()
 
-    def _admit_senders(self) -> None:
-        """Wake the first sender in line if there is room for it now."""
-        if not self._senders or self._failure is not None:
-            return
-        room = outcome.capture(self._obstacle, self._senders.first)
-        if isinstance(room, outcome.Error) or not room.value:
-            self._senders.wake_first(outcome.Value(None))  # an error it will meet again, as its own
+    def _admit_senders(self) -> bool:
+        """Let in who waits, in order, as far as there is room. True: somebody is in."""
+        is_somebody_in = False
+        while self._senders:
+            size, put_in = self._senders.first
+            has_obstacle = outcome.capture(self._obstacle, size)
+            if has_obstacle == outcome.Value(True):
+                break
+            if isinstance(has_obstacle, outcome.Error):
+                self._senders.wake_first(has_obstacle)
+            else:
+                self._senders.wake_first(outcome.capture(put_in))
+                is_somebody_in = True
+        return is_somebody_in
 
     # --- the reading arm ----------------------------------------------------------------------------------
 
@@ -207,7 +217,6 @@ class QueueLoop:
             if count:
                 self.engine.advance(count)
         finally:
-            self._hand_out()
             self._after()
 
     async def linger(self, items: int, seconds: float) -> None:
@@ -229,8 +238,9 @@ class QueueLoop:
         return want() if self.engine.has_message() else None
 
     def _wake_lingering(self) -> None:
-        while self._lingering and any(self.engine.depth >= items for items in self._lingering.values()):
-            self._lingering.wake_first(outcome.Value(None))
+        depth = self.engine.depth
+        for task in [task for task, items in self._lingering.items() if items <= depth]:
+            self._lingering.wake(task, outcome.Value(None))
 
     # --- emptying, syncing --------------------------------------------------------------------------------------
 
@@ -253,10 +263,13 @@ class QueueLoop:
     # --- after each act -------------------------------------------------------------------------------------------
 
     def _after(self) -> None:
-        """Let the policy count what happened, let senders in where room was made, open the gates again."""
+        """Serve who waits as far as it goes, let the policy count what happened, open the gates again."""
         if self._failure is None:
-            if self._senders:
-                self._admit_senders()
+            self._hand_out()
+            while self._senders and self._admit_senders():
+                self._hand_out()
+            if self._lingering:
+                self._wake_lingering()
             self._open_gates()
 
     def _open_gates(self) -> None:
@@ -306,7 +319,6 @@ class QueueLoop:
             self._flush_held()
         if self.engine.note() or self._wants_barrier or self._unsynced:
             await self._pay_barrier()
-            self._open_gates()
             return
         self._open_gates()
         deadline = min(self.engine.deadline(), self._flush_at)
@@ -335,7 +347,7 @@ class QueueLoop:
         self.engine.mark(ticket, is_replaced)
         while self._unsynced and self._unsynced.first <= number:
             self._unsynced.wake_first(outcome.Value(None))
-        self._admit_senders()
+        self._after()
 
     def _flush_held(self) -> None:
         """Put `memory` messages into the page cache."""

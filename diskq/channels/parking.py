@@ -24,7 +24,6 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         self,
         tag: Tag,
         *,
-        at_front: bool = False,
         on_arrival: Callable[[], None] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> Any:
@@ -35,8 +34,6 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         """
         task = trio.lowlevel.current_task()
         self[task] = tag
-        if at_front:
-            self.move_to_end(task, last=False)
         if on_arrival is not None:
             on_arrival()
 
@@ -57,6 +54,10 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
     def first(self) -> Tag:
         """The tag of the task that is next."""
         return next(iter(self.values()))
+
+    def wake(self, task: trio.lowlevel.Task, result: outcome.Outcome[Any]) -> None:
+        del self[task]
+        trio.lowlevel.reschedule(task, result)
 
     def wake_first(self, result: outcome.Outcome[Any]) -> None:
         task, _ = self.popitem(last=False)
