@@ -365,6 +365,24 @@ class FifoQueue:
         except OSError as failure:
             self.write_failed(failure, self.buffer.records - before)
 
+    def pass_on(self, body: Body) -> bool:
+        """Put a message into an empty queue and take it out again, for somebody who waits for it.
+
+        It goes into the file as every message does, but need not be read back. False: not done, the
+        queue is not empty or the message needs judgement. Raises OSError; the message is then not in.
+        """
+        if (
+            self.ahead.position != self.buffer.end
+            or self._read_file != self._write_file
+            or self._peeked
+            or not self._append.is_ready
+            or self._failure is not None
+            or not self.buffer.put_now(body)
+        ):
+            return False
+        self.ahead.pass_over(self.buffer.end)
+        return True
+
     def flush(self) -> None:
         """Put what `memory` messages wait in the buffer into the page cache. Raises DiskFullError, OSError."""
         self._check_usable()
@@ -594,12 +612,13 @@ class FifoQueue:
                 self._reader = BlockReader(
                     self._fs, self.ahead, self._files.data(number), self._files.sidecar(number), self.ahead.position
                 )
+            covered = None
             if is_active:
-                self._append.show_rows(self.ahead.position)
+                covered = self._append.show_rows(self.ahead.position)
                 end = self.buffer.flushed
             else:
                 end = self._sizes[self._read_file]
-            loss = self._reader.fill(end)
+            loss = self._reader.fill(end, covered)
             if loss is not None:
                 self._note_loss(self._read_file, loss)
             elif self.ahead.position >= end and not is_active:
@@ -794,7 +813,7 @@ class FifoQueue:
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        self.gate_in.left = left if self._append.has_room_for_rows else 0
+        self.gate_in.left = left if self._append.is_ready else 0
         self.gate_out.left = 0 if self._peeked else left
         if self._failure is not None:
             self._shut()

@@ -28,6 +28,8 @@ class AppendFile:
         self._sidecar: Sidecar | None = None
         self.failure: OSError | None = None
         """A checksum row could not be written: nothing more can be promised."""
+        self.needs_room = False
+        """The zeros for the next rows are used up: `make_room_for_rows` before the next message."""
 
     def begin(self, path: str, sidecar: str, debts: Debts, *, end: int = 0, rows: int = 0) -> None:
         """Append to the file at `path` from byte `end` on, its checksums after `rows` bytes of rows.
@@ -43,6 +45,7 @@ class AppendFile:
         except BaseException:
             self._fs.close(handle)
             raise
+        self.needs_room = not self._sidecar.has_room
         self.path = path
         self.handle = handle
         self.buffer.retarget(handle, end, end)
@@ -54,14 +57,14 @@ class AppendFile:
         return self.handle >= 0
 
     @property
+    def is_ready(self) -> bool:
+        """May a message be appended without looking after anything first?"""
+        return self.handle >= 0 and not self.needs_room and self.failure is None
+
+    @property
     def allocated(self) -> int:
         """Bytes on disk beside the data: the checksums, with the zeros written ahead of them."""
         return self._sidecar.allocated if self._sidecar else 0
-
-    @property
-    def has_room_for_rows(self) -> bool:
-        """Is it open, and are the checksums of the next messages sure of their place on the disk?"""
-        return self._sidecar is not None and self._sidecar.has_room
 
     @property
     def room(self) -> int:
@@ -74,15 +77,19 @@ class AppendFile:
         """Raises OSError where the disk is too full for the checksums of one more message."""
         assert self._sidecar is not None
         self._sidecar.make_room()
+        self.needs_room = False
 
     def cut_back(self) -> None:
         """Drop what a failed write left behind the last whole record."""
         self._fs.truncate(self.handle, self.buffer.flushed)
 
-    def show_rows(self, position: int) -> None:
-        """Let readers see the rows for the bytes after `position`."""
-        if self._sidecar is not None and self._sidecar.covered > position:
+    def show_rows(self, position: int) -> int:
+        """Let readers see the rows for the bytes after `position`; returns where the last one ends."""
+        if self._sidecar is None:
+            return 0
+        if self._sidecar.covered > position:
             self._sidecar.flush()
+        return self._sidecar.covered
 
     def settle(self) -> tuple[int, ...]:
         """Everything into the page cache, checksums to the last record: the handles to be synced."""
@@ -118,8 +125,8 @@ class AppendFile:
         assert self._sidecar is not None
         try:
             self._sidecar.add(end, size, records, data)
-            if not self._sidecar.has_room:
-                self._gate.left = 0
+            self.needs_room = not self._sidecar.has_room
         except OSError as failure:
             self.failure = failure
+        if self.needs_room or self.failure is not None:
             self._gate.left = 0

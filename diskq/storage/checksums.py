@@ -214,15 +214,11 @@ class Rows:
         """Load the next few hundred rows. False: there are none (yet)."""
         while self._handle is not None and not self._loaded:
             data = self._fs.pread(self._handle, _ROWS_AT_ONCE * ROW.size, self._at)
-            behind = 0
-            for at in range(0, len(data) - ROW.size + 1, ROW.size):
-                piece = data[at : at + ROW.size]
-                if piece == _NO_ROW:
-                    continue
-                behind = at + ROW.size
-                if (row := unpack_row(piece)) is not None:
-                    self._loaded.append((row, self._at + behind))
             # Zeros at the end are rows to come, to be looked at again; rotten rows are passed over.
+            behind = min(len(data), len(data.rstrip(b"\0")) + ROW.size - 1) // ROW.size * ROW.size
+            for at in range(0, behind, ROW.size):
+                if (row := unpack_row(data[at : at + ROW.size])) is not None:
+                    self._loaded.append((row, self._at + at + ROW.size))
             if not behind:
                 return False
             self._at += behind
