@@ -41,6 +41,8 @@ TABLE = """
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
   diskq.cli.spark          diskq.spark.*
+  diskq.cli.queueview      diskq.storage.fs diskq.storage.lock
+  diskq.cli.directories    diskq.storage.fs diskq.storage.barrier
 """
 
 # Doors to the operating system, and clocks.

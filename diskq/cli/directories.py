@@ -1,0 +1,29 @@
+# The directory that a command names.
+
+from __future__ import annotations
+
+import os
+
+from diskq.cli.parsing import CommandError
+from diskq.storage.barrier import Barrier
+from diskq.storage.fs import OsFileSystem, directory_of
+
+__all__ = ["check_directory", "make_directories"]
+
+
+def check_directory(path: str, advice: str = "") -> None:
+    """Raises CommandError unless `path` is a directory."""
+    if not os.path.isdir(path):
+        what = "not a directory" if os.path.exists(path) else "no such directory"
+        raise CommandError(f"{path}: {what}{advice}")
+
+
+def make_directories(path: str) -> None:
+    """Make `path` and what is missing above it, durably: what is synced below it must be found again."""
+    fs, missing = OsFileSystem(), []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = directory_of(path.rstrip("/"))
+    for directory in reversed(missing):
+        fs.make_directory(directory)
+    Barrier(directories=tuple(directory_of(directory.rstrip("/")) for directory in missing)).pay(fs)

@@ -1,0 +1,66 @@
+# stdin and stdout, for messages. Law: neither holds up the Trio loop, and what was written is out:
+# no buffer in between.
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+
+import trio
+
+from diskq.cli.framing import JOINERS, SPLITTERS
+from diskq.cli.terminal import note, printable, progress
+
+__all__ = ["CHUNK", "Output", "read_stdin"]
+
+CHUNK = 1024 * 1024  # bytes
+
+
+async def read_stdin(
+    framing: str | None, most: int, send: Callable[[Iterable[bytes]], Awaitable[None]]
+) -> None:
+    """Pass on the messages of stdin as they come in. Raises MessageSizeError for more than `most` bytes."""
+    splitter = SPLITTERS[framing or "lines"](most)
+    source = sys.stdin.fileno()
+    if is_typed := sys.stdin.isatty():
+        note("each line is a message; Ctrl-D ends" if framing in (None, "lines") else "Ctrl-D ends")
+    with progress("sending", _size_of(source), is_wanted=not is_typed) as advance:
+        # Abandoned where it is interrupted: nobody wants to press Enter after Ctrl-C.
+        while chunk := await trio.to_thread.run_sync(os.read, source, CHUNK, abandon_on_cancel=True):
+            await send(splitter.feed(chunk))
+            advance(len(chunk))
+    await send(splitter.finish())
+
+
+def _size_of(handle: int) -> int | None:
+    status = os.fstat(handle)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class Output:
+    """stdout, for messages."""
+
+    def __init__(self, framing: str | None) -> None:
+        self.written = 0
+        self._join = JOINERS[framing or "lines"]
+        self._is_lines = framing in (None, "lines")
+        self._handle = sys.stdout.fileno()
+        self._is_shown = self._is_lines and sys.stdout.isatty()
+
+    async def write(self, messages: list[bytes]) -> None:
+        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        if self._is_shown:
+            messages = [printable(message).encode() for message in messages]
+        elif self._is_lines and any(b"\n" in message for message in messages):
+            note("warning: a message with newlines looks like several: see --base64, --length-prefixed")
+            self._is_lines = False  # told once
+        await trio.to_thread.run_sync(self._write, self._join(messages), abandon_on_cancel=True)
+        self.written += len(messages)
+
+    def _write(self, data: bytes) -> None:
+        # No buffer of Python's in between: what was written is out, what was not raises here.
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._handle, rest) :]

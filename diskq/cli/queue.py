@@ -1,0 +1,224 @@
+# `diskq queue`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import queueverbs, units
+from diskq.cli.parsing import add_command, count
+from diskq.options import DURABILITY_WORDS, QueueOptions
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A disk queue is a name in a directory. It keeps messages (bytes, any bytes) in the order in which
+they were sent; each is received once. Its files are those of NSQ's disk queues.
+
+One process has a queue at a time: its lock ends with the process, however that ends.
+"""
+
+EXAMPLES = """
+  diskq queue send data events 'hello' 'world' --create
+  diskq queue peek data events
+  diskq queue receive data events
+  diskq queue info data
+"""
+
+ABOUT_SEND = """
+Add messages at the end of a queue, which begins empty where it is not there yet. They come from the
+arguments, or from stdin as they come in: a line is a message (without its newline) unless told
+otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+"""
+
+EXAMPLES_SEND = """
+  diskq queue send data events 'hello' --create
+  tail -f app.log | diskq queue send data log --max-bytes 10GiB --on-full drop_oldest
+  diskq queue send data orders --durability synced < orders.jsonl
+  diskq queue send data photos --whole < cat.jpg
+"""
+
+ABOUT_RECEIVE = """
+Write the messages to stdout, oldest first, and stop when the queue is empty. A message leaves the
+queue after it was written: if the reader goes away, or the disk is full, or you press Ctrl-C, what was
+not written stays, and a part of what was written may come again. What a reader such as `head` does
+not read of a pipe is written all the same: use -n.
+
+In lines, a message that contains a newline looks like two (you are warned once): use --base64 or
+--length-prefixed where messages may be anything.
+
+With --follow the queue is let go of while it is empty, so that others can send.
+"""
+
+EXAMPLES_RECEIVE = """
+  diskq queue receive data events > events.txt
+  diskq queue receive data events -n 1
+  diskq queue receive data events --base64 | while read -r line; do base64 -d <<< "$line"; done
+  diskq queue receive data events --follow --linger 5s | ./upload
+"""
+
+ABOUT_PEEK = """
+Show the first messages. They stay in the queue. At a terminal it is a table; in a pipe it is what
+`receive` would write.
+"""
+
+EXAMPLES_PEEK = """
+  diskq queue peek data events
+  diskq queue peek data events -n 1 --base64
+"""
+
+ABOUT_INFO = """
+Show the queues of a directory, or one of them closer: how many messages and bytes, where it is read
+and written (file:byte), who has it, what the next open will mend. Takes no lock and changes nothing.
+While a process has the queue the numbers are as old as its last sync (2 s by default). In the JSON,
+`holder` has it if `is_open`, and else had it last; `problems` is what the next open will mend.
+"""
+
+EXAMPLES_INFO = """
+  diskq queue info data
+  diskq queue info data events
+  diskq queue info data events --json | jq .depth
+"""
+
+ABOUT_EMPTY = """
+Remove all messages of a queue, for good. Asks first at a terminal.
+"""
+
+EXAMPLES_EMPTY = """
+  diskq queue empty data events
+  diskq queue empty data events --yes
+"""
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(nouns.add_parser("queue", help="FIFO queues (NSQ's files)"), ABOUT, EXAMPLES)
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
+    _add_queue(send)
+    send.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    _add_framing(send, "from stdin", {"whole": "all of stdin is one message"})
+    send.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+        "(survives a killed process), or nothing (default: written)",
+    )
+    send.add_argument(
+        "--batch",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="messages sent, and synced, in one go at most (default: 1000)",
+    )
+    send.add_argument("--create", action="store_true", help="make DIR if it is not there (default: refuse)")
+    _add_bounds(send)
+    _add_wait(send)
+    send.set_defaults(run=run, verb=queueverbs.send)
+
+    receive = add_command(
+        verbs.add_parser("receive", help="print messages and remove them"), ABOUT_RECEIVE, EXAMPLES_RECEIVE
+    )
+    _add_queue(receive)
+    receive.add_argument(
+        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
+    )
+    _add_framing(receive, "to stdout", {"base64": "one line each, in base64"})
+    receive.add_argument(
+        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
+    )
+    receive.add_argument(
+        "--linger",
+        type=units.duration,
+        metavar="DURATION",
+        help="with --follow: once there are messages, let so much time gather more (default: 0s)",
+    )
+    _add_wait(receive)
+    receive.set_defaults(run=run, verb=queueverbs.receive)
+
+    peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
+    _add_queue(peek)
+    peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
+    _add_framing(peek, "to stdout", {"base64": "one line each, in base64"})
+    _add_wait(peek)
+    peek.set_defaults(run=run, verb=queueverbs.peek)
+
+    info = add_command(
+        verbs.add_parser("info", help="what is in there, and who has it"), ABOUT_INFO, EXAMPLES_INFO
+    )
+    _add_queue(info, is_name_optional=True)
+    info.add_argument(
+        "--json", action="store_true", help="for programs: one object, or a list without NAME; bytes"
+    )
+    info.set_defaults(run=run, verb=queueverbs.info)
+
+    empty = add_command(verbs.add_parser("empty", help="remove all messages"), ABOUT_EMPTY, EXAMPLES_EMPTY)
+    _add_queue(empty)
+    empty.add_argument("--yes", action="store_true", help="do not ask (needed where nobody can be asked)")
+    _add_wait(empty)
+    empty.set_defaults(run=run, verb=queueverbs.empty)
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = False) -> None:
+    parser.add_argument("directory", metavar="DIR", help="the directory that holds the queue's files")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
+    )
+
+
+def _add_framing(parser: argparse.ArgumentParser, where: str, also: dict[str, str]) -> None:
+    group = parser.add_mutually_exclusive_group()
+    choices = {
+        "lines": f"messages {where} are lines (default)",
+        "length_prefixed": f"messages {where} are u32 big endian lengths, each with so many bytes behind it",
+        **also,
+    }
+    for name, text in choices.items():
+        group.add_argument(
+            f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
+        )
+    parser.set_defaults(framing=None)
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    options = QueueOptions()
+    parser.add_argument(
+        "--max-bytes",
+        type=units.size,
+        metavar="SIZE",
+        help="the queue's bound on disk, at least 64KiB (default: none, the disk is the bound)",
+    )
+    parser.add_argument(
+        "--on-full",
+        choices=["reject", "drop_oldest"],
+        default="reject",
+        help="at --max-bytes: stop with an error, or give up the oldest file's messages (default: reject)",
+    )
+    parser.add_argument(
+        "--max-bytes-per-file",
+        type=units.size,
+        default=options.max_bytes_per_file,
+        metavar="SIZE",
+        help="begin the next file before one grows past this (default: 100MiB)",
+    )
+    parser.add_argument(
+        "--max-message-size",
+        type=units.size,
+        default=options.max_message_size,
+        metavar="SIZE",
+        help="refuse larger messages (default: 16MiB)",
+    )
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait",
+        type=units.duration,
+        default=1.0,
+        metavar="DURATION",
+        help="how long to wait for a queue that another process has (default: 1s)",
+    )

@@ -1,0 +1,304 @@
+# What the verbs of `diskq queue` do. Law: a message leaves the queue after it is written out, never
+# before; what cannot go on loses nothing.
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import trio
+
+from diskq.channels.queue import DiskQueue, open_queue
+from diskq.cli import units
+from diskq.cli.directories import check_directory, make_directories
+from diskq.cli.framing import batches
+from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.pipes import CHUNK, Output, read_stdin
+from diskq.cli.queueview import QueueView, look, queue_names
+from diskq.cli.terminal import asked, note, printable, progress, show_table
+from diskq.errors import DiskFullError, LockedError
+from diskq.options import QueueOptions
+
+__all__ = ["empty", "info", "peek", "receive", "send"]
+
+_OUT_MESSAGES = 500  # written out, then removed from the queue, in one go
+_OUT_BYTES = 1024 * 1024
+_LOOK_AGAIN = 0.2  # seconds
+_PREVIEW = 60  # characters
+
+# --- send -----------------------------------------------------------------------------------------------
+
+
+def send(args: argparse.Namespace) -> None:
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+    options = _options(args)
+    if args.create:
+        make_directories(args.directory)
+    check_directory(args.directory, "; make it, or let --create make it")
+    trio.run(_send_all, args, options)
+
+
+def _options(args: argparse.Namespace) -> QueueOptions:
+    try:
+        return QueueOptions(
+            durability=args.durability,
+            max_bytes=args.max_bytes,
+            on_full=args.on_full,
+            max_bytes_per_file=args.max_bytes_per_file,
+            max_message_size=args.max_message_size,
+        )
+    except ValueError as failure:
+        raise UsageError(str(failure)) from None
+
+
+async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
+    sent = 0
+
+    async def send(messages: Iterable[bytes]) -> None:
+        nonlocal sent
+        for batch in batches(messages, args.batch, min(CHUNK, options.file_size)):
+            try:
+                await queue.send_many(batch)
+            except DiskFullError as full:
+                sent += full.accepted
+                raise
+            sent += len(batch)
+
+    try:
+        async with _opened(args, options) as queue:
+            if args.messages:
+                await send(map(os.fsencode, args.messages))
+            else:
+                await read_stdin(args.framing, options.max_message_size, send)
+    finally:
+        note(f"{sent} sent")
+
+
+# --- receive --------------------------------------------------------------------------------------------
+
+
+def receive(args: argparse.Namespace) -> None:
+    if args.linger is not None and not args.follow:
+        raise UsageError("--linger goes with --follow: without it, nobody sends while we receive")
+    check_directory(args.directory)
+    if args.follow:
+        args.wait = float("inf")
+    else:
+        _check_exists(args)
+    output = Output(args.framing)
+    try:
+        trio.run(_receive_all, args, output)
+    except BrokenPipeError:
+        note("the reader went away: what was not written stays in the queue")
+        raise
+    finally:
+        note(f"{output.written} received")
+
+
+async def _receive_all(args: argparse.Namespace, output: Output) -> None:
+    while True:
+        if args.follow:
+            await _messages(args)
+        async with _opened(args) as queue:
+            with progress("receiving", queue.depth, is_wanted=not sys.stdout.isatty()) as advance:
+                while await _has_message(queue):
+                    wanted = _OUT_MESSAGES if args.n is None else min(_OUT_MESSAGES, args.n - output.written)
+                    async with queue.receiving(wanted, max_bytes=_OUT_BYTES) as bodies:
+                        await output.write(bodies)
+                    advance(len(bodies))
+                    if output.written == args.n:
+                        return
+        if not args.follow:
+            return
+
+
+async def _messages(args: argparse.Namespace) -> None:
+    """Return when the files of the queue show messages."""
+    # Another process sends them: there is no event.
+    while not look(args.directory, args.name).has_messages:  # noqa: ASYNC110
+        await trio.sleep(_LOOK_AGAIN)
+    await trio.sleep(args.linger or 0)
+
+
+async def _has_message(queue: DiskQueue) -> bool:
+    """Without waiting for one. A depth may turn out to be too high: the messages were lost to damage."""
+    if queue.depth:
+        with trio.move_on_after(_LOOK_AGAIN):
+            await queue.peek()
+    return bool(queue.depth)
+
+
+# --- peek -----------------------------------------------------------------------------------------------
+
+
+def peek(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    _check_exists(args)
+    trio.run(_peek_all, args)
+
+
+async def _peek_all(args: argparse.Namespace) -> None:
+    bodies: list[bytes] = []
+    async with _opened(args) as queue:
+        rest = queue.depth - args.n
+        if await _has_message(queue):
+            with contextlib.suppress(_Kept):
+                async with queue.receiving(args.n, max_bytes=sys.maxsize) as bodies:
+                    raise _Kept
+    if not sys.stdout.isatty() or args.framing:
+        await Output(args.framing).write(bodies)
+        return
+    rows = [
+        (str(number), units.show_size(len(body)), _preview(body)) for number, body in enumerate(bodies, 1)
+    ]
+    show_table(["#", "size", "message"], rows, numeric=["#", "size"])
+    if rest > 0:
+        note(f"and {rest} more")
+
+
+class _Kept(Exception):
+    """What leaves `receiving` in this way stays in the queue."""
+
+
+def _preview(body: bytes) -> str:
+    text = printable(body)
+    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
+
+
+# --- info -----------------------------------------------------------------------------------------------
+
+
+def info(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    if args.name is not None:
+        _check_exists(args)
+    names = [args.name] if args.name is not None else queue_names(args.directory)
+    views = [look(args.directory, name) for name in names]
+    if args.json:
+        found = [_as_json(view) for view in views]
+        print(json.dumps(found if args.name is None else found[0], indent=2))
+    elif args.name is not None:
+        _show_one(views[0])
+    elif views:
+        columns = ["queue", "messages", "bytes", "files", "read at", "write at", "open in"]
+        show_table(columns, [_row(view) for view in views], numeric=columns[1:4])
+        for view in views:
+            for problem in view.problems:
+                note(f"{view.name}: {problem}")
+    else:
+        note(f"no queues in {args.directory}")
+
+
+def _as_json(view: QueueView) -> dict[str, object]:
+    return {
+        **dataclasses.asdict(view),
+        "read": {"file": view.read.file, "byte": view.read.byte},
+        "write": {"file": view.write.file, "byte": view.write.byte},
+    }
+
+
+def _row(view: QueueView) -> tuple[str, ...]:
+    size = units.show_size(view.bytes)
+    return (
+        view.name,
+        _depth(view),
+        size,
+        str(view.files),
+        _place(view.read),
+        _place(view.write),
+        _owner(view),
+    )
+
+
+def _show_one(view: QueueView) -> None:
+    facts = {
+        "queue": view.name,
+        "messages": _depth(view),
+        "bytes": f"{view.bytes} ({units.show_size(view.bytes)})",
+        "files": str(view.files),
+        "read at": _place(view.read),
+        "write at": _place(view.write),
+        "open in": _owner(view),
+        "last open in": str(view.holder) if view.holder and not view.is_open else "",
+    }
+    for what, value in facts.items():
+        if value:
+            print(f"{what:14}{value}")
+    for problem in view.problems:
+        print(f"{'to mend':14}{problem}")
+    for path in view.aside:
+        print(f"{'set aside':14}{path}")
+
+
+def _depth(view: QueueView) -> str:
+    if view.depth is None:
+        return "unknown"
+    return f"{view.depth}" if view.is_exact else f"about {view.depth}"
+
+
+def _place(position: tuple[int, int]) -> str:
+    return ":".join(map(str, position))
+
+
+def _owner(view: QueueView) -> str:
+    if view.is_open is None:
+        return f"perhaps {view.holder}"
+    return str(view.holder) if view.is_open else "-"
+
+
+# --- empty ----------------------------------------------------------------------------------------------
+
+
+def empty(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    _check_exists(args)
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("--yes is needed where nobody can be asked")
+        depth = _depth(look(args.directory, args.name))
+        if not asked(f"Remove all messages ({depth}) of queue {args.name!r}?"):
+            raise CommandError("nothing was removed")
+    trio.run(_empty_all, args)
+
+
+async def _empty_all(args: argparse.Namespace) -> None:
+    async with _opened(args) as queue:
+        removed = queue.depth
+        await queue.empty()
+    note(f"{removed} removed")
+
+
+# --- what they share ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _opened(args: argparse.Namespace, options: QueueOptions | None = None) -> AsyncIterator[DiskQueue]:
+    """The queue, as soon as it can be had. Raises LockedError after `--wait`."""
+    deadline = trio.current_time() + args.wait
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                queue = await stack.enter_async_context(open_queue(args.directory, args.name, options))
+                break
+            except LockedError:
+                if trio.current_time() >= deadline:
+                    raise
+            await trio.sleep(_LOOK_AGAIN)
+        yield queue
+
+
+def _check_exists(args: argparse.Namespace) -> None:
+    """Opening would make it; here a name that is not there is a name that was mistyped."""
+    names = queue_names(args.directory)
+    if args.name not in names:
+        known = f"there are {', '.join(names)}" if names else "there are none"
+        raise CommandError(f"no queue {args.name!r} in {args.directory}: {known}")

@@ -1,0 +1,168 @@
+# A queue as its files show it. Law: look, and touch nothing: no lock is taken, no file is changed,
+# whoever has the queue open does not notice.
+#
+# The price is that it is what was last recorded: while somebody has the queue, its metadata is as
+# old as the last full barrier.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from dataclasses import dataclass
+
+from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
+from diskq.storage.fs import OsFileSystem, join
+from diskq.storage.lock import Holder
+
+__all__ = ["QueueView", "look", "queue_names"]
+
+_LARGEST_LOCK = 4096
+# Linux lists who holds which lock, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
+_LOCKS = "/proc/locks"
+
+_OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """What the files of a queue say. Sizes in bytes."""
+
+    name: str
+    depth: int | None
+    """Messages, as last recorded; None where nothing is recorded."""
+    is_exact: bool
+    """Is nothing written behind what is recorded, so that `depth` is right?"""
+    bytes: int
+    """All data files and their checksums."""
+    files: int
+    read: Position
+    write: Position
+    """Behind the last byte that there is."""
+    is_open: bool | None
+    """Does a process have it? None: it cannot be told from here."""
+    holder: Holder | None
+    """Who has it, or had it last; None where diskq never had it."""
+    problems: tuple[str, ...]
+    """What the next open will find, and mend."""
+    aside: tuple[str, ...]
+    """Files of bytes that could not be read, kept for `diskq repair`."""
+
+    @property
+    def has_messages(self) -> bool:
+        return self.read < self.write
+
+
+def queue_names(directory: str) -> list[str]:
+    """The queues that have files in `directory`, sorted. Raises OSError."""
+    matches = (_OF_A_QUEUE.fullmatch(name) for name in OsFileSystem().list_directory(directory))
+    return sorted({match[1] for match in matches if match})
+
+
+def look(directory: str, name: str) -> QueueView:
+    """The queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
+    fs = OsFileSystem()
+    files = QueueFiles(fs, directory, name)
+    content = files.read_metadata()
+    metadata = Metadata.parse(content) if content is not None else None
+    sizes = {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
+    sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
+    end = Position(max(sizes), sizes[max(sizes)]) if sizes else Position(0, 0)
+    recorded = metadata.write if metadata else Position(0, 0)
+    holder, is_open = _holder(fs, files.lock)
+    unrecorded = _bytes_between(sizes, recorded, end)
+    aside = [
+        entry
+        for entry in fs.list_directory(directory)
+        if entry.startswith(f"{name}.diskqueue.") and ".bad" in entry
+    ]
+    return QueueView(
+        name=name,
+        depth=max(0, metadata.depth) if metadata else None,
+        is_exact=metadata is not None and not unrecorded,
+        bytes=sum(sizes.values()) + sums,
+        files=len(sizes),
+        read=metadata.read if metadata else Position(min(sizes, default=0), 0),
+        write=max(recorded, end),
+        is_open=is_open,
+        holder=holder,
+        problems=() if is_open is not False else tuple(_problems(content, metadata, sizes, unrecorded)),
+        aside=tuple(join(directory, entry) for entry in sorted(aside)),
+    )
+
+
+def _bytes_between(sizes: dict[int, int], start: Position, end: Position) -> int:
+    if start >= end:
+        return 0
+    whole = sum(size for number, size in sizes.items() if start.file <= number <= end.file)
+    return whole - start.byte
+
+
+def _problems(
+    content: bytes | None, metadata: Metadata | None, sizes: dict[int, int], unrecorded: int
+) -> list[str]:
+    if metadata is None:
+        state = "missing" if content is None else "unreadable"
+        return [f"the metadata is {state}: the next open takes the positions from the data"]
+    found = []
+    for what, position in (("read", metadata.read), ("written", metadata.write)):
+        size = sizes.get(position.file)
+        if size is not None and size < position.byte:
+            found.append(
+                f"byte {position.byte} of file {position.file} is recorded as {what}, but it ends at {size}"
+            )
+    if metadata.read.byte and metadata.read.file not in sizes:
+        found.append(f"file {metadata.read.file}, which is recorded as being read, is gone")
+    if unrecorded:
+        found.append(f"{unrecorded} bytes were written after the last record: the next open counts them")
+    if consumed := sum(number < metadata.read.file for number in sizes):
+        found.append(f"{consumed} consumed files are still there: the next open removes them")
+    return found
+
+
+def _holder(fs: OsFileSystem, path: str) -> tuple[Holder | None, bool | None]:
+    """Who signed the lock file last, and whether somebody has the lock (None: nobody can tell)."""
+    if fs.size_of(path) is None:
+        return None, False
+    handle = fs.open(path)
+    try:
+        content = fs.pread(handle, _LARGEST_LOCK, 0)
+        status = os.fstat(handle)
+    finally:
+        fs.close(handle)
+    holder = Holder()
+    with contextlib.suppress(ValueError, TypeError):
+        holder = Holder(**json.loads(content))
+    return holder, _is_locked(holder, status)
+
+
+def _is_locked(holder: Holder, status: os.stat_result) -> bool | None:
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    try:
+        with open(_LOCKS, encoding="ascii") as lines:
+            for _, kind, _, _, pid, file, *_ in map(str.split, lines):
+                *listed, inode = file.rsplit(":", 1)
+                # Some file systems (btrfs, overlays) give files another device than the list does.
+                if (
+                    kind == "FLOCK"
+                    and inode == str(status.st_ino)
+                    and (listed == [device] or pid == str(holder.pid))
+                ):
+                    return True
+    except (OSError, ValueError):
+        return _is_alive(holder.pid) if holder.host == socket.gethostname() else None
+    # What runs in another container, or beyond a network, is not in the list.
+    return False if holder.host == socket.gethostname() else None
+
+
+def _is_alive(pid: int) -> bool | None:
+    """Where no list tells: a process that is gone has no lock. One that runs may have it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return None

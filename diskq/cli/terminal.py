@@ -1,0 +1,98 @@
+# What a person sees. Law: tables and progress only where a person looks (a terminal) and rich is
+# installed (`pip install diskq[cli]`); in a pipe plain lines, which do not change with the weather.
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+__all__ = ["asked", "note", "printable", "progress", "show_table", "warnings_on_stderr"]
+
+
+def note(text: str) -> None:
+    """One line for the person, beside the output."""
+    print(f"diskq: {text}", file=sys.stderr)
+
+
+def asked(question: str) -> bool:
+    """Does the person at the terminal say yes? Whatever else is said is a no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def printable(data: bytes) -> str:
+    """As text that cannot command a terminal: what is not printable is escaped."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
+    """A table on stdout. `numeric` columns are set to the right."""
+    if _has_rich(sys.stdout):
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        for column in columns:
+            table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console(file=sys.stdout).print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in numeric else cell.ljust(width)
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+@contextmanager
+def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows."""
+    if not is_wanted or not _has_rich(sys.stderr):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.completed:,}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """What diskq logs (repairs, mostly) as lines in our manner."""
+    handler = _Lines(logging.WARNING)
+    logger = logging.getLogger("diskq")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _has_rich(stream: TextIO) -> bool:
+    is_smart = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return is_smart and importlib.util.find_spec("rich") is not None
