@@ -8,16 +8,17 @@
 #   emptyChan                         `forget_all`, then a barrier
 #   count == syncEvery, syncTicker    `engine.note()` and `engine.deadline()`, slept on in `run`
 #   needSync, a file used up          the engine forces the next barrier
-#   exitChan                          `close`: the last barrier, shielded
+#   exitChan                          `begin_to_close`: `run` pays the last barrier, and ends
 #
 # Law: the state is touched by Trio's thread only; the loop takes barriers, and a thread pays them;
 # whoever waits is woken in order of arrival, with what it waits for in its hands.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import outcome
@@ -59,9 +60,9 @@ class QueueLoop:
         self._has_deadline = True  # the loop runs, or sleeps no longer than to one
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
-        self._is_closing = False
+        self.is_closing = False
         self._failure: BaseException | None = None
-        self.finished = trio.Event()
+        self._missed: BaseException | None = None  # by the last barrier
         self.take_one = lambda: engine.fetch(1)
         self.new_slice()
         self._open_gates()
@@ -264,7 +265,7 @@ class QueueLoop:
 
     def _after(self) -> None:
         """Serve who waits as far as it goes, let the policy count what happened, open the gates again."""
-        if self._failure is None:
+        if self._failure is None and not self.is_closing:
             self._hand_out()
             while self._senders and self._admit_senders():
                 self._hand_out()
@@ -287,9 +288,9 @@ class QueueLoop:
             self._narrow_gates()
 
     def _narrow_gates(self) -> None:
-        """Shut the gates on what somebody waits to hear of: after each opening, and whenever a task joins a line."""
+        """Shut the gates on what somebody waits to hear of: after each opening, and when a task gets in line."""
         engine = self.engine
-        if self._senders:
+        if self._senders or self.is_closing:
             engine.gate_in.left = engine.gate_out.left = 0
         if self._receivers:
             engine.gate_out.left = 0
@@ -302,16 +303,28 @@ class QueueLoop:
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Take barriers when they are due and have them paid, until `close`. Never raises: it breaks the queue."""
-        try:
-            with trio.CancelScope(shield=True):
-                while not self._is_closing or self._unsynced:
+        """Take barriers when they are due and have them paid, until `begin_to_close`; then close the engine.
+
+        Never raises, whatever fails: it breaks the queue, and who uses it is told.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                while not self.is_closing or self._unsynced:
                     await self._turn()
-        except BaseException as failure:
-            self._break(failure)
-        finally:
-            self.finished.set()
+            except BaseException as failure:
+                self._break(failure)
+            while not self.is_closing:
+                await self._bell.wait()
+            self._thread.stop()
+            try:
+                await trio.to_thread.run_sync(self.engine.close)
+            except StorageFailedError as failure:
+                self._break(failure)
+            except BaseException as failure:
+                logger.error("queue %r lost its last messages: %s", self.engine.name, failure)
+                self._missed = failure
 
     async def _turn(self) -> None:
         """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
@@ -334,7 +347,8 @@ class QueueLoop:
         except DiskFullError as full:
             # Messages held in memory found no room. They are kept, and tried again.
             logger.warning("%s", full)
-            self._unsynced.wake_all(lambda: outcome.Error(DiskFullError(full.path, full.reason)))
+            path, reason = full.path, full.reason
+            self._unsynced.wake_all(lambda: outcome.Error(DiskFullError(path, reason)))
             await trio.sleep(_RETRY)
             return
         self._barriers_taken += 1
@@ -360,27 +374,35 @@ class QueueLoop:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """Wake whoever waits, sync for the last time, let go of the files. Call it shielded.
-
-        Raises BrokenResourceError where the queue is broken, or breaks now.
-        """
-        self._is_closing = True
+    def begin_to_close(self) -> None:
+        """Wake whoever waits, and have `run` sync for the last time, let go of the files and end."""
+        self.is_closing = True
+        self._narrow_gates()
         for line in (self._senders, self._receivers, self._lingering):
             line.wake_all(lambda: outcome.Error(trio.ClosedResourceError("the queue was closed")))
         self._bell.ring()
-        await self.finished.wait()
-        self._thread.stop()
-        try:
-            await trio.to_thread.run_sync(self.engine.close)
-        except StorageFailedError as failure:
-            self._failure = failure
-        self.check()
+
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+        """Wake those of the tasks that wait: their handle was closed. What is in stays in."""
+        for task in tasks:
+            for line in (self._senders, self._receivers, self._lingering):
+                if task in line:
+                    line.wake(task, outcome.Error(trio.ClosedResourceError("this handle was closed")))
+        self._after()
 
     def check(self) -> None:
-        """Raises BrokenResourceError if the queue is broken."""
+        """Raises BrokenResourceError if the queue is broken, ClosedResourceError if it is being closed."""
         if self._failure is not None:
             raise self._broken()
+        if self.is_closing:
+            raise trio.ClosedResourceError("the queue was closed")
+
+    def check_end(self) -> None:
+        """After `run`: raises BrokenResourceError if the queue is broken, or what the last sync raised."""
+        if self._failure is not None:
+            raise self._broken()
+        if self._missed is not None:
+            raise self._missed
 
     def _broken(self) -> trio.BrokenResourceError:
         """One of its own for everybody who has to hear it."""
@@ -397,6 +419,10 @@ class QueueLoop:
         if self._failure is None:
             self._failure = failure
             logger.error("queue %r is broken: %s", self.engine.name, failure)
+            if not isinstance(failure, DiskqError):
+                # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
+                with contextlib.suppress(StorageFailedError):
+                    self.engine.fail(failure)
         self.engine.gate_in.left = self.engine.gate_out.left = 0
         for line in (self._senders, self._receivers, self._lingering, self._unsynced):
             line.wake_all(lambda: outcome.Error(self._broken()))

@@ -51,6 +51,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._loop = loop
         self._engine = loop.engine
         self._is_closed = False
+        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
         self._put: Any = _refuse
@@ -132,10 +133,15 @@ class DiskQueue(trio.abc.Channel[bytes]):
         word = durability or self._loop.options.durability
         if word not in DURABILITY_WORDS:
             raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        checked = [self._engine.checked(body) for body in bodies]
+        task = trio.lowlevel.current_task()
+        self._tasks.add(task)
         try:
-            await self._loop.deliver([self._engine.checked(body) for body in bodies], word)
+            await self._loop.deliver(checked, word)
         except StorageFailedError as failure:
             self._loop.broke(failure)
+        finally:
+            self._tasks.discard(task)
 
     def _write_failed(self, failure: OSError) -> None:
         try:
@@ -195,6 +201,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         return (await self._receive(lambda: self._engine.peek_many(1)))[0]
 
     @asynccontextmanager
+    @enable_ki_protection
     async def receiving(
         self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[bytes]]:
@@ -213,26 +220,37 @@ class DiskQueue(trio.abc.Channel[bytes]):
         finally:
             self._release(done)
 
-    @enable_ki_protection
     def _release(self, count: int) -> None:
+        if self._loop.is_closing:
+            if count:
+                raise trio.ClosedResourceError("the queue was closed, and keeps the messages of this block")
+            return
         try:
             self._loop.release(count)
         except StorageFailedError as failure:
             self._loop.broke(failure)
 
     async def _receive(self, want: Any) -> list[bytes]:
-        self._check()
-        try:
-            return await self._loop.take(want)  # type: ignore[no-any-return]
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        return await self._waiting(self._loop.take, want)  # type: ignore[no-any-return]
 
     async def _linger(self, max_items: int, linger: float) -> None:
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
         if linger:
             await self.peek()
-            await self._loop.linger(max_items, linger)
+            await self._waiting(self._loop.linger, max_items, linger)
+
+    async def _waiting(self, call: Any, *args: Any) -> Any:
+        """Call what may wait, so that closing this handle ends it."""
+        self._check()
+        task = trio.lowlevel.current_task()
+        self._tasks.add(task)
+        try:
+            return await call(*args)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+        finally:
+            self._tasks.discard(task)
 
     def __aiter__(self) -> Self:
         return self
@@ -289,13 +307,17 @@ class DiskQueue(trio.abc.Channel[bytes]):
         return DiskQueue(self._loop)
 
     def close(self) -> None:
-        """Close this handle; the queue itself lives as long as its `open_queue` block."""
+        """Close this handle, and wake who waits on it with ClosedResourceError.
+
+        The queue itself lives as long as its `open_queue` block.
+        """
         if not self._is_closed:
             self._is_closed = True
             self._put = self._put_all = _refuse
             self._passes_on = False
             self._take = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
+            self._loop.dismiss(self._tasks)
 
     async def aclose(self) -> None:
         """As `close`, and a checkpoint."""
@@ -337,7 +359,8 @@ class open_queue:  # noqa: N801 (it is used as a function)
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
     Entering it raises LockedError where another process has the queue, QueueNameError and OSError;
-    leaving it raises trio.BrokenResourceError where the queue's storage has failed.
+    leaving it raises trio.BrokenResourceError where the queue's storage has failed, and DiskFullError
+    where `memory` messages found no room until the end. What the block itself raises goes before both.
     """
 
     def __init__(
@@ -354,6 +377,7 @@ class open_queue:  # noqa: N801 (it is used as a function)
         self._options = dataclasses.replace(options or QueueOptions(), **changes)
         self._fs = fs or OsFileSystem()
 
+    @enable_ki_protection
     async def __aenter__(self) -> DiskQueue:
         options, clock = self._options, trio.lowlevel.current_clock()
         engine = await trio.to_thread.run_sync(
@@ -375,16 +399,18 @@ class open_queue:  # noqa: N801 (it is used as a function)
         self._handle = DiskQueue(self._loop)
         return self._handle
 
+    @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle.close()
+        self._loop.begin_to_close()
         try:
-            with trio.CancelScope(shield=True):
-                await self._loop.close()
-        except trio.BrokenResourceError:
-            if value is None:
-                raise
-            # The block is ending with an exception of its own, which says more.
-        finally:
+            # Waits for the loop to end, whoever is cancelled meanwhile.
             await self._nursery_manager.__aexit__(None, None, None)
+        except BaseExceptionGroup as interrupted:
+            # A KeyboardInterrupt, kept until the files were closed: as it is, too.
+            raise interrupted.exceptions[0] from None
+        if value is None:
+            # Otherwise the block is ending with an exception of its own, which says more.
+            self._loop.check_end()

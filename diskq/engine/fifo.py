@@ -876,7 +876,7 @@ class FifoQueue:
         if self._append.is_open:
             self._set_limit(0)
 
-    def fail(self, failure: OSError) -> NoReturn:
+    def fail(self, failure: BaseException) -> NoReturn:
         """A promise of the disk was broken: nothing is promised from here on."""
         error = StorageFailedError(self._files.directory)
         error.__cause__ = failure
