@@ -123,6 +123,7 @@ class FifoQueue:
         self._debts = Debts()
         self._peeked: deque[tuple[bytes, Position]] = deque()
         self._forgotten = 0  # of what was peeked at last, so many were dropped since
+        self._unreceived = 0  # of all that was peeked at, so many were
         self._damaged: dict[int, str] = {}  # files not to be removed when consumed, and their new names
         self._outstanding: Ticket | None = None
         self._failure: DiskqError | None = None
@@ -457,20 +458,24 @@ class FifoQueue:
         oldest = self._position().file
         if oldest not in self._sizes:
             return False
-        depth = self.depth
-        self._forgotten += len(self._peeked)
-        self._peeked.clear()
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        remaining = self._count_from(self._position())
-        self._read_file = oldest
-        self._next_file()
+        unread = self._count_from(self._fetched()) if self._read_file == oldest else 0
+        peeked = sum(position.file == oldest for _, position in self._peeked)
+        self._forget_peeked(peeked)
+        if self._peeked:
+            self._committed = Position(self._peeked[0][1].file, 0)
+        if self._read_file == oldest:
+            self._next_file()
+        self._depth_at_open -= unread
+        self._dropped += peeked + unread
         self._drop_consumed()
-        self._dropped += remaining
-        self._depth_at_open -= remaining
-        assert self.depth <= depth
         return True
+
+    def _forget_peeked(self, count: int) -> None:
+        """The first of what was peeked at are given up; `advance` will pass over them."""
+        for _ in range(count):
+            self._peeked.popleft()
+        self._forgotten += count
+        self._unreceived += count
 
     # --- taking -------------------------------------------------------------------------------------------------
 
@@ -554,8 +559,7 @@ class FifoQueue:
             self._roll()
         else:
             self._write_file += 1
-        self._forgotten += len(self._peeked)
-        self._peeked.clear()
+        self._forget_peeked(len(self._peeked))
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -659,8 +663,7 @@ class FifoQueue:
 
     def _settle_depth(self) -> None:
         """At the end of the queue its depth is 0, whatever the metadata had said."""
-        if self._depth_at_open and (rest := self._unfetched):
-            self._depth_at_open -= rest
+        self._depth_at_open -= self._unfetched
 
     @property
     def _unfetched(self) -> int:
@@ -775,7 +778,7 @@ class FifoQueue:
             files=len(self._sizes) + self._append.is_open,
             unsynced_bytes=self.unsynced_bytes,
             sent=self.buffer.records,
-            received=self.ahead.records - len(self._peeked),
+            received=self.ahead.records - len(self._peeked) - self._unreceived,
             dropped=self._dropped,
             lost=self._lost,
             barriers=self._barriers,

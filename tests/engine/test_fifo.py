@@ -1,0 +1,60 @@
+# The FIFO queue, sound disk. Law: what is handed out has left the queue, what is peeked at has not; and
+# files are what go-diskqueue would have made of the same calls.
+
+from __future__ import annotations
+
+from tests.engine.queues import bodies, body, data, disk, drained, flip, opened
+
+# --- the byte bound ---------------------------------------------------------------------------
+
+
+def filled(queue, count=10_000):
+    """Put until the first message is dropped. Returns what was put."""
+    sent = []
+    while not queue.statistics().dropped:
+        sent.append(body(len(sent)))
+        queue.put(sent[-1])
+    return sent
+
+
+def test_drop_oldest_gives_up_whole_files_from_the_head():
+    with opened(disk(), max_bytes=64 * 1024, on_full="drop_oldest") as queue:
+        sent = filled(queue)
+        dropped = queue.statistics().dropped
+        assert queue.depth == len(sent) - dropped
+        assert drained(queue) == sent[dropped:]
+        assert queue.statistics().received == len(sent) - dropped
+
+
+def test_drop_oldest_keeps_what_was_peeked_at_in_later_files():
+    fs = disk()
+    with opened(fs, max_bytes=64 * 1024, on_full="drop_oldest") as queue:
+        sent = bodies(200)
+        queue.put_many(sent)
+        peeked = queue.peek_many(150)
+        assert fs.size_of(data(1)), "they lie in more than one file"
+        while not (dropped := queue.statistics().dropped):
+            sent.append(body(len(sent)))
+            queue.put(sent[-1])
+        assert dropped < len(peeked)
+        assert queue.depth == len(sent) - dropped
+        queue.advance(len(peeked))
+        assert queue.depth == len(sent) - len(peeked)
+        assert drained(queue) == sent[len(peeked) :]
+        statistics = queue.statistics()
+        assert (statistics.depth, statistics.dropped) == (0, dropped)
+        assert statistics.received == len(sent) - dropped
+
+
+# --- depth --------------------------------------------------------------------------------------
+
+
+def test_at_the_end_of_the_queue_its_depth_is_0_whatever_was_lost_on_the_way():
+    fs = disk()
+    with opened(fs) as queue:
+        queue.put_many(bodies(5))
+        flip(fs, data(), 104)
+        assert drained(queue) == bodies(1)
+        assert queue.depth == 0
+        queue.put(b"next")
+        assert queue.depth == 1
