@@ -155,6 +155,8 @@ class FifoQueue:
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
             self._sizes = found.sizes
+            sealed = (number for number in found.sizes if number != found.write.file)
+            self._beside = {number: fs.size_of(self._files.sidecar(number)) or 0 for number in sealed}
             self._read_file = found.read.file
             self._committed = found.read
             self._write_file = found.write.file
@@ -312,15 +314,15 @@ class FifoQueue:
             return None
         if size > self._bound:
             raise self.full_error(size)  # it will never fit: nothing is given up for it
-        while self._bytes_kept + size > self._bound:
+        while self._bytes_kept + size + self._append.growth > self._bound:
             if self._append.is_open and self.buffer.end and self._is_worth_rolling():
                 self._roll()
             self._drop_consumed()
-            if self._bytes_kept + size <= self._bound:
+            if self._bytes_kept + size + self._append.growth <= self._bound:
                 break
             if self.options.on_full != "drop_oldest" or not self._drop_oldest():
                 return "full"
-        return "unsynced" if size > self._room else None
+        return "unsynced" if size + self._append.growth > self._room else None
 
     @property
     def _bound(self) -> int:
@@ -440,7 +442,7 @@ class FifoQueue:
         except OSError as failure:
             self.write_failed(failure)
         try:
-            self._append.finish(self._debts)
+            self._beside[number] = self._append.finish(self._debts)
         except OSError as failure:
             self.fail(failure)
         self._sizes[number] = end
@@ -725,7 +727,7 @@ class FifoQueue:
                 self._fill()
         first = self._position().file
         for number in [number for number in self._sizes if number < first]:
-            self._leaving += self._sizes.pop(number)
+            self._leaving += self._sizes.pop(number) + self._beside.pop(number)
             data, sidecar = self._files.data(number), self._files.sidecar(number)
             if number in self._damaged:
                 # Its lost bytes were never delivered: they are kept for `diskq repair`.
@@ -749,7 +751,7 @@ class FifoQueue:
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a barrier has removed them."""
         active = self.buffer.end + self._append.allocated if self._append.is_open else 0
-        return sum(self._sizes.values()) + active + self._leaving
+        return sum(self._sizes.values()) + sum(self._beside.values()) + active + self._leaving
 
     @property
     def unsynced_bytes(self) -> int:

@@ -73,6 +73,11 @@ class AppendFile:
         # A barrier ends a block early: one may come before this is asked again.
         return max(0, self._sidecar.room - 2) * BLOCK_SIZE
 
+    @property
+    def growth(self) -> int:
+        """So many bytes of checksums must be made room for before the next message."""
+        return self._sidecar.growth if self._sidecar else 0
+
     def make_room_for_rows(self) -> None:
         """Raises OSError where the disk is too full for the checksums of one more message."""
         assert self._sidecar is not None
@@ -101,15 +106,20 @@ class AppendFile:
             raise self.failure
         return (self.handle, self._sidecar.handle)
 
-    def finish(self, debts: Debts) -> None:
-        """The file is complete. The next barrier syncs it, and closes it after."""
+    def finish(self, debts: Debts) -> int:
+        """The file is complete. The next barrier syncs it, and closes it after.
+
+        Returns the bytes of checksums beside it.
+        """
+        assert self._sidecar is not None
         handles = self.settle()
-        if self._sidecar is not None:
-            self._sidecar.seal()
+        self._sidecar.seal()
+        beside = self._sidecar.written
         debts.files += handles
         debts.closing += handles
         self.handle = -1
         self._sidecar = None
+        return beside
 
     def abandon(self) -> None:
         """Close without a promise: after a failure."""

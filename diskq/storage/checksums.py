@@ -132,11 +132,14 @@ class Sidecar:
         """Are zeros left for the rows of the next messages?"""
         return self.room >= _SPARE_ROWS
 
+    @property
+    def growth(self) -> int:
+        """So many bytes `make_room` would write now."""
+        return 0 if self.has_room else min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
+
     def make_room(self) -> None:
         """Write zeros ahead. Raises OSError where the disk is full; the sidecar is as before."""
-        if self.has_room:
-            return
-        ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
+        ahead = self.growth
         write_all(self.fs, self.handle, bytes(ahead), self.allocated)
         self.allocated += ahead
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from tests.engine.queues import bodies, body, data, disk, drained, flip, opened
+import pytest
+
+from diskq.errors import DiskFullError
+from tests.engine.queues import bodies, body, data, disk, drained, flip, meta, opened
 
 # --- the byte bound ---------------------------------------------------------------------------
 
@@ -44,6 +47,27 @@ def test_drop_oldest_keeps_what_was_peeked_at_in_later_files():
         statistics = queue.statistics()
         assert (statistics.depth, statistics.dropped) == (0, dropped)
         assert statistics.received == len(sent) - dropped
+
+
+@pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
+@pytest.mark.parametrize("durability", ["written", "synced"])
+@pytest.mark.parametrize("size", [0, 20, 3000])
+def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, size):
+    bound = 64 * 1024
+    fs = disk()
+    with opened(fs, max_bytes=bound, on_full=on_full, durability=durability) as queue:
+        number = is_full = 0
+        while is_full < 300:
+            try:
+                queue.put(body(number, size))
+            except DiskFullError:
+                break
+            number += 1
+            is_full += queue.statistics().dropped > 0
+            if number % 16 == 0:
+                sizes = [len(content) for path, content in fs.files().items() if ".dat" in path]
+                on_disk = sum(sizes) - len(fs.read(meta()))
+                assert queue.bytes_on_disk == on_disk <= bound
 
 
 # --- depth --------------------------------------------------------------------------------------
