@@ -37,7 +37,7 @@ TABLE = """
   module                   may import beyond its room
   diskq._native.door       libc.errno posix.* <unistd.h> <fcntl.h>
   diskq._native.gate       posix.time
-  diskq.storage.fs         os.* socket time portalocker.*
+  diskq.storage.fs         os.* mmap socket time portalocker.*
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
   diskq.cli.spark          diskq.spark.*

@@ -13,12 +13,22 @@ cdef struct Cut:
     int64_t records                        # records accepted up to there, over all files
 
 
+cdef struct Slate:
+    # A page of shared memory: what is accepted and not yet written, for whoever comes after a kill.
+    char magic[8]
+    int64_t file                           # the number of the file they belong to
+    int64_t origin                         # where in it the first of them lies
+    int64_t used                           # how many bytes; stored last
+    char records[1]
+
+
 cdef class AppendBuffer:
     cdef Door door
     cdef Framing framing
     cdef Gate gate
     cdef object on_block
     cdef int handle
+    cdef public int64_t file_number        # of the file that the handle is of, for the slate
     cdef char* buffer
     cdef Py_ssize_t capacity
     cdef int64_t origin                    # where in the file the buffer's first byte lies
@@ -28,8 +38,12 @@ cdef class AppendBuffer:
     cdef Cut[MOST_CUTS] cuts               # block ends not yet handed to on_block
     cdef int cut_count
     cdef readonly int64_t records          # records accepted, over all files
+    cdef Slate* slate                      # NULL: there is none
+    cdef Py_ssize_t slate_room             # bytes of records that it holds
+    cdef Py_buffer slate_memory
     cdef public int64_t limit              # the file may not grow past this without asking
     cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1
+    cdef bint _jot(self, object body) except -1
     cdef bint _append(self, object body) except -1
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1

@@ -3,17 +3,28 @@
 # Law: a record is in whole or not at all; the page cache gets whole records, in order; what a
 # failed write left behind is not counted, and the next write goes over it.
 #
+# A message that was accepted survives the process, because it is written before its sender goes
+# on; or because it stands on the slate, a page of memory shared with a file, which is the page
+# cache already: there it waits, for no longer than others are kept from running, to be written
+# together with the next ones by one system call. After a kill the slate tells what was not.
+#
 # The buffer holds what is not yet written, and the open checksum block: the records since the
 # last block ended. A block ends at the first record boundary at or past BLOCK_SIZE, and its
 # bytes are handed to `on_block` once they are written. Files, rolling and limits are the
 # owner's business: he retargets the buffer, and is asked (a refusal) whenever the gate is shut,
 # the limit is reached or a body needs judgement.
 
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.string cimport memmove
+from libc.string cimport memcpy, memmove
+
+cdef extern from *:
+    """
+    #define diskq_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
+    """
+    void diskq_store(int64_t* where, int64_t value) nogil
 
 cdef enum:
     BLOCK = 4 * 1024
@@ -21,6 +32,10 @@ cdef enum:
     START_CAPACITY = 64 * 1024
 
 BLOCK_SIZE = BLOCK
+
+# The slate: magic, then three numbers in the machine's own byte order, then records.
+SLATE_MAGIC = b"diskqsl1"
+SLATE_HEADER = sizeof(Slate) - 8
 
 
 cdef class AppendBuffer:
@@ -38,7 +53,29 @@ cdef class AppendBuffer:
         self.handle = -1
 
     def __dealloc__(self):
+        self.detach_slate()
         PyMem_RawFree(self.buffer)
+
+    # --- the slate --------------------------------------------------------------------------------
+
+    def attach_slate(self, memory):
+        """Let messages wait on `memory`, which is shared with a file and stays where it is."""
+        PyObject_GetBuffer(memory, &self.slate_memory, PyBUF_WRITABLE)
+        self.slate = <Slate*> self.slate_memory.buf
+        self.slate_room = self.slate_memory.len - SLATE_HEADER
+        self.slate.used = 0
+        memcpy(self.slate.magic, PyBytes_AS_STRING(SLATE_MAGIC), 8)
+
+    def detach_slate(self):
+        """Let go of it. What stands on it stays there. Idempotent."""
+        if self.slate != NULL:
+            self.slate = NULL
+            PyBuffer_Release(&self.slate_memory)
+
+    def wipe_slate(self):
+        """Everything is written: nothing need be told."""
+        if self.slate != NULL and self.used == self.written:
+            diskq_store(&self.slate.used, 0)
 
     # --- where it writes --------------------------------------------------------------------------
 
@@ -100,6 +137,24 @@ cdef class AppendBuffer:
             return False
         return self.put_many(bodies, 0, True) == len(bodies)
 
+    def jot(self, body):
+        """Accept one record onto the slate, behind others. False: not done; ask the owner.
+
+        The first one is refused as well: the owner has to see to it that it is written soon.
+        """
+        if self.used == self.written or not self.gate.admits():
+            return False
+        return self._jot(body)
+
+    def jot_first(self, body):
+        """Accept one record onto the slate, which must be done with. False: not done; ask the owner."""
+        if self.slate == NULL or self.used != self.written or not self.gate.admits():
+            return False
+        diskq_store(&self.slate.used, 0)
+        self.slate.file = self.file_number
+        self.slate.origin = self.origin + self.used
+        return self._jot(body)
+
     # --- the owner's doors: the gate is his ---------------------------------------------------------
 
     def put_now(self, body):
@@ -154,6 +209,23 @@ cdef class AppendBuffer:
             self.used = self.written = self.block.at = 0
 
     # --- inside -------------------------------------------------------------------------------------
+
+    cdef bint _jot(self, object body) except -1:
+        # What waits must stand on the slate, all of it: messages held in memory do not.
+        cdef Py_ssize_t before = self.used
+        cdef int64_t noted
+        if self.slate == NULL:
+            return False
+        noted = self.slate.used
+        if self.origin + before - self.slate.origin != noted or self.slate.file != self.file_number:
+            return False
+        if type(body) is not bytes or noted + PyBytes_GET_SIZE(body) + self.framing.overhead > self.slate_room:
+            return False
+        if not self._append(body):
+            return False
+        memcpy(self.slate.records + noted, self.buffer + before, self.used - before)
+        diskq_store(&self.slate.used, noted + self.used - before)
+        return True
 
     cdef bint _append(self, object body) except -1:
         """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""

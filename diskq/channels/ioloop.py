@@ -57,6 +57,9 @@ class QueueLoop:
         self._barriers_taken = 0
         self._wants_barrier = False
         self._wants_metadata = False
+        self._wants_flush = False  # something stands on the slate
+        self._is_full = False  # it could not be written
+        self._has_written = False  # in the running slice
         self._has_deadline = True  # the loop runs, or sleeps no longer than to one
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
@@ -70,6 +73,7 @@ class QueueLoop:
     # --- schedule points ------------------------------------------------------------------------------
 
     def new_slice(self) -> None:
+        self._has_written = False
         self.engine.gate_in.restart()
         self.engine.gate_out.restart()
 
@@ -110,11 +114,32 @@ class QueueLoop:
             raise trio.WouldBlock
         self._accept(bodies, word)
 
-    def pass_on(self, body: Body) -> bool:
-        """Hand a message straight to the first in line, where that is all there is to do.
+    def send_simply(self, body: Body) -> bool:
+        """What the compiled door refused, where it is one of the two simple cases after all.
 
         False: it is not; `deliver` it. Raises OSError; the message is then not in.
         """
+        return self._pass_on(body) if self._receivers else self._begin_slate(body)
+
+    def _begin_slate(self, body: Body) -> bool:
+        """The first message of a slice is written at once, the next ones wait on the slate for each other.
+
+        They wait until the running task lets others run: the loop, whose bell is rung, is among them.
+        """
+        buffer = self.engine.buffer
+        if not self._has_written:
+            self._has_written = buffer.put(body)
+            return self._has_written
+        if not self.engine.is_flushed:
+            buffer.flush()  # the slate is full, or what waits does not stand on it
+        if not buffer.jot_first(body):
+            return False
+        self._wants_flush = True
+        self._bell.ring()
+        return True
+
+    def _pass_on(self, body: Body) -> bool:
+        """Hand a message straight to the first in line."""
         if (
             not self._receivers
             or self._receivers.first is not self.take_one
@@ -158,7 +183,7 @@ class QueueLoop:
                     full.accepted += done
                     raise
         finally:
-            if not self.engine.is_flushed and self._flush_at == math.inf:
+            if is_held and not self.engine.is_flushed and self._flush_at == math.inf:
                 self._flush_at = trio.current_time() + self.options.memory_flush
                 self._bell.ring()
 
@@ -298,6 +323,8 @@ class QueueLoop:
                 engine.gate_in.left = 0
         if self._is_leased:
             engine.gate_out.left = 0
+        if self._is_full and not engine.is_flushed:
+            engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
 
@@ -328,7 +355,7 @@ class QueueLoop:
 
     async def _turn(self) -> None:
         """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
-        if trio.current_time() >= self._flush_at:
+        if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
         if self.engine.note() or self._wants_barrier or self._unsynced:
             await self._pay_barrier()
@@ -365,12 +392,15 @@ class QueueLoop:
 
     def _flush_held(self) -> None:
         """Put `memory` messages into the page cache."""
+        self._wants_flush = False
         try:
             self.engine.flush()
             self._flush_at = math.inf
+            self._is_full = False
         except DiskFullError as full:
             logger.warning("%s", full)
             self._flush_at = trio.current_time() + _RETRY
+            self._is_full = True
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

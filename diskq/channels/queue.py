@@ -58,9 +58,9 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._put_all: Any = _refuse
         self._take: Any = _refuse_to_take
         self._take_some: Any = _refuse_to_take
-        self._passes_on = loop.options.durability == "written"
-        if self._passes_on:
-            self._put = loop.engine.buffer.put
+        self._is_written = loop.options.durability == "written"
+        if self._is_written:
+            self._put = loop.engine.buffer.jot if loop.engine.has_slate else loop.engine.buffer.put
             self._put_all = loop.engine.buffer.put_all
         elif loop.options.durability == "memory":
             self._put = loop.engine.buffer.hold
@@ -86,7 +86,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
             if durability is None and self._put(body):
                 return
             await self._loop.schedule_point()
-            if durability is None and (self._put(body) or (self._passes_on and self._loop.pass_on(body))):
+            if durability is None and (self._put(body) or (self._is_written and self._loop.send_simply(body))):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -118,6 +118,9 @@ class DiskQueue(trio.abc.Channel[bytes]):
         """
         try:
             if self._put(body):
+                return
+            self._loop.new_slice()  # it cannot yield: the next call that can, will
+            if self._put(body) or (self._is_written and self._loop.send_simply(body)):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -186,6 +189,9 @@ class DiskQueue(trio.abc.Channel[bytes]):
     @enable_ki_protection
     def receive_nowait(self) -> bytes:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        if (body := self._take()) is not None:
+            return body  # type: ignore[no-any-return]
+        self._loop.new_slice()
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
         self._check()
@@ -314,7 +320,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         if not self._is_closed:
             self._is_closed = True
             self._put = self._put_all = _refuse
-            self._passes_on = False
+            self._is_written = False
             self._take = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
             self._loop.dismiss(self._tasks)
@@ -388,6 +394,7 @@ class open_queue:  # noqa: N801 (it is used as a function)
                 fs=self._fs,
                 clock=clock.current_time,
                 time_slice=options.checkpoint_slice,
+                uses_slate=options.checkpoint_slice > 0,
             )
         )
         self._loop = QueueLoop(engine, BarrierThread(self._fs, self._name))

@@ -29,6 +29,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
+from diskq.storage.slate import Slate, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket"]
@@ -98,12 +99,14 @@ class FifoQueue:
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float = 0.0,
+        uses_slate: bool = False,
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
 
         Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
-        (seconds) shuts the fast doors periodically: both are for a channel.
+        (seconds) shuts the fast doors periodically; with `uses_slate` messages may be jotted down, to be
+        written by `flush` soon after: all three are for a channel.
 
         Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
         `options.strict`.
@@ -134,9 +137,10 @@ class FifoQueue:
         self._leaving = 0  # bytes of consumed files, until the barrier that removes them is paid
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
-        self._open()
+        self._slate: Slate | None = None
+        self._open(uses_slate)
 
-    def _open(self) -> None:
+    def _open(self, uses_slate: bool) -> None:
         fs = self._fs
         if fs.make_directory(self._files.private):
             self._debts.directories[self._files.directory] = None
@@ -165,6 +169,7 @@ class FifoQueue:
             self.ahead.seek(found.read.byte)
             if self._write_file in self._sizes:
                 del self._sizes[self._write_file]
+                self.buffer.file_number = self._write_file
                 self._append.begin(
                     self._files.data(self._write_file),
                     self._files.sidecar(self._write_file),
@@ -174,6 +179,8 @@ class FifoQueue:
                 )
             self._sealed_bytes = -self.buffer.end
             self.sync()
+            # Only now, with what stood on the old one written, may there be a new one.
+            self._slate = open_slate(fs, self._files.slate, self.buffer if uses_slate else None)
         except BaseException:
             self._release()
             raise
@@ -208,6 +215,9 @@ class FifoQueue:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        if self._slate is not None:
+            self._slate.close()
+            self._slate = None
         self._append.abandon()
         for handle in self._debts.closing:
             self._fs.close(handle)
@@ -407,7 +417,7 @@ class FifoQueue:
             end = 0
         try:
             if not self._append.is_open:
-                number = self._write_file
+                number = self.buffer.file_number = self._write_file
                 self._append.begin(self._files.data(number), self._files.sidecar(number), self._debts)
             self._append.make_room_for_rows()
         except OSError as failure:
@@ -736,6 +746,11 @@ class FifoQueue:
                 self._debts.removals.append(data)
             self._debts.removals.append(sidecar)
             self._policy.force()
+
+    @property
+    def has_slate(self) -> bool:
+        """May messages be jotted down, to be written a moment later?"""
+        return self._slate is not None
 
     @property
     def overhead(self) -> int:

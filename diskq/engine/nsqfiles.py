@@ -78,6 +78,7 @@ class QueueFiles:
         self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
+        self.slate = private_path(directory, f"{name}.slate")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
 
     def data(self, number: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import secrets
 import socket
@@ -91,6 +92,9 @@ class FileSystem(Protocol):
 
     def truncate(self, handle: int, size: int) -> None: ...
 
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        """The file's first `size` bytes as memory that is the page cache: what is stored there outlives us."""
+
     def size(self, handle: int) -> int: ...
 
     def sync_files(self, handles: Sequence[int]) -> None:
@@ -159,6 +163,9 @@ class OsFileSystem:
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
+
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        return memoryview(mmap.mmap(handle, size))
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

@@ -29,7 +29,7 @@ __all__ = ["Call", "Fault", "FaultFS"]
 
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "sync_files", "sync_directory"),
-    *("rename", "unlink", "make_directory", "list_directory", "size_of", "try_lock"),
+    *("rename", "unlink", "make_directory", "list_directory", "size_of", "try_lock", "share_memory"),
 )
 
 T = TypeVar("T")
@@ -186,6 +186,10 @@ class FaultFS(Generic[Disk]):
     def truncate(self, handle: int, size: int) -> None:
         call = Call("truncate", self._path(handle), size=size)
         self._call(call, lambda: self._truncate(handle, size))
+
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        call = Call("share_memory", self._path(handle), size=size)
+        return self._call(call, lambda: self.inner.share_memory(handle, size))
 
     def size(self, handle: int) -> int:
         return self._call(Call("size", self._path(handle)), lambda: self.inner.size(handle))

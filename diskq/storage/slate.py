@@ -1,0 +1,88 @@
+# The slate: what was accepted and waits to be written. Law: it only ever repeats what the data
+# file is to hold at that place, so writing it again is always right, and needed only after a kill.
+#
+# A file of one fixed size, mapped into memory and shared with the page cache: a message laid down
+# there outlives the process without a system call. It is not synced, and after a restart of the
+# machine it means nothing: what was promised to survive that went through a barrier.
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, AppendBuffer
+from diskq.storage.barrier import write_all
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+
+__all__ = ["Slate", "Waiting", "open_slate", "read_slate"]
+
+SIZE = 64 * 1024
+
+# In the machine's own byte order: nobody but the next process on this machine reads it.
+_HEADER = struct.Struct("=8sqqq")
+assert _HEADER.size == SLATE_HEADER
+
+
+class Waiting(NamedTuple):
+    """Records that may not have been written: bytes of file number `file` from `start` on."""
+
+    file: int
+    start: int
+    records: bytes
+
+
+class Slate:
+    """A slate in use by one `AppendBuffer`."""
+
+    def __init__(self, fs: FileSystem, path: str, buffer: AppendBuffer) -> None:
+        """Make it anew. Raises OSError where there is no room for it."""
+        self._fs = fs
+        self._buffer = buffer
+        self._handle = fs.open(path, write=True, create=True)
+        try:
+            # Real zeros, so that a full disk says so here and not when the memory is touched.
+            write_all(fs, self._handle, bytes(SIZE), 0)
+            self._memory = fs.share_memory(self._handle, SIZE)
+        except BaseException:
+            fs.close(self._handle)
+            raise
+        buffer.attach_slate(self._memory)
+
+    def close(self) -> None:
+        """Let go of it; what was not written by then stays on it for the next open."""
+        self._buffer.wipe_slate()
+        self._buffer.detach_slate()
+        self._memory.release()
+        self._fs.close(self._handle)
+
+
+def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None) -> Slate | None:
+    """A clean slate for `buffer`. None where it wants none, or there is no room for one: it can do without."""
+    try:
+        if buffer is not None:
+            return Slate(fs, path, buffer)
+        if fs.size_of(path):
+            handle = fs.open(path, write=True)
+            try:
+                write_all(fs, handle, bytes(_HEADER.size), 0)
+            finally:
+                fs.close(handle)
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+    return None
+
+
+def read_slate(fs: FileSystem, path: str) -> Waiting | None:
+    """What a process that was killed may have left unwritten; None where nothing."""
+    if fs.size_of(path) != SIZE:
+        return None
+    handle = fs.open(path)
+    try:
+        content = fs.pread(handle, SIZE, 0)
+    finally:
+        fs.close(handle)
+    magic, file, start, used = _HEADER.unpack_from(content)
+    if magic != SLATE_MAGIC or not 0 < used <= SIZE - _HEADER.size or min(file, start) < 0:
+        return None
+    return Waiting(file, start, content[_HEADER.size : _HEADER.size + used])

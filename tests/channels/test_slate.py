@@ -1,0 +1,176 @@
+# Messages on the slate: accepted, and written a moment later together. What is told here: they
+# outlive a kill at every moment, nobody waits for the moment, and it is never long.
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import trio
+
+import diskq
+from diskq.storage.slate import read_slate
+from diskq.testing import CrashFS, FaultFS
+
+SLATE = "/q/.diskq/events.slate"
+
+
+def disk() -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    return fs
+
+
+def left_in(fs: CrashFS) -> list[bytes]:
+    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+        assert not queue.repairs
+        return queue.peek_many(10_000)
+
+
+def data(fs: CrashFS) -> bytes:
+    return fs.files().get("/q/events.diskqueue.000000.dat", b"")
+
+
+async def test_messages_of_one_slice_wait_for_each_other_and_are_written_together() -> None:
+    fs = FaultFS(disk())
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        await queue.send(b"sets the clock running")
+        await trio.testing.wait_all_tasks_blocked()
+        before = len(fs.calls)
+        for number in range(100):
+            await queue.send(b"%d" % number)
+        await trio.testing.wait_all_tasks_blocked()
+        writes = [call for call in fs.calls[before:] if call.verb == "pwrite" and call.path.endswith(".dat")]
+        assert len(writes) <= 3
+        assert queue.statistics().sent == 101
+
+
+async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:
+    fs = disk()
+    rng = random.Random(1)
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0, max_bytes_per_file=20_000) as queue:
+        sent = []
+        for number in range(400):
+            body = b"%06d" % number + rng.randbytes(rng.randrange(900))
+            await queue.send(body)
+            sent.append(body)
+            if rng.random() < 0.1:
+                await trio.testing.wait_all_tasks_blocked()
+            if number % 7 == 0:
+                assert left_in(fs.kill()) == sent
+
+
+async def test_what_waits_is_written_as_soon_as_the_sender_lets_others_run() -> None:
+    fs = disk()
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        for number in range(3):
+            await queue.send(b"%d" % number)
+        waited = data(fs)
+        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(data(fs)) == 3 * 5 > len(waited)
+
+
+async def test_a_power_cut_ignores_the_slate() -> None:
+    fs = disk()
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        await queue.send(b"synced", durability="synced")
+        for number in range(50):
+            await queue.send(b"%d" % number)
+        for seed in range(20):
+            after = fs.crash(random.Random(seed))
+            with diskq.FifoQueue("/q", "events", fs=after) as survivor:
+                found = survivor.peek_many(100)
+            expected = [b"synced", *(b"%d" % number for number in range(50))]
+            assert found == expected[: len(found)]
+            assert found
+
+
+async def test_a_clean_close_wipes_the_slate() -> None:
+    fs = disk()
+    async with diskq.open_queue("/q", "events", fs=fs) as queue:
+        for number in range(50):
+            await queue.send(b"%d" % number)
+    assert read_slate(fs, SLATE) is None
+    assert len(left_in(fs)) == 50
+
+
+async def test_a_slate_that_was_written_again_is_not_repeated() -> None:
+    fs = disk()
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        for number in range(50):
+            await queue.send(b"%d" % number)
+        killed = fs.kill()
+    for _ in range(3):
+        assert len(left_in(killed)) == 50
+        killed = killed.kill()
+
+
+async def test_a_garbled_slate_is_nobodys_message() -> None:
+    fs = disk()
+    async with diskq.open_queue("/q", "events", fs=fs) as queue:
+        await queue.send(b"one", durability="synced")
+    for content in (b"\xff" * 65536, b"", b"diskqsl1" + b"\xff" * 65528, b"diskqsl1" + bytes(65528)):
+        fs.write_durably(SLATE, content)
+        assert left_in(fs.kill()) == [b"one"]
+
+
+async def test_without_room_for_a_slate_each_message_is_written() -> None:
+    fs = FaultFS(disk())
+    fs.fail("share_memory", error=28)
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        for number in range(10):
+            await queue.send(b"%d" % number)
+        assert len(data(fs.inner)) == 10 * 5
+
+
+async def test_a_full_disk_is_told_to_who_comes_next_and_loses_nothing_accepted() -> None:
+    fs = FaultFS(disk())
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        await queue.send(b"first")
+        fs.capacity(0)
+        accepted = [b"first"]
+        with pytest.raises(diskq.DiskFullError):
+            for number in range(100_000):
+                await queue.send(b"%d" % number)
+                accepted.append(b"%d" % number)
+        assert left_in(fs.inner.kill()) == accepted
+        fs.capacity(None)
+        await queue.send(b"last")
+        assert await queue.receive_many(100_000) == [*accepted, b"last"]
+
+
+PRODUCER = """
+    import sys, trio, diskq
+    async def main():
+        async with diskq.open_queue(sys.argv[1], "events") as queue:
+            number = 0
+            while True:
+                await queue.send(b"%d" % number)
+                number += 1
+                if number % 100 == 0:
+                    sys.stdout.write("%d\\n" % number)
+                    sys.stdout.flush()
+    trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_real_process_killed_at_any_moment_loses_nothing_it_was_told_is_in(tmp_path: Path, seed: int) -> None:
+    program = textwrap.dedent(PRODUCER)
+    lines = random.Random(seed).randrange(1, 300)
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        told = int(process.stdout.read().split(b"\n")[-2] or 0) if process.stdout.peek() else lines * 100
+    with diskq.FifoQueue(tmp_path, "events") as queue:
+        found = queue.take_many(10**7)
+    assert found == [b"%d" % number for number in range(len(found))]
+    assert len(found) >= told
