@@ -122,20 +122,9 @@ cdef class AppendBuffer:
 
     def put_all(self, list bodies):
         """As `put`, for all of them or none. False: not done; ask the owner."""
-        cdef Py_ssize_t total = 0
-        cdef Py_ssize_t size
         if not self.gate.admits() or self.gate.left < len(bodies):
             return False
-        for body in bodies:
-            if type(body) is not bytes:
-                return False
-            size = PyBytes_GET_SIZE(body)
-            if size < self.framing.min_size or size > self.framing.max_size:
-                return False
-            total += size + self.framing.overhead
-        if self.origin + self.used + total > self.limit or self.used - self.written + total >= FLUSH_AT:
-            return False
-        return self.put_many(bodies, 0, True) == len(bodies)
+        return self.put_all_now(bodies)
 
     def jot(self, body):
         """Accept one record onto the slate, behind others. False: not done; ask the owner.
@@ -160,6 +149,21 @@ cdef class AppendBuffer:
     def put_now(self, body):
         """As `put`, whatever the gate says. False: past the limit, or a body that needs judgement."""
         return self._put(body)
+
+    cpdef bint put_all_now(self, list bodies) except -1:
+        """As `put_all`, whatever the gate says."""
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t size
+        for body in bodies:
+            if type(body) is not bytes:
+                return False
+            size = PyBytes_GET_SIZE(body)
+            if size < self.framing.min_size or size > self.framing.max_size:
+                return False
+            total += size + self.framing.overhead
+        if self.origin + self.used + total > self.limit or self.used - self.written + total >= FLUSH_AT:
+            return False
+        return self.put_many(bodies, 0, True) == len(bodies)
 
     def hold_now(self, body):
         """As `hold`, whatever the gate says; writes when much is waiting."""

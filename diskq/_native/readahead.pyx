@@ -35,11 +35,11 @@ cdef class ReadAhead:
         self.loaded = self.at = self.admitted = 0
         self.stop = END
 
-    def pass_over(self, int64_t end):
-        """Count one record, which its reader got by another way, and be at byte `end` behind it."""
+    def pass_over(self, int64_t end, Py_ssize_t records):
+        """Count records, which their reader got by another way, and be at byte `end` behind them."""
         self.seek(end)
-        self.records += 1
-        self.gate.left -= 1
+        self.records += records
+        self.gate.left -= records
 
     def load(self, int handle, int64_t start, Py_ssize_t size):
         """Hold the bytes start:start+size of the file instead, none of them admitted.

@@ -18,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import outcome
@@ -26,11 +28,11 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.parking import Line
-from diskq.engine.fifo import Body, FifoQueue
+from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 
-__all__ = ["QueueLoop"]
+__all__ = ["Fetch", "QueueLoop"]
 
 logger = logging.getLogger("diskq")
 
@@ -38,6 +40,18 @@ T = TypeVar("T")
 
 # After the disk refused what no caller waits for, it is asked again so many seconds later.
 _RETRY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What a receiver wants: to be called when it is his turn."""
+
+    engine: FifoQueue
+    max_items: int
+    max_bytes: int
+
+    def __call__(self) -> list[bytes]:
+        return self.engine.fetch(self.max_items, self.max_bytes)
 
 
 class QueueLoop:
@@ -66,7 +80,7 @@ class QueueLoop:
         self.is_closing = False
         self._failure: BaseException | None = None
         self._missed: BaseException | None = None  # by the last barrier
-        self.take_one = lambda: engine.fetch(1)
+        self.take_one = Fetch(engine, 1, sys.maxsize)
         self.new_slice()
         self._open_gates()
 
@@ -114,14 +128,16 @@ class QueueLoop:
             raise trio.WouldBlock
         self._accept(bodies, word)
 
-    def send_simply(self, body: Body) -> bool:
+    def send_simply(self, bodies: list[Any]) -> bool:
         """What the compiled door refused, where it is one of the two simple cases after all.
 
-        False: it is not; `deliver` it. Raises OSError; the message is then not in.
+        False: it is not; `deliver` it. Raises OSError; none of the messages is then in.
         """
-        return self._pass_on(body) if self._receivers else self._begin_slate(body)
+        if self._receivers:
+            return self._pass_on(bodies)
+        return len(bodies) == 1 and self._begin_slate(bodies[0])
 
-    def _begin_slate(self, body: Body) -> bool:
+    def _begin_slate(self, body: Any) -> bool:
         """The first message of a slice is written at once, the next ones wait on the slate for each other.
 
         They wait until the running task lets others run: the loop, whose bell is rung, is among them.
@@ -138,18 +154,20 @@ class QueueLoop:
         self._bell.ring()
         return True
 
-    def _pass_on(self, body: Body) -> bool:
-        """Hand a message straight to the first in line."""
+    def _pass_on(self, bodies: list[Any]) -> bool:
+        """Hand messages straight to the first in line, if he takes them all."""
+        first = self._receivers.first
         if (
-            not self._receivers
-            or self._receivers.first is not self.take_one
+            not isinstance(first, Fetch)
+            or not 0 < len(bodies) <= first.max_items
+            or (len(bodies) > 1 and self.size_of(bodies) > first.max_bytes)
             or self._is_leased
             or self._senders
             or self._lingering
-            or not self.engine.pass_on(body)
+            or not self.engine.pass_on(bodies)
         ):
             return False
-        self._receivers.wake_first(outcome.Value([body]))
+        self._receivers.wake_first(outcome.Value(bodies))
         self._open_gates()
         return True
 

@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.ioloop import QueueLoop
+from diskq.channels.cancellation import cancellation_test
+from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, QueueOptions
@@ -54,6 +55,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
+        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
         self._put: Any = _refuse
         self._put_all: Any = _refuse
         self._take: Any = _refuse_to_take
@@ -81,12 +83,15 @@ class DiskQueue(trio.abc.Channel[bytes]):
         Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
         trio.ClosedResourceError.
         """
-        await self._first_point()
+        if self._needs_point(current_task()):
+            await self._first_point()
         try:
             if durability is None and self._put(body):
                 return
             await self._loop.schedule_point()
-            if durability is None and (self._put(body) or (self._is_written and self._loop.send_simply(body))):
+            if durability is None and (
+                self._put(body) or (self._is_written and self._loop.send_simply([body]))
+            ):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -100,13 +105,18 @@ class DiskQueue(trio.abc.Channel[bytes]):
         `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
         """
         batch = list(bodies)
-        await self._first_point()
+        if self._needs_point(current_task()):
+            await self._first_point()
         try:
             if durability is None and self._put_all(batch):
                 return
+            await self._loop.schedule_point()
+            if durability is None and (
+                self._put_all(batch) or (self._is_written and self._loop.send_simply(batch))
+            ):
+                return
         except OSError as failure:
             self._write_failed(failure)
-        await self._loop.schedule_point()
         await self._send(batch, durability)
 
     @enable_ki_protection
@@ -120,7 +130,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
             if self._put(body):
                 return
             self._loop.new_slice()  # it cannot yield: the next call that can, will
-            if self._put(body) or (self._is_written and self._loop.send_simply(body)):
+            if self._put(body) or (self._is_written and self._loop.send_simply([body])):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -161,7 +171,8 @@ class DiskQueue(trio.abc.Channel[bytes]):
         `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
         open files, say): nothing was taken then, either.
         """
-        await self._first_point()
+        if self._needs_point(current_task()):
+            await self._first_point()
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
         await self._loop.schedule_point()
@@ -179,12 +190,13 @@ class DiskQueue(trio.abc.Channel[bytes]):
         waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
         """
         if linger == 0 and max_items > 0:
-            await self._first_point()
+            if self._needs_point(current_task()):
+                await self._first_point()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
                 return bodies  # type: ignore[no-any-return]
         await self._begin()
         await self._linger(max_items, linger)
-        return await self._receive(lambda: self._engine.fetch(max_items, max_bytes))
+        return await self._receive(Fetch(self._engine, max_items, max_bytes))
 
     @enable_ki_protection
     def receive_nowait(self) -> bytes:
@@ -196,7 +208,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
             return body  # type: ignore[no-any-return]
         self._check()
         try:
-            return self._loop.take_now(lambda: self._engine.fetch(1))[0]
+            return self._loop.take_now(self._loop.take_one)[0]
         except StorageFailedError as failure:
             self._loop.broke(failure)
 
@@ -351,6 +363,10 @@ class DiskQueue(trio.abc.Channel[bytes]):
 
 def _refuse(_: object) -> bool:
     return False
+
+
+def _always(_: object) -> bool:
+    return True
 
 
 def _refuse_to_take(*_: object) -> None:

@@ -378,11 +378,11 @@ class FifoQueue:
         except OSError as failure:
             self.write_failed(failure, self.buffer.records - before)
 
-    def pass_on(self, body: Body) -> bool:
-        """Put a message into an empty queue and take it out again, for somebody who waits for it.
+    def pass_on(self, bodies: list[bytes]) -> bool:
+        """Put messages into an empty queue and take them out again, for somebody who waits for them.
 
-        It goes into the file as every message does, but need not be read back. False: not done, the
-        queue is not empty or the message needs judgement. Raises OSError; the message is then not in.
+        They go into the file as every message does, but need not be read back. False: not done, the
+        queue is not empty or a message needs judgement. Raises OSError; none of them is then in.
         """
         if (
             self.ahead.position != self.buffer.end
@@ -390,10 +390,10 @@ class FifoQueue:
             or self._peeked
             or not self._append.is_ready
             or self._failure is not None
-            or not self.buffer.put_now(body)
+            or not self.buffer.put_all_now(bodies)
         ):
             return False
-        self.ahead.pass_over(self.buffer.end)
+        self.ahead.pass_over(self.buffer.end, len(bodies))
         return True
 
     def flush(self) -> None:
@@ -626,7 +626,11 @@ class FifoQueue:
             if self._reader is None:
                 number = self._read_file
                 self._reader = BlockReader(
-                    self._fs, self.ahead, self._files.data(number), self._files.sidecar(number), self.ahead.position
+                    self._fs,
+                    self.ahead,
+                    self._files.data(number),
+                    self._files.sidecar(number),
+                    self.ahead.position,
                 )
             covered = None
             if is_active:

@@ -62,7 +62,9 @@ class Metadata:
         return metadata if is_sane else None
 
     def render(self) -> bytes:
-        lines = f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
+        lines = (
+            f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
+        )
         return lines + f"crc32c {checksum(lines):08x}\n".encode()
 
 

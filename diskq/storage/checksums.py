@@ -38,7 +38,7 @@ _WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until the
 _SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a message is in
 _LEAST_AHEAD = 4 * 1024
 _MOST_AHEAD = 64 * 1024
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 64
 
 
 def checksum(data: bytes | memoryview) -> int:

@@ -73,6 +73,8 @@ def _parse(data: bytes) -> Holder | None:
         return None
     try:
         content = json.loads(data)
-        return Holder(int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"]))
+        return Holder(
+            int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"])
+        )
     except (ValueError, TypeError, KeyError):
         return Holder()

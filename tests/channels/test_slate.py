@@ -53,7 +53,9 @@ async def test_messages_of_one_slice_wait_for_each_other_and_are_written_togethe
 async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:
     fs = disk()
     rng = random.Random(1)
-    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0, max_bytes_per_file=20_000) as queue:
+    async with diskq.open_queue(
+        "/q", "events", fs=fs, checkpoint_slice=60.0, max_bytes_per_file=20_000
+    ) as queue:
         sent = []
         for number in range(400):
             body = b"%06d" % number + rng.randbytes(rng.randrange(900))
@@ -161,7 +163,9 @@ PRODUCER = """
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_real_process_killed_at_any_moment_loses_nothing_it_was_told_is_in(tmp_path: Path, seed: int) -> None:
+def test_a_real_process_killed_at_any_moment_loses_nothing_it_was_told_is_in(
+    tmp_path: Path, seed: int
+) -> None:
     program = textwrap.dedent(PRODUCER)
     lines = random.Random(seed).randrange(1, 300)
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as process:

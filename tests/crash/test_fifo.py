@@ -182,7 +182,9 @@ MUTATIONS = [
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
     Mutation(
-        BARRIER, "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):", "for path in ():"
+        BARRIER,
+        "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
+        "for path in ():",
     ),
     # An order turned round: names before data, deletions before names.
     Mutation(
