@@ -1,4 +1,4 @@
-"""What a caller may choose. Validated once, here; the same objects in code, on the command line and in benchmarks."""
+"""What a caller may choose. Validated once, here; the same objects in code and on the command line."""
 
 from __future__ import annotations
 

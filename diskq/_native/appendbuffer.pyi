@@ -11,7 +11,11 @@ class AppendBuffer:
     limit: int
     file_number: int
     def __init__(
-        self, fs: object, framing: Framing, gate: Gate, on_block: Callable[[int, int, int, memoryview], object]
+        self,
+        fs: object,
+        framing: Framing,
+        gate: Gate,
+        on_block: Callable[[int, int, int, memoryview], object],
     ) -> None: ...
     def retarget(self, handle: int, end: int, limit: int) -> None: ...
     @property

@@ -144,7 +144,7 @@ cdef class AppendBuffer:
         self.slate.origin = self.origin + self.used
         return self._jot(body)
 
-    # --- the owner's doors: the gate is his ---------------------------------------------------------
+    # --- the owner's doors: the gate is his -------------------------------------------------------
 
     def put_now(self, body):
         """As `put`, whatever the gate says. False: past the limit, or a body that needs judgement."""
@@ -212,7 +212,7 @@ cdef class AppendBuffer:
             self.origin += self.used
             self.used = self.written = self.block.at = 0
 
-    # --- inside -------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     cdef bint _jot(self, object body) except -1:
         # What waits must stand on the slate, all of it: messages held in memory do not.

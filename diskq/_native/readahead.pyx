@@ -27,7 +27,7 @@ cdef class ReadAhead:
     def __dealloc__(self):
         PyMem_RawFree(self.buffer)
 
-    # --- the owner's side ---------------------------------------------------------------------------
+    # --- the owner's side -------------------------------------------------------------------------
 
     def seek(self, int64_t position):
         """Be at byte `position` with nothing loaded."""
@@ -86,7 +86,7 @@ cdef class ReadAhead:
         """Why no more records came: END of what was admitted, or TORN or CORRUPT at `position`."""
         return STOPS[<int> self.stop]
 
-    # --- the fast doors: they ask the gate, and judge nothing ---------------------------------------
+    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
 
     def take(self):
         """The next body. None: not done; ask the owner."""
@@ -100,7 +100,7 @@ cdef class ReadAhead:
             return None
         return self.take_many(max_items, max_bytes) or None
 
-    # --- the owner's doors: the gate is his -----------------------------------------------------------
+    # --- the owner's doors: the gate is his -------------------------------------------------------
 
     def take_now(self):
         """The next body, whatever the gate says. None: see `why`."""
@@ -133,7 +133,7 @@ cdef class ReadAhead:
             counted += 1
         return counted
 
-    # --- inside -----------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     cdef object _take(self):
         cdef Record record

@@ -84,7 +84,7 @@ class QueueLoop:
         self.new_slice()
         self._open_gates()
 
-    # --- schedule points ------------------------------------------------------------------------------
+    # --- schedule points --------------------------------------------------------------------------
 
     def new_slice(self) -> None:
         self._has_written = False
@@ -101,7 +101,7 @@ class QueueLoop:
             await trio.lowlevel.checkpoint()
             self.new_slice()
 
-    # --- the writing arm ----------------------------------------------------------------------------------
+    # --- the writing arm --------------------------------------------------------------------------
 
     async def deliver(self, bodies: list[bytes], word: Durability) -> None:
         """Add checked messages, all together, after waiting until there is room for them.
@@ -220,7 +220,7 @@ class QueueLoop:
                 is_somebody_in = True
         return is_somebody_in
 
-    # --- the reading arm ----------------------------------------------------------------------------------
+    # --- the reading arm --------------------------------------------------------------------------
 
     async def take(self, want: Callable[[], T]) -> T:
         """What `want` takes from the head of the queue, when a message is there and it is our turn.
@@ -286,7 +286,7 @@ class QueueLoop:
         for task in [task for task, items in self._lingering.items() if items <= depth]:
             self._lingering.wake(task, outcome.Value(None))
 
-    # --- emptying, syncing --------------------------------------------------------------------------------------
+    # --- emptying, syncing ------------------------------------------------------------------------
 
     async def empty(self) -> None:
         self.engine.forget_all()
@@ -304,7 +304,7 @@ class QueueLoop:
         self._wants_barrier = True
         self._bell.ring()
 
-    # --- after each act -------------------------------------------------------------------------------------------
+    # --- after each act ---------------------------------------------------------------------------
 
     def _after(self) -> None:
         """Serve who waits as far as it goes, let the policy count what happened, open the gates again."""
@@ -331,7 +331,7 @@ class QueueLoop:
             self._narrow_gates()
 
     def _narrow_gates(self) -> None:
-        """Shut the gates on what somebody waits to hear of: after each opening, and when a task gets in line."""
+        """Shut the gates on what somebody waits for: after each opening, and when a task gets in line."""
         engine = self.engine
         if self._senders or self.is_closing:
             engine.gate_in.left = engine.gate_out.left = 0
@@ -346,7 +346,7 @@ class QueueLoop:
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
 
-    # --- the loop ---------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -420,7 +420,7 @@ class QueueLoop:
             self._flush_at = trio.current_time() + _RETRY
             self._is_full = True
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def begin_to_close(self) -> None:
         """Wake whoever waits, and have `run` sync for the last time, let go of the files and end."""
@@ -475,7 +475,7 @@ class QueueLoop:
         for line in (self._senders, self._receivers, self._lingering, self._unsynced):
             line.wake_all(lambda: outcome.Error(self._broken()))
 
-    # --- for statistics -------------------------------------------------------------------------------------------------
+    # --- for statistics ---------------------------------------------------------------------------
 
     @property
     def tasks_waiting_send(self) -> int:

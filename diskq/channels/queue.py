@@ -70,7 +70,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._take_some = loop.engine.ahead.take_some
         loop.open_handles += 1
 
-    # --- sending ---------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     @enable_ki_protection
     async def send(self, body: Body, *, durability: Durability | None = None) -> None:
@@ -162,7 +162,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         except StorageFailedError as fatal:
             self._loop.broke(fatal)
 
-    # --- receiving -----------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------
 
     @enable_ki_protection
     async def receive(self) -> bytes:
@@ -277,7 +277,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         # No coroutine of its own: one layer between the user and Trio is enough.
         return self.receive()
 
-    # --- the queue as a whole ---------------------------------------------------------------------------------------
+    # --- the queue as a whole ---------------------------------------------------------------------
 
     @enable_ki_protection
     async def empty(self) -> None:

@@ -242,7 +242,7 @@ class FifoQueue:
         if self._is_closed:
             raise ValueError(f"queue {self.name!r} is closed")
 
-    # --- putting ------------------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
     def put(self, body: Body, durability: Durability | None = None) -> None:
         """Add one message at the end.
@@ -300,7 +300,7 @@ class FifoQueue:
         elif word == "synced":
             self._pay(self.take_ticket(with_metadata=False))
 
-    # --- the same, for a channel that waits where this cannot ------------------------------------------------
+    # --- the same, for a channel that waits where this cannot -------------------------------------
 
     def checked(self, body: Body) -> bytes:
         """The message as bytes. Raises TypeError and MessageSizeError before anything is written."""
@@ -314,7 +314,7 @@ class FifoQueue:
         return body
 
     def obstacle(self, size: int) -> Obstacle | None:
-        """What keeps `size` more bytes from being accepted now, after all that can be done without waiting."""
+        """What keeps `size` more bytes from being accepted now, after all that helps without waiting."""
         self._check_usable()
         if self.unsynced_bytes and self.unsynced_bytes + size > self.options.max_unsynced:
             return "unsynced"
@@ -397,7 +397,7 @@ class FifoQueue:
         return True
 
     def flush(self) -> None:
-        """Put what `memory` messages wait in the buffer into the page cache. Raises DiskFullError, OSError."""
+        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
         self._check_usable()
         try:
             self.buffer.flush()
@@ -489,7 +489,7 @@ class FifoQueue:
         self._forgotten += count
         self._unreceived += count
 
-    # --- taking -------------------------------------------------------------------------------------------------
+    # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> bytes | None:
         """Remove and return the first message; None where the queue is empty. Raises as `take_many`."""
@@ -709,7 +709,7 @@ class FifoQueue:
             reader.close()
         return counted
 
-    # --- where it is ----------------------------------------------------------------------------------------------
+    # --- where it is ------------------------------------------------------------------------------
 
     def _fetched(self) -> Position:
         """Up to where messages have been read from the files."""
@@ -806,7 +806,7 @@ class FifoQueue:
             repairs=self.repairs,
         )
 
-    # --- syncing ----------------------------------------------------------------------------------------------------
+    # --- syncing ----------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """Return when every message accepted and the read position are on the platter.
@@ -823,7 +823,7 @@ class FifoQueue:
         self.mark(ticket, is_replaced)
 
     def note(self) -> bool:
-        """Tell the sync policy what has passed the fast doors, and open them again. True: a barrier is due."""
+        """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
         now = self._clock()
         total = self.buffer.records + self.ahead.records
         self._policy.passed(total - self._counted, now)

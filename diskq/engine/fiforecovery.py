@@ -126,7 +126,7 @@ class _Recovery:
             finally:
                 self.fs.close(handle)
 
-    # --- what the metadata says, against the files -----------------------------------------------
+    # --- what the metadata says, against the files ------------------------------------------------
 
     def _metadata(self) -> Metadata | None:
         content = self.files.read_metadata()
@@ -290,7 +290,7 @@ class _Recovery:
         return counted
 
     def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
-        """Up to where checksums vouch for the file from `start` on, for how many records, and for all there were?"""
+        """Up to where checksums vouch for the file from `start` on, for how many records, and is that all?"""
         end, records = start, 0
         rows = Rows(self.fs, self.files.sidecar(number))
         handle = self.fs.open(self.files.data(number))
@@ -337,7 +337,7 @@ class _Recovery:
         self.asides.removals.append(self.files.sidecar(number))
         self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
 
-    # --- counting -----------------------------------------------------------------------------------
+    # --- counting ---------------------------------------------------------------------------------
 
     def _write_position(self, known: Position) -> Position:
         """Behind the last record there is. A file that does not exist yet is written from 0."""

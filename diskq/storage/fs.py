@@ -93,7 +93,7 @@ class FileSystem(Protocol):
     def truncate(self, handle: int, size: int) -> None: ...
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        """The file's first `size` bytes as memory that is the page cache: what is stored there outlives us."""
+        """The file's first `size` bytes as memory that is the page cache: what is stored outlives us."""
 
     def size(self, handle: int) -> int: ...
 

@@ -31,7 +31,8 @@ class Repair:
     def __str__(self) -> str:
         lost = "an unknown number of" if self.records is None else str(self.records)
         where = f", kept in {self.saved_as}" if self.saved_as else ""
-        return f"{self.path}: {self.reason}; {self.dropped} bytes from {self.kept} dropped ({lost} messages){where}"
+        dropped = f"{self.dropped} bytes from {self.kept} dropped ({lost} messages)"
+        return f"{self.path}: {self.reason}; {dropped}{where}"
 
 
 def cut_tail(

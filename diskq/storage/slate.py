@@ -57,7 +57,7 @@ class Slate:
 
 
 def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None) -> Slate | None:
-    """A clean slate for `buffer`. None where it wants none, or there is no room for one: it can do without."""
+    """A clean slate for `buffer`. None where it wants none, or there is no room: it can do without."""
     try:
         if buffer is not None:
             return Slate(fs, path, buffer)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 import diskq
+from diskq.options import Durability
 from diskq.storage import barrier
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
@@ -47,7 +49,7 @@ class Session:
         self.fs = fs
         self.queue = diskq.FifoQueue("/q", "events", options, fs=fs)
 
-    def put(self, count: int = 1, durability: str = "written") -> None:
+    def put(self, count: int = 1, durability: Durability = "written") -> None:
         promises = self.promises
         bodies = [body(promises.attempted + i) for i in range(count)]
         promises.attempted += count
@@ -99,6 +101,17 @@ class Session:
         self.promises.taken_durably = self.promises.taken
 
 
+ACTS: list[Callable[[Session, random.Random], None]] = [
+    lambda session, rng: session.put(),
+    lambda session, rng: session.put(durability="synced"),
+    lambda session, rng: session.put(rng.randrange(2, 12)),
+    lambda session, rng: session.take(),
+    lambda session, rng: session.take(rng.randrange(2, 9)),
+    lambda session, rng: session.sync(),
+    lambda session, rng: session.empty(),
+]
+
+
 def lifetimes(seed: int, sessions: int = 2, acts: int = 14) -> Callable[[CrashFS, Promises], None]:
     """A workload: a queue opened, used at random and closed, a few times over."""
 
@@ -108,19 +121,7 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 14) -> Callable[[CrashFS
         for _ in range(sessions):
             session = Session(fs, promises)
             for _ in range(acts):
-                act = rng.choices(
-                    [
-                        session.put,
-                        lambda: session.put(durability="synced"),
-                        lambda: session.put(rng.randrange(2, 12)),
-                        lambda: session.take(),
-                        lambda: session.take(rng.randrange(2, 9)),
-                        session.sync,
-                        session.empty,
-                    ],
-                    [6, 3, 3, 5, 2, 1, 0.4],
-                )[0]
-                act()
+                rng.choices(ACTS, [6, 3, 3, 5, 2, 1, 0.4])[0](session, rng)
             session.close()
 
     return workload
@@ -147,6 +148,10 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
             assert numbers[0] <= promises.taken, "skipped"
 
 
+def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
+    workload(fs, Promises())
+
+
 def crash(seed: int, **options: int) -> Report:
     return run_cuts(lifetimes(seed), check, witness=Promises, **options)
 
@@ -158,7 +163,10 @@ def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
 
 
 def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
-    cuts = sum(enumerate_cuts(lambda fs, s=seed: lifetimes(s)(fs, Promises())) + 1 for seed in range(12))
+    cuts = 0
+    for seed in range(12):
+        workload = lifetimes(seed)
+        cuts += enumerate_cuts(functools.partial(_run, workload)) + 1
     assert cuts >= 1000
 
 
