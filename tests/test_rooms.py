@@ -41,7 +41,7 @@ TABLE = """
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
   diskq.cli.spark          diskq.spark.*
-  diskq.cli.queueview      diskq.storage.fs diskq.storage.lock
+  diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.directories    diskq.storage.fs diskq.storage.barrier
 """
 

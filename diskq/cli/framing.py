@@ -16,7 +16,7 @@ __all__ = ["JOINERS", "SPLITTERS", "Frames", "Lines", "Splitter", "Whole", "batc
 
 _LENGTH = struct.Struct(">I")
 
-# --- in -----------------------------------------------------------------------------------------
+# --- in -------------------------------------------------------------------------------------------
 
 
 class Splitter(Protocol):
@@ -127,7 +127,7 @@ def batches(messages: Iterable[bytes], most: int, most_bytes: int) -> Iterator[l
         yield group[start:]
 
 
-# --- out ----------------------------------------------------------------------------------------
+# --- out ------------------------------------------------------------------------------------------
 
 
 def _as_lines(messages: Sequence[bytes]) -> bytes:

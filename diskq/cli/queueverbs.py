@@ -32,7 +32,7 @@ _OUT_BYTES = 1024 * 1024
 _LOOK_AGAIN = 0.2  # seconds
 _PREVIEW = 60  # characters
 
-# --- send -----------------------------------------------------------------------------------------------
+# --- send -----------------------------------------------------------------------------------------
 
 
 def send(args: argparse.Namespace) -> None:
@@ -83,7 +83,7 @@ async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
         note(f"{sent} sent")
 
 
-# --- receive --------------------------------------------------------------------------------------------
+# --- receive --------------------------------------------------------------------------------------
 
 
 def receive(args: argparse.Namespace) -> None:
@@ -137,7 +137,7 @@ async def _has_message(queue: DiskQueue) -> bool:
     return bool(queue.depth)
 
 
-# --- peek -----------------------------------------------------------------------------------------------
+# --- peek -----------------------------------------------------------------------------------------
 
 
 def peek(args: argparse.Namespace) -> None:
@@ -174,7 +174,7 @@ def _preview(body: bytes) -> str:
     return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
 
-# --- info -----------------------------------------------------------------------------------------------
+# --- info -----------------------------------------------------------------------------------------
 
 
 def info(args: argparse.Namespace) -> None:
@@ -255,7 +255,7 @@ def _owner(view: QueueView) -> str:
     return str(view.holder) if view.is_open else "-"
 
 
-# --- empty ----------------------------------------------------------------------------------------------
+# --- empty ----------------------------------------------------------------------------------------
 
 
 def empty(args: argparse.Namespace) -> None:
@@ -277,7 +277,7 @@ async def _empty_all(args: argparse.Namespace) -> None:
     note(f"{removed} removed")
 
 
-# --- what they share ------------------------------------------------------------------------------------
+# --- what they share ------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.storage.fs import OsFileSystem, join
 from diskq.storage.lock import Holder
+from diskq.storage.slate import read_slate
 
 __all__ = ["QueueView", "look", "queue_names"]
 
@@ -69,9 +70,12 @@ def look(directory: str, name: str) -> QueueView:
     metadata = Metadata.parse(content) if content is not None else None
     sizes = {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
     sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
+    on_disk = sum(sizes.values()) + sums
+    holder, is_open = _holder(fs, files.lock)
+    if holder is not None and holder.boot_id == fs.identity().boot_id:
+        _add_what_waits(fs, files.slate, sizes)
     end = Position(max(sizes), sizes[max(sizes)]) if sizes else Position(0, 0)
     recorded = metadata.write if metadata else Position(0, 0)
-    holder, is_open = _holder(fs, files.lock)
     unrecorded = _bytes_between(sizes, recorded, end)
     aside = [
         entry
@@ -82,7 +86,7 @@ def look(directory: str, name: str) -> QueueView:
         name=name,
         depth=max(0, metadata.depth) if metadata else None,
         is_exact=metadata is not None and not unrecorded,
-        bytes=sum(sizes.values()) + sums,
+        bytes=on_disk,
         files=len(sizes),
         read=metadata.read if metadata else Position(min(sizes, default=0), 0),
         write=max(recorded, end),
@@ -91,6 +95,13 @@ def look(directory: str, name: str) -> QueueView:
         problems=() if is_open is not False else tuple(_problems(content, metadata, sizes, unrecorded)),
         aside=tuple(join(directory, entry) for entry in sorted(aside)),
     )
+
+
+def _add_what_waits(fs: OsFileSystem, slate: str, sizes: dict[int, int]) -> None:
+    """What was accepted and not yet written counts as if it were: the next open would write it."""
+    waiting = read_slate(fs, slate)
+    if waiting is not None and waiting.start <= sizes.get(waiting.file, -1):
+        sizes[waiting.file] = max(sizes[waiting.file], waiting.start + len(waiting.records))
 
 
 def _bytes_between(sizes: dict[int, int], start: Position, end: Position) -> int:

@@ -31,7 +31,7 @@ def frames(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">I", len(body)) + body for body in bodies)
 
 
-# --- in general -------------------------------------------------------------------------------------
+# --- in general -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [[], ["queue"], *(["queue", verb] for verb in VERBS)])
@@ -151,7 +151,7 @@ def test_what_was_mended_is_told(run, data):
     assert "8 bytes from 7 dropped" in done.notes[0]
 
 
-# --- send -------------------------------------------------------------------------------------------
+# --- send -----------------------------------------------------------------------------------------
 
 
 def test_arguments_are_messages_byte_for_byte(run, data):
@@ -234,7 +234,7 @@ def test_files_roll_where_they_are_told_to(run, data):
     assert len(list(data.glob("q.diskqueue.00000*.dat"))) == 2
 
 
-# --- receive ----------------------------------------------------------------------------------------
+# --- receive --------------------------------------------------------------------------------------
 
 
 def test_receive_drains_and_stops(run, data):
@@ -287,7 +287,7 @@ def test_lost_messages_are_not_waited_for(run, data):
     assert done.notes[0].startswith("diskq: warning: ")
 
 
-# --- peek, info, empty ------------------------------------------------------------------------------
+# --- peek, info, empty ----------------------------------------------------------------------------
 
 
 def test_peek_shows_the_first_and_they_stay(run, data):
@@ -355,7 +355,7 @@ def test_empty_removes_all(run, data):
     assert drain(data) == []
 
 
-# --- as a process: pipes, signals, disks ------------------------------------------------------------
+# --- as a process: pipes, signals, disks ----------------------------------------------------------
 
 
 def test_a_pipe_in_and_a_pipe_out(tmp_path):
@@ -441,7 +441,7 @@ def test_an_interrupted_send_keeps_what_came_so_far(data):
     assert drain(data) == [b"one"]
 
 
-# --- at a terminal ----------------------------------------------------------------------------------
+# --- at a terminal --------------------------------------------------------------------------------
 
 
 class Terminal:

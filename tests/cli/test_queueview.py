@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,26 @@ def test_an_open_queue_names_its_holder_and_is_as_old_as_its_last_sync(data):
     assert view.holder.pid == os.getpid()
     assert (view.depth, view.is_exact, view.write) == (1, False, (0, 14))
     assert view.problems == ()
+
+
+def test_what_a_killed_process_had_not_written_is_there_all_the_same(data):
+    killed = (
+        "import diskq, os, signal, trio, trio.testing\n"
+        "async def main():\n"
+        f"    async with diskq.open_queue({str(data)!r}, 'q', checkpoint_slice=60.0) as queue:\n"
+        "        await queue.send(b'one')\n"
+        "        await trio.testing.wait_all_tasks_blocked()\n"
+        "        for _ in range(9): await queue.send(b'one')\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "trio.run(main)"
+    )
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    assert data_file(data).stat().st_size < 70, "nothing stands on the slate: this shows nothing"
+    view = look(str(data), "q")
+    assert (view.depth, view.is_exact, view.is_open) == (0, False, False)
+    assert view.write == (0, 70)
+    assert view.has_messages
+    assert view.problems == ("70 bytes were written after the last record: the next open counts them",)
 
 
 def test_looking_changes_nothing(data):
