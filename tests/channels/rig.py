@@ -1,0 +1,145 @@
+"""The words in which the channels' tests speak.
+
+Barriers are paid in a thread, which no mock clock knows of: a test that needs one to be over says so
+with `until`, and time stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import trio
+import trio.testing
+
+import diskq
+from diskq.storage.fs import FileSystem
+from diskq.testing import CrashFS, FaultFS
+
+DIRECTORY = "/q"
+NAME = "events"
+META = f"{DIRECTORY}/{NAME}.diskqueue.meta.dat"
+
+
+def data_path(number: int = 0) -> str:
+    return f"{DIRECTORY}/{NAME}.diskqueue.{number:06d}.dat"
+
+
+def crash_disk() -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    return fs
+
+
+def fault_disk() -> FaultFS[CrashFS]:
+    return FaultFS(crash_disk())
+
+
+def opened(fs: FileSystem, **options: Any) -> diskq.open_queue:
+    return diskq.open_queue(DIRECTORY, NAME, fs=fs, **options)
+
+
+def left_in(fs: CrashFS) -> list[bytes]:
+    """What another process finds in the queue, which nobody has open."""
+    with diskq.FifoQueue(DIRECTORY, NAME, fs=fs.copy()) as queue:
+        return queue.take_many(2**31)
+
+
+def metadata(fs: CrashFS) -> tuple[int, ...]:
+    """(depth, read file, read byte, written file, written byte), as the file says, which peers read."""
+    lines = fs.read(META).splitlines()
+    return (int(lines[0]), *(int(word) for line in lines[1:3] for word in line.split(b",")))
+
+
+def drain(queue: diskq.DiskQueue) -> list[bytes]:
+    """Everything that can be received at once."""
+    bodies = []
+    while True:
+        try:
+            bodies.append(queue.receive_nowait())
+        except trio.WouldBlock:
+            return bodies
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what a thread does. No clock moves and no task is hurried."""
+    for _ in range(20_000):
+        if is_so():
+            return
+        await trio.testing.wait_all_tasks_blocked(0.001)
+    raise AssertionError("it never came to be so")
+
+
+blocked = trio.testing.wait_all_tasks_blocked
+
+
+class Tasks:
+    """Calls that run in tasks of their own, and what became of each, in the order of their ends."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self.ended: list[tuple[Any, Any]] = []
+        self.scopes: dict[Any, trio.CancelScope] = {}
+
+    async def start(self, key: Any, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> None:
+        """Begin a call, and return when it waits or has ended."""
+        self.start_soon(key, call, *args, **options)
+        await blocked()
+
+    def start_soon(self, key: Any, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> None:
+        self._nursery.start_soon(self._run, key, call, args, options)
+
+    async def _run(self, key: Any, call: Callable[..., Awaitable[Any]], args: Any, options: Any) -> None:
+        with trio.CancelScope() as self.scopes[key]:
+            try:
+                result = await call(*args, **options)
+            except Exception as failure:
+                result = failure
+            except trio.Cancelled:
+                self.ended.append((key, "cancelled"))
+                raise
+            self.ended.append((key, result))
+
+    def __getitem__(self, key: Any) -> Any:
+        """What a call returned, or the exception that it raised."""
+        return dict(self.ended)[key]
+
+    def __contains__(self, key: Any) -> bool:
+        return key in dict(self.ended)
+
+
+class PatientDisk(FaultFS[CrashFS]):
+    """A disk whose syncs, once `hold` was called, wait for `let_go`: so long a barrier is being paid."""
+
+    def __init__(self) -> None:
+        super().__init__(crash_disk())
+        self.waiting = 0
+        self._go = threading.Event()
+        self._go.set()
+
+    def hold(self) -> None:
+        self._go.clear()
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    def sync_files(self, handles: Sequence[int]) -> None:
+        self.waiting += 1
+        assert self._go.wait(60), "held for ever"
+        self.waiting -= 1
+        super().sync_files(handles)
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def chunks(bodies: list[bytes], size: int) -> Iterator[list[bytes]]:
+    for start in range(0, len(bodies), size):
+        yield bodies[start : start + size]
