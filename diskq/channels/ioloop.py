@@ -295,8 +295,9 @@ class QueueLoop:
 
     async def barrier(self, *, with_metadata: bool) -> None:
         """Return when all that is accepted by now is on the platter. Not cancellable: it is already in."""
-        self._wants_metadata |= with_metadata
-        self._bell.ring()
+        if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
+            self._wants_metadata |= with_metadata
+            self._bell.ring()
         await self._unsynced.wait_to_the_end(self._barriers_taken + 1)
         self.new_slice()
 
@@ -405,7 +406,7 @@ class QueueLoop:
             self.engine.fail(failure)
         self.engine.mark(ticket, is_replaced)
         while self._unsynced and self._unsynced.first <= number:
-            self._unsynced.wake_first(outcome.Value(None))
+            self._unsynced.wake_first()
         self._after()
 
     def _flush_held(self) -> None:

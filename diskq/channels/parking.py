@@ -16,6 +16,8 @@ __all__ = ["Line"]
 
 Tag = TypeVar("Tag")
 
+NOTHING: outcome.Outcome[Any] = outcome.Value(None)
+
 
 class Line(OrderedDict[trio.lowlevel.Task, Tag]):
     """A line of waiting tasks. Each has a tag that says what it waits for."""
@@ -48,7 +50,7 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
     async def wait_to_the_end(self, tag: Tag) -> Any:
         """As `wait`, not cancellable: what the task waits for cannot be taken back."""
         self[trio.lowlevel.current_task()] = tag
-        return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        return await trio.lowlevel.wait_task_rescheduled(_stay)
 
     @property
     def first(self) -> Tag:
@@ -59,11 +61,18 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         del self[task]
         trio.lowlevel.reschedule(task, result)
 
-    def wake_first(self, result: outcome.Outcome[Any]) -> None:
+    def wake_first(self, result: outcome.Outcome[Any] = NOTHING) -> None:
         task, _ = self.popitem(last=False)
-        trio.lowlevel.reschedule(task, result)
+        if result is NOTHING:
+            trio.lowlevel.reschedule(task)  # an outcome serves once: Trio has its own for this
+        else:
+            trio.lowlevel.reschedule(task, result)
 
     def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
         """Each with a result of its own: two tasks must not raise one exception object."""
         while self:
             self.wake_first(make())
+
+
+def _stay(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED

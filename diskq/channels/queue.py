@@ -58,9 +58,11 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._needs_point: Any = _always if loop.is_strict else cancellation_test()
         self._put: Any = _refuse
         self._put_all: Any = _refuse
+        self._put_through: Any = loop.engine.buffer.put
         self._take: Any = _refuse_to_take
         self._take_some: Any = _refuse_to_take
-        self._is_written = loop.options.durability == "written"
+        self._word = loop.options.durability
+        self._is_written = self._word == "written"
         if self._is_written:
             self._put = loop.engine.buffer.jot if loop.engine.has_slate else loop.engine.buffer.put
             self._put_all = loop.engine.buffer.put_all
@@ -92,6 +94,9 @@ class DiskQueue(trio.abc.Channel[bytes]):
             if durability is None and (
                 self._put(body) or (self._is_written and self._loop.send_simply([body]))
             ):
+                return
+            if (durability or self._word) == "synced" and self._put_through(body):
+                await self._loop.barrier(with_metadata=False)
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -331,7 +336,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         """
         if not self._is_closed:
             self._is_closed = True
-            self._put = self._put_all = _refuse
+            self._put = self._put_all = self._put_through = _refuse
             self._is_written = False
             self._take = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
