@@ -170,7 +170,8 @@ async def test_the_oldest_is_dropped_even_where_a_block_has_it_and_nothing_else_
                 await queue.send(body(number))
         statistics = queue.statistics()
         assert statistics.received + statistics.dropped + queue.depth == 200
-        assert drain(queue) == [body(number) for number in range(200 - queue.depth, 200)]
+        first = 200 - queue.depth
+        assert drain(queue) == [body(number) for number in range(first, 200)]
 
 
 async def test_a_batch_for_a_full_queue_is_in_whole_or_not_at_all():
