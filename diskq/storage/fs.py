@@ -46,6 +46,9 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 AnyPath = str | os.PathLike[str]
 
+# Not every system can leave a file's times unsynced.
+_datasync = getattr(os, "fdatasync", os.fsync)
+
 join = os.path.join
 base_name = os.path.basename
 
@@ -176,7 +179,7 @@ class OsFileSystem:
         for handle in handles[1:]:
             start_writeback(handle)
         for handle in handles:
-            os.fdatasync(handle)
+            _datasync(handle)
 
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
