@@ -23,7 +23,7 @@ class DiskqError(Exception):
     """The root of diskq's own errors."""
 
 
-# --- what the files say ---------------------------------------------------------------------
+# --- what the files say ---------------------------------------------------------------------------
 
 
 class CorruptionError(DiskqError):
@@ -51,7 +51,7 @@ class UnsupportedFormatError(DiskqError):
         self.supported = supported
 
 
-# --- who may use them -----------------------------------------------------------------------
+# --- who may use them -----------------------------------------------------------------------------
 
 
 class LockedError(DiskqError):
@@ -63,7 +63,7 @@ class LockedError(DiskqError):
         self.holder = holder
 
 
-# --- what the caller gave -------------------------------------------------------------------
+# --- what the caller gave -------------------------------------------------------------------------
 
 
 class QueueNameError(DiskqError, ValueError):
@@ -85,7 +85,7 @@ class MessageSizeError(DiskqError, ValueError):
         self.maximum = maximum
 
 
-# --- what the disk did ----------------------------------------------------------------------
+# --- what the disk did ----------------------------------------------------------------------------
 
 
 class DiskFullError(DiskqError):

@@ -135,7 +135,7 @@ def commit(pending: list[NameChange], directory: Directory) -> list[NameChange]:
     return later
 
 
-# --- after a power cut ------------------------------------------------------------------------
+# --- after a power cut ----------------------------------------------------------------------------
 
 
 def after_power_cut(

@@ -96,7 +96,7 @@ class CrashFS:
         # Barriers are paid in a thread while the owner goes on writing.
         self._mutex = threading.RLock()
 
-    # --- the end of the process ---------------------------------------------------------------
+    # --- the end of the process -------------------------------------------------------------------
 
     def copy(self) -> CrashFS:
         """The same disk, with the same bytes and names pending, and nothing open or locked."""
@@ -142,7 +142,7 @@ class CrashFS:
         with self._mutex:
             self._handle(handle).file.fail_to_sync()
 
-    # --- the verbs of `FileSystem` --------------------------------------------------------------
+    # --- the verbs of `FileSystem` ----------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         with self._mutex:
@@ -312,7 +312,7 @@ class CrashFS:
         self._drawn += 1
         return self._drawn
 
-    # --- for the test, which has power when the process has none ------------------------------
+    # --- for the test, which has power when the process has none ----------------------------------
 
     @property
     def journal(self) -> list[str]:
@@ -381,7 +381,7 @@ class CrashFS:
                 with open(real, "wb") as file:
                     file.write(node.now)
 
-    # --- below the verbs ------------------------------------------------------------------------
+    # --- below the verbs --------------------------------------------------------------------------
 
     def _check_power(self) -> None:
         if self.is_cut:

@@ -110,7 +110,7 @@ class FaultFS(Generic[Disk]):
         # Barriers are paid in a thread. Never held while the disk is slow.
         self._mutex = threading.RLock()
 
-    # --- the plan -------------------------------------------------------------------------------
+    # --- the plan ---------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -157,7 +157,7 @@ class FaultFS(Generic[Disk]):
             self._faults.append(fault)
         return fault
 
-    # --- the verbs of `FileSystem` --------------------------------------------------------------
+    # --- the verbs of `FileSystem` ----------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         def act() -> int:
@@ -236,7 +236,7 @@ class FaultFS(Generic[Disk]):
     def unique_number(self) -> int:
         return self.inner.unique_number()
 
-    # --- one call -------------------------------------------------------------------------------
+    # --- one call ---------------------------------------------------------------------------------
 
     def _struck(self, call: Call) -> list[Fault]:
         """What is planned for this call."""
@@ -266,7 +266,7 @@ class FaultFS(Generic[Disk]):
         file = self._by_handle.get(handle)
         return file.path if file else f"handle {handle}"
 
-    # --- room -----------------------------------------------------------------------------------
+    # --- room -------------------------------------------------------------------------------------
 
     def _pwrite(self, handle: int, view: memoryview, offset: int) -> int:
         if self._room is None or not view:
