@@ -1,0 +1,134 @@
+# Every document: its links lead somewhere, the tests it names exist, its code is code.
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import diskq
+from tests.docs.documents import DOCUMENTS, ROOT, Block, blocks, links, named_tests, prose, table_rows
+
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def python_blocks(info: str) -> list[tuple[Path, Block]]:
+    return [(path, block) for path in DOCUMENTS for block in blocks(path) if block.info == info]
+
+
+def each_block(*infos: str) -> pytest.MarkDecorator:
+    found = [pair for info in infos for pair in python_blocks(info)]
+    names = [f"{path.relative_to(ROOT)}:{block.line}" for path, block in found]
+    return pytest.mark.parametrize("block", [block for _, block in found], ids=names)
+
+
+# --- links and names --------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The places in a document that a link may name, as GitHub names them."""
+    headings = [line.lstrip("#").strip() for line in prose(path).splitlines() if line.startswith("#")]
+    kept = ["".join(c for c in heading.lower() if c.isalnum() or c in " -_") for heading in headings]
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@each_document
+def test_every_link_within_the_tree_leads_somewhere(path: Path) -> None:
+    for link in links(path):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        target, _, anchor = link.partition("#")
+        there = (path.parent / target).resolve() if target else path
+        assert there.exists(), link
+        assert there.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(there), link
+
+
+@each_document
+def test_every_test_that_is_named_exists(path: Path) -> None:
+    for file, name in named_tests(path.read_text(encoding="utf-8")):
+        assert (ROOT / file).is_file(), f"{file}::{name}"
+        assert name in defined_tests(ROOT / file), f"{file}::{name}"
+
+
+def defined_tests(path: Path) -> set[str]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {function.name for function in functions if function.name.startswith("test_")}
+
+
+def test_every_promise_names_its_proof() -> None:
+    rows = table_rows(ROOT / "docs/durability.md", "## The table")
+    assert [row[0] for row in rows] == [
+        "clean close",
+        "`kill -9`",
+        "power cut",
+        "failed fsync",
+        "full disk",
+        "bit rot",
+    ]
+    for row in rows:
+        assert named_tests(row[-1]), row[0]
+
+
+# --- what is said of the code --------------------------------------------------------------
+
+
+def test_every_room_is_described() -> None:
+    rows = table_rows(ROOT / "docs/design.md", "## The rooms")
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    there = {path.stem for path in (ROOT / "diskq").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert named == {name for name in there if not name.startswith("__")}
+
+
+def test_the_defaults_that_are_told_are_the_defaults() -> None:
+    told = diskq.QueueOptions(
+        sync_every=2500,
+        sync_timeout=2.0,
+        durability="written",
+        memory_flush=0.010,
+        max_unsynced=64 * 2**20,
+        max_bytes_per_file=100 * 2**20,
+        checkpoint_slice=100e-6,
+        min_message_size=0,
+        max_bytes=None,
+    )
+    assert told == diskq.QueueOptions()
+
+
+def test_the_words_are_in_alphabetical_order() -> None:
+    glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\*\*(.+?)\*\*", glossary, re.MULTILINE)
+    assert words == sorted(words, key=lambda word: word.casefold().replace("_", " "))
+
+
+# --- code -------------------------------------------------------------------------------------
+
+
+@each_block("python", "python fragment")
+def test_python_in_a_document_compiles(block: Block) -> None:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if block.info == "python fragment" else 0
+    compile(block.text, "a document", "exec", flags)
+
+
+@each_block("python")
+def test_a_program_in_a_document_runs(block: Block, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", block.text]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_the_program_in_the_readme_is_the_quickstart() -> None:
+    (program,) = [block for block in blocks(ROOT / "README.md") if block.info == "python"]
+    assert program.text == (ROOT / "examples/quickstart.py").read_text(encoding="utf-8")
+
+
+def test_python_is_either_a_program_or_called_a_fragment() -> None:
+    infos = {block.info for path in DOCUMENTS for block in blocks(path) if "python" in block.info}
+    assert infos <= {"python", "python fragment"}
