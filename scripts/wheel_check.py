@@ -25,6 +25,7 @@ assert pathlib.Path(diskq.__file__).is_relative_to(sys.prefix), f"imported from 
 
 async def main():
     bodies = [b"message %d" % number for number in range(1000)]
+    pathlib.Path("data").mkdir()
     async with diskq.open_queue("data", "events") as queue:
         for body in bodies:
             await queue.send(body)

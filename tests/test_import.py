@@ -9,7 +9,8 @@ import diskq
 
 
 def test_trio_is_imported_when_a_channel_is_first_asked_for() -> None:
-    program = "import sys, diskq; assert 'trio' not in sys.modules; diskq.open_queue; assert 'trio' in sys.modules"
+    before, after = "assert 'trio' not in sys.modules", "assert 'trio' in sys.modules"
+    program = f"import sys, diskq; {before}; diskq.open_queue; {after}"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

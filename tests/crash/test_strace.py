@@ -54,7 +54,9 @@ def test_a_synced_send_returns_after_the_fsync_of_its_data_and_checksums(tmp_pat
         data = seen(r"pwrite64\(\d+<[^>]*/events\.diskqueue\.000000\.dat>.*must not be lost")
         row = seen(r"pwrite64\(\d+<[^>]*\.dat\.sums>")
         # A call that took its time is two lines, and it returned with the second.
-        synced = [i for i, line in enumerate(inside) if re.search(r"fdatasync(\(.*\)| resumed>.*) += 0$", line)]
+        synced = [
+            i for i, line in enumerate(inside) if re.search(r"fdatasync(\(.*\)| resumed>.*) += 0$", line)
+        ]
         assert len(synced) == 2
         assert max(data, row) < min(synced)
         assert seen(r"fdatasync\(\d+<[^>]*/events\.diskqueue\.000000\.dat>") <= synced[0]

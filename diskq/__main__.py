@@ -1,0 +1,6 @@
+"""`python -m diskq`: the `diskq` command."""
+
+from diskq.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
