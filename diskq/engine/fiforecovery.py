@@ -167,7 +167,13 @@ class _Recovery:
         if reason:
             self._report(self.files.data(read.file), read.byte, 0, reason)
             depth = -1
-        return read, max(write, read), depth if depth >= 0 else None
+        if metadata.read == metadata.write and not write.byte:
+            # The file in which the queue was to go on may not have survived while a later one did:
+            # that is for whoever cuts to judge.
+            known = write
+        else:
+            known = max(write, read)
+        return read, known, depth if depth >= 0 else None
 
     def _is_boundary(self, position: Position) -> bool:
         losses, _ = self._scan(position.file, 0, position.byte)

@@ -26,44 +26,45 @@ def failing_disk() -> FaultFS[CrashFS]:
     return FaultFS(disk())
 
 
-def opened(fs: FileSystem, name: str = "q", directory: str = ROOT, **options: Any) -> FifoQueue:
-    return FifoQueue(directory, name, QueueOptions(**options), fs=fs)
+def opened(fs: FileSystem, /, **options: Any) -> FifoQueue:
+    return FifoQueue(ROOT, "q", QueueOptions(**options), fs=fs)
 
 
-def data(number: int = 0, name: str = "q", directory: str = ROOT) -> str:
-    return f"{directory}/{name}.diskqueue.{number:06d}.dat"
+def size(fs: FileSystem, path: str) -> int:
+    """The size of a file that is there."""
+    found = fs.size_of(path)
+    assert found is not None, path
+    return found
 
 
-def sums(number: int = 0, name: str = "q", directory: str = ROOT) -> str:
-    return f"{directory}/.diskq/{name}.diskqueue.{number:06d}.dat.sums"
+def data(number: int = 0) -> str:
+    return f"{ROOT}/q.diskqueue.{number:06d}.dat"
 
 
-def meta(name: str = "q", directory: str = ROOT) -> str:
-    return f"{directory}/{name}.diskqueue.meta.dat"
+def sums(number: int = 0) -> str:
+    return f"{ROOT}/.diskq/q.diskqueue.{number:06d}.dat.sums"
+
+
+META = f"{ROOT}/q.diskqueue.meta.dat"
+LOCK = f"{ROOT}/.diskq/q.lock"
 
 
 def records(*bodies: bytes) -> bytes:
     return b"".join(map(frame, bodies))
 
 
-def body(number: int, size: int = 100) -> bytes:
-    """A message that tells its number, and fills its size with it."""
-    return (b"%08d|" % number * (size // 9 + 1))[:size]
+def body(number: int, length: int = 100) -> bytes:
+    """A message that tells its number, and fills its length with it."""
+    return (b"%08d|" % number * (length // 9 + 1))[:length]
 
 
-def bodies(count: int, size: int = 100, start: int = 0) -> list[bytes]:
-    return [body(number, size) for number in range(start, start + count)]
+def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
+    return [body(number, length) for number in range(start, start + count)]
 
 
 def drained(queue: FifoQueue) -> list[bytes]:
     """All messages there are, one by one, as a consumer takes them."""
     return list(iter(queue.take, None))
-
-
-def contents(fs: FileSystem, **options: Any) -> list[bytes]:
-    """What the queue on this disk holds: opened, drained, closed."""
-    with opened(fs, **options) as queue:
-        return drained(queue)
 
 
 def flip(fs: CrashFS, path: str, at: int, mask: int = 0xFF) -> None:
@@ -77,6 +78,12 @@ def truncate(fs: CrashFS, path: str, size: int) -> None:
     fs.write_durably(path, fs.read(path)[:size])
 
 
+def zero(fs: CrashFS, path: str, start: int, end: int) -> None:
+    content = bytearray(fs.read(path))
+    content[start:end] = bytes(end - start)
+    fs.write_durably(path, bytes(content))
+
+
 def abandoned(queue: FifoQueue, fs: CrashFS) -> CrashFS:
     """The process is killed: what the next one finds on its disk."""
     queue.flush()
@@ -88,7 +95,7 @@ def put_files(fs: CrashFS, files: Iterable[bytes], metadata: bytes | None = None
     for number, content in enumerate(files, first):
         fs.write_durably(data(number), content)
     if metadata is not None:
-        fs.write_durably(meta(), metadata)
+        fs.write_durably(META, metadata)
 
 
 def listed(fs: FileSystem, directory: str = ROOT) -> list[str]:

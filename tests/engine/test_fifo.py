@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import pytest
 
+from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError
-from tests.engine.queues import bodies, body, data, disk, drained, flip, meta, opened
+from tests.engine.queues import META, bodies, body, data, disk, drained, flip, opened
 
 # --- the byte bound ---------------------------------------------------------------------------
 
 
-def filled(queue, count=10_000):
+def filled(queue: FifoQueue) -> list[bytes]:
     """Put until the first message is dropped. Returns what was put."""
-    sent = []
+    sent: list[bytes] = []
     while not queue.statistics().dropped:
         sent.append(body(len(sent)))
         queue.put(sent[-1])
@@ -66,7 +67,7 @@ def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, siz
             is_full += queue.statistics().dropped > 0
             if number % 16 == 0:
                 sizes = [len(content) for path, content in fs.files().items() if ".dat" in path]
-                on_disk = sum(sizes) - len(fs.read(meta()))
+                on_disk = sum(sizes) - len(fs.read(META))
                 assert queue.bytes_on_disk == on_disk <= bound
 
 

@@ -3,7 +3,20 @@
 
 from __future__ import annotations
 
-from tests.engine.queues import abandoned, data, disk, drained, opened, put_files, records
+from diskq.engine.nsqfiles import Metadata, Position
+from diskq.storage.checksums import Row, checksum, pack_row
+from tests.engine.queues import (
+    META,
+    abandoned,
+    bodies,
+    data,
+    disk,
+    drained,
+    opened,
+    put_files,
+    records,
+    sums,
+)
 
 A_HUGE_LENGTH = b"\x7f\xff\xff\xff"
 
@@ -20,3 +33,20 @@ def test_damage_that_a_peer_left_does_not_keep_us_from_checksumming_what_we_wrot
     with opened(abandoned(queue, fs)) as queue:
         assert drained(queue) == [b"one", b"two", b"ours"]
         assert [(repair.path, repair.kept, repair.dropped) for repair in queue.repairs] == [(data(), 14, 9)]
+
+
+# --- after a power cut ------------------------------------------------------------------------
+
+
+def test_a_file_that_survived_without_the_one_before_it_is_not_delivered():
+    fs = disk()
+    opened(fs).close()
+    empty = Metadata(0, Position(1, 0), Position(1, 0), is_ours=True)
+    fs.write_durably(META, empty.render())
+    content = records(*bodies(3))
+    fs.write_durably(data(2), content)
+    fs.write_durably(sums(2), pack_row(Row(0, len(content), 3, checksum(content))))
+    with opened(fs.crash()) as queue:
+        assert drained(queue) == []
+        (repair,) = queue.repairs
+        assert (repair.path, repair.dropped) == (data(2), len(content))
