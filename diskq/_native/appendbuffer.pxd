@@ -38,6 +38,7 @@ cdef class AppendBuffer:
     cdef Cut[MOST_CUTS] cuts               # block ends not yet handed to on_block
     cdef int cut_count
     cdef readonly int64_t records          # records accepted, over all files
+    cdef readonly int64_t records_written  # of them, in the page cache
     cdef Slate* slate                      # NULL: there is none
     cdef Py_ssize_t slate_room             # bytes of records that it holds
     cdef Py_buffer slate_memory
@@ -49,6 +50,7 @@ cdef class AppendBuffer:
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1
     cdef int _hand_over_blocks(self) except -1
+    cdef void _keep_open_block(self) noexcept
     cdef int _hand_over(self, Cut cut) except -1
     cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept
     cdef int _grow(self, Py_ssize_t size) except -1

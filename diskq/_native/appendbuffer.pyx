@@ -202,15 +202,16 @@ cdef class AppendBuffer:
         self._flush()
 
     def close_block(self):
-        """Flush, and end the open block here: checksums then reach to the last record."""
+        """End the open block at the last record that is written: checksums then reach to it."""
         cdef Cut here
-        self._flush()
-        if self.used > self.block.at:
-            here.at = self.used
-            here.records = self.records
+        cdef int i
+        if self.written > self.block.at:
+            here.at = self.written
+            here.records = self.records_written
             self._hand_over(here)
-            self.origin += self.used
-            self.used = self.written = self.block.at = 0
+            for i in range(self.cut_count):
+                self.cuts[i].at -= self.block.at
+            self._keep_open_block()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -274,6 +275,7 @@ cdef class AppendBuffer:
                 self.handle, self.buffer + written, self.used - written, self.origin + written
             )
         self.written = self.used
+        self.records_written = self.records
         if self.cut_count:
             self._hand_over_blocks()
         return 0
@@ -292,12 +294,16 @@ cdef class AppendBuffer:
         for i in range(self.cut_count):
             self._hand_over(self.cuts[i])
         self.cut_count = 0
+        self._keep_open_block()
+        return 0
+
+    cdef void _keep_open_block(self) noexcept:
+        """Drop the bytes before the open block: they are written, and their block is handed over."""
         self.used -= self.block.at
         memmove(self.buffer, self.buffer + self.block.at, self.used)
         self.origin += self.block.at
-        self.written = self.used
+        self.written -= self.block.at
         self.block.at = 0
-        return 0
 
     cdef int _hand_over(self, Cut cut) except -1:
         cdef Py_ssize_t size = cut.at - self.block.at

@@ -15,7 +15,7 @@ cdef inline int64_t _now() noexcept:
 
 
 cdef class Gate:
-    """Shared by the writing and the reading side of one queue.
+    """One for the writing and one for the reading side of a queue.
 
     `left` is the number of records that may pass; `time_slice` (seconds) is how long the gate
     stays open after `restart()`, and 0 means that time does not shut it.

@@ -27,7 +27,7 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.parking import Line
+from diskq.channels.parking import NOTHING, Line
 from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
@@ -66,7 +66,8 @@ class QueueLoop:
         self._senders: Line[tuple[int, Callable[[], None]]] = Line()  # so many bytes, which this puts in
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
-        self._unsynced: Line[int] = Line()  # each waits for the barrier of this number
+        self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
+        self._syncing: Line[int] = Line()  # the same: all messages there are
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._barriers_taken = 0
         self._wants_barrier = False
@@ -294,11 +295,15 @@ class QueueLoop:
         await self.barrier(with_metadata=True)
 
     async def barrier(self, *, with_metadata: bool) -> None:
-        """Return when all that is accepted by now is on the platter. Not cancellable: it is already in."""
+        """Return when all that is written by now is on the platter. Not cancellable: it is already in.
+
+        With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
+        """
         if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
             self._wants_metadata |= with_metadata
             self._bell.ring()
-        await self._unsynced.wait_to_the_end(self._barriers_taken + 1)
+        line = self._syncing if with_metadata else self._unsynced
+        await line.wait_to_the_end(self._barriers_taken + 1)
         self.new_slice()
 
     def _ask_for_barrier(self) -> None:
@@ -357,7 +362,7 @@ class QueueLoop:
         """
         with trio.CancelScope(shield=True):
             try:
-                while not self.is_closing or self._unsynced:
+                while not self.is_closing or self._unsynced or self._syncing:
                     await self._turn()
             except BaseException as failure:
                 self._break(failure)
@@ -369,14 +374,14 @@ class QueueLoop:
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:
-                logger.error("queue %r lost its last messages: %s", self.engine.name, failure)
+                logger.error("queue %r could not be closed cleanly: %s", self.engine.name, failure)
                 self._missed = failure
 
     async def _turn(self) -> None:
         """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
-        if self.engine.note() or self._wants_barrier or self._unsynced:
+        if self.engine.note() or self._wants_barrier or self._unsynced or self._syncing:
             await self._pay_barrier()
             return
         self._open_gates()
@@ -388,18 +393,10 @@ class QueueLoop:
     async def _pay_barrier(self) -> None:
         with_metadata = self.engine.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
-        try:
-            ticket = self.engine.take_ticket(with_metadata=with_metadata)
-        except DiskFullError as full:
-            # Messages held in memory found no room. They are kept, and tried again.
-            logger.warning("%s", full)
-            path, reason = full.path, full.reason
-            self._unsynced.wake_all(lambda: outcome.Error(DiskFullError(path, reason)))
-            await trio.sleep(_RETRY)
-            return
+        ticket = self.engine.take_ticket(with_metadata=with_metadata)
         self._barriers_taken += 1
         number = self._barriers_taken
-        self._flush_at = math.inf
+        self._tell_flushed(ticket.left_out)
         try:
             is_replaced = await self._thread.pay(ticket)
         except OSError as failure:
@@ -407,19 +404,28 @@ class QueueLoop:
         self.engine.mark(ticket, is_replaced)
         while self._unsynced and self._unsynced.first <= number:
             self._unsynced.wake_first()
+        while self._syncing and self._syncing.first <= number:
+            full = ticket.left_out
+            told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            self._syncing.wake_first(told)
         self._after()
 
     def _flush_held(self) -> None:
-        """Put `memory` messages into the page cache."""
-        self._wants_flush = False
+        """Write what waits to be written."""
         try:
             self.engine.flush()
-            self._flush_at = math.inf
-            self._is_full = False
         except DiskFullError as full:
+            self._tell_flushed(full)
+        else:
+            self._tell_flushed(None)
+
+    def _tell_flushed(self, full: DiskFullError | None) -> None:
+        """What waited is written now, or it found no room: then it is kept, and tried again."""
+        if full is not None and not self._is_full:
             logger.warning("%s", full)
-            self._flush_at = trio.current_time() + _RETRY
-            self._is_full = True
+        self._wants_flush = False
+        self._is_full = full is not None
+        self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -473,14 +479,14 @@ class QueueLoop:
                 with contextlib.suppress(StorageFailedError):
                     self.engine.fail(failure)
         self.engine.gate_in.left = self.engine.gate_out.left = 0
-        for line in (self._senders, self._receivers, self._lingering, self._unsynced):
+        for line in (self._senders, self._receivers, self._lingering, self._unsynced, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))
 
     # --- for statistics ---------------------------------------------------------------------------
 
     @property
     def tasks_waiting_send(self) -> int:
-        return len(self._senders) + len(self._unsynced)
+        return len(self._senders) + len(self._unsynced) + len(self._syncing)
 
     @property
     def tasks_waiting_receive(self) -> int:

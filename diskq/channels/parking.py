@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-__all__ = ["Line"]
+__all__ = ["NOTHING", "Line"]
 
 Tag = TypeVar("Tag")
 

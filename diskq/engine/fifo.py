@@ -69,7 +69,7 @@ class QueueStatistics:
     repairs: tuple[Repair, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
     """A barrier taken and not yet paid, and what is true once it is."""
 
@@ -81,6 +81,8 @@ class Ticket:
     has_metadata: bool
     removed: int
     """Bytes of consumed files that are then gone."""
+    left_out: DiskFullError | None
+    """What was accepted and waits to be written found no room, and is not durable then."""
 
 
 class FifoQueue:
@@ -190,7 +192,8 @@ class FifoQueue:
     def close(self) -> None:
         """Sync everything, write the metadata and let go of the lock. Idempotent.
 
-        Raises StorageFailedError where the last sync fails; the queue is closed all the same.
+        Raises as `sync`; the queue is closed all the same. What stands on the slate and found no room
+        is written by the next open.
         """
         if self._is_closed:
             return
@@ -811,9 +814,13 @@ class FifoQueue:
     def sync(self) -> None:
         """Return when every message accepted and the read position are on the platter.
 
-        Raises StorageFailedError, after which the queue is of no use but to be closed.
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which the queue is of no use but to be closed.
         """
-        self._pay(self.take_ticket(with_metadata=True))
+        ticket = self.take_ticket(with_metadata=True)
+        self._pay(ticket)
+        if ticket.left_out is not None:
+            raise ticket.left_out
 
     def _pay(self, ticket: Ticket) -> None:
         try:
@@ -848,18 +855,23 @@ class FifoQueue:
         return self._policy.deadline()
 
     def take_ticket(self, *, with_metadata: bool) -> Ticket:
-        """A barrier for all that was accepted until now. Pay it, wherever; then `mark` it, or `fail`.
+        """A barrier for all that was accepted and can be written. Pay it, wherever; then `mark` it, or `fail`.
 
         Without metadata it is two syncs, and enough for a message to be found again; with it the
         read position is durable too, consumed files go, and a peer may open the directory.
         """
         self._check_usable()
+        left_out = None
         try:
             self._drop_consumed()
+            self.flush()
+        except DiskFullError as full:
+            left_out = full
+        except OSError as failure:
+            self.fail(failure)
+        try:
             active = self._append.settle()
         except OSError as failure:
-            if not self.is_flushed:
-                self.write_failed(failure)
             self.fail(failure)
         if self._debts.removals or self._debts.asides:
             with_metadata = True
@@ -867,23 +879,33 @@ class FifoQueue:
             self.note()
             self._policy.taken()
             self.note()
-        return self._ticket(active, with_metadata=with_metadata)
+        return self._ticket(active, with_metadata=with_metadata, left_out=left_out)
 
-    def _ticket(self, active: tuple[int, ...], *, with_metadata: bool = False) -> Ticket:
+    def _ticket(
+        self,
+        active: tuple[int, ...],
+        *,
+        with_metadata: bool = False,
+        left_out: DiskFullError | None = None,
+    ) -> Ticket:
         assert self._outstanding is None, "one barrier at a time"
         replacements = (self._files.metadata_as(self._metadata()),) if with_metadata else ()
         barrier = self._debts.freeze(active, replacements)
         self._outstanding = Ticket(
-            barrier, self.buffer.records, self.written_total, with_metadata, self._leaving
+            barrier=barrier,
+            accepted=self.buffer.records_written,
+            written=self._sealed_bytes + self.buffer.flushed,
+            has_metadata=with_metadata,
+            removed=self._leaving,
+            left_out=left_out,
         )
         return self._outstanding
 
     def _metadata(self) -> Metadata:
+        write = Position(self._write_file, self.buffer.flushed)
+        unwritten = self.buffer.records - self.buffer.records_written
         return Metadata(
-            depth=self.depth,
-            read=min(self._position(), Position(self._write_file, self.buffer.end)),
-            write=Position(self._write_file, self.buffer.end),
-            is_ours=True,
+            depth=self.depth - unwritten, read=min(self._position(), write), write=write, is_ours=True
         )
 
     def mark(self, ticket: Ticket, is_replaced: bool) -> None:

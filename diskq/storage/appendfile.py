@@ -97,7 +97,7 @@ class AppendFile:
         return self._sidecar.covered
 
     def settle(self) -> tuple[int, ...]:
-        """Everything into the page cache, checksums to the last record: the handles to be synced."""
+        """The checksums of all that is written, written too: the handles to be synced."""
         if self._sidecar is None:
             return ()
         self.buffer.close_block()

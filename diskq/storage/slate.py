@@ -3,7 +3,8 @@
 #
 # A file of one fixed size, mapped into memory and shared with the page cache: a message laid down
 # there outlives the process without a system call. It is not synced, and after a restart of the
-# machine it means nothing: what was promised to survive that went through a barrier.
+# machine it means nothing: what was promised to survive that went through a barrier. So it begins
+# with the kernel's name for this run of the machine, and under another name nobody reads on.
 
 from __future__ import annotations
 
@@ -17,6 +18,9 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 __all__ = ["Slate", "Waiting", "open_slate", "read_slate"]
 
 SIZE = 64 * 1024
+
+# The name of this run of the machine, padded.
+_BOOT = 64
 
 # In the machine's own byte order: nobody but the next process on this machine reads it.
 _HEADER = struct.Struct("=8sqqq")
@@ -41,17 +45,19 @@ class Slate:
         self._handle = fs.open(path, write=True, create=True)
         try:
             # Real zeros, so that a full disk says so here and not when the memory is touched.
-            write_all(fs, self._handle, bytes(SIZE), 0)
+            write_all(fs, self._handle, _boot(fs) + bytes(SIZE - _BOOT), 0)
             self._memory = fs.share_memory(self._handle, SIZE)
         except BaseException:
             fs.close(self._handle)
             raise
-        buffer.attach_slate(self._memory)
+        self._records = self._memory[_BOOT:]
+        buffer.attach_slate(self._records)
 
     def close(self) -> None:
         """Let go of it; what was not written by then stays on it for the next open."""
         self._buffer.wipe_slate()
         self._buffer.detach_slate()
+        self._records.release()
         self._memory.release()
         self._fs.close(self._handle)
 
@@ -64,7 +70,7 @@ def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None) -> Slate 
         if fs.size_of(path):
             handle = fs.open(path, write=True)
             try:
-                write_all(fs, handle, bytes(_HEADER.size), 0)
+                write_all(fs, handle, bytes(_BOOT), 0)
             finally:
                 fs.close(handle)
     except OSError as failure:
@@ -82,7 +88,13 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
         content = fs.pread(handle, SIZE, 0)
     finally:
         fs.close(handle)
-    magic, file, start, used = _HEADER.unpack_from(content)
-    if magic != SLATE_MAGIC or not 0 < used <= SIZE - _HEADER.size or min(file, start) < 0:
+    magic, file, start, used = _HEADER.unpack_from(content, _BOOT)
+    records = content[_BOOT + _HEADER.size :]
+    is_ours = content.startswith(_boot(fs)) and magic == SLATE_MAGIC
+    if not is_ours or not 0 < used <= len(records) or min(file, start) < 0:
         return None
-    return Waiting(file, start, content[_HEADER.size : _HEADER.size + used])
+    return Waiting(file, start, records[:used])
+
+
+def _boot(fs: FileSystem) -> bytes:
+    return fs.identity().boot_id.encode().ljust(_BOOT, b"\n")[:_BOOT]

@@ -27,13 +27,15 @@ T = TypeVar("T")
 class File:
     """One file, whatever its name."""
 
-    __slots__ = ("durable", "locked_by", "now", "pending")
+    __slots__ = ("durable", "is_shared", "locked_by", "now", "pending")
 
     def __init__(self, now: bytes | bytearray = b"", durable: bytes | bytearray = b"") -> None:
         self.now = bytearray(now)
         self.durable = bytearray(durable)
         self.pending: list[ByteChange] = []
         self.locked_by: int | None = None
+        self.is_shared = False
+        """Was it mapped into memory? What is stored there comes to `now` without a change."""
 
     def change(self, change: ByteChange) -> None:
         _apply(self.now, change)
@@ -62,6 +64,7 @@ class File:
     def copy(self) -> File:
         twin = File(self.now, self.durable)
         twin.pending = self.pending.copy()
+        twin.is_shared = self.is_shared
         return twin
 
 
@@ -163,6 +166,8 @@ def after_power_cut(
 
 def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytearray:
     """The file's bytes after a power cut."""
+    if file.is_shared and how_much != "none":
+        return _surviving_pages(file, rng)
     if how_much == "none" or not file.pending:
         return bytearray(file.durable)
     damage = "whole" if how_much == "all" else rng.choice(("whole", "torn", "zeroed", "holes"))
@@ -181,6 +186,16 @@ def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytea
         data[start:] = bytes(len(data) - start)
     elif damage == "holes":
         _punch(data, file.durable[:fresh], changes, rng)
+    return data
+
+
+def _surviving_pages(file: File, rng: random.Random) -> bytearray:
+    """Of a file that is mapped, the kernel wrote what pages it liked, when it liked."""
+    data = bytearray(file.now)
+    for start in range(0, len(data), SECTOR):
+        if rng.random() < 0.5:
+            old = file.durable[start : start + SECTOR]
+            data[start : start + SECTOR] = old + bytes(len(data[start : start + SECTOR]) - len(old))
     return data
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import trio
 
 import diskq
 from diskq.storage.slate import read_slate
-from diskq.testing import CrashFS, FaultFS
+from diskq.testing import CrashFS, FaultFS, PowerCut
 
 SLATE = "/q/.diskq/events.slate"
 
@@ -91,6 +93,61 @@ async def test_a_power_cut_ignores_the_slate() -> None:
             expected = [b"synced", *(b"%d" % number for number in range(50))]
             assert found == expected[: len(found)]
             assert found
+
+
+async def test_a_slate_from_before_a_power_cut_is_never_believed() -> None:
+    fs = disk()
+    expected = [b"synced", *(b"%d" % number for number in range(50))]
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        await queue.send(expected[0], durability="synced")
+        for body in expected[1:]:
+            await queue.send(body)
+        cuts = [fs.crash(random.Random(seed)) for seed in range(12)]
+    for after in cuts:
+        cut = 0
+        while True:  # whoever opens it first is killed at every step of that
+            cut += 1
+            first = after.copy()
+            first.cut_at = cut
+            with contextlib.suppress(PowerCut), diskq.FifoQueue("/q", "events", fs=first):
+                pass
+            with diskq.FifoQueue("/q", "events", fs=first.kill()) as survivor:
+                found = survivor.peek_many(100)
+            assert found == expected[: len(found)] != []
+            if not first.is_cut:
+                break
+
+
+async def test_a_synced_send_is_not_told_of_a_full_disk_that_others_met() -> None:
+    fs = FaultFS(disk())
+    async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0) as queue:
+        fs.delay("sync_files", 0.1)
+        synced = functools.partial(queue.send, durability="synced")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(synced, b"first")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(synced, b"must not be lost")  # while the first one's barrier is being paid
+            await trio.testing.wait_all_tasks_blocked()
+            fs.capacity(2000)
+            await queue.send(bytes(10_000), durability="memory")
+        with pytest.raises(diskq.DiskFullError):
+            await queue.sync()
+        assert left_in(fs.inner.crash(random.Random(0)))[:2] == [b"first", b"must not be lost"]
+        fs.capacity(None)
+        await queue.sync()
+        assert len(left_in(fs.inner.crash())) == 3
+
+
+async def test_closing_on_a_full_disk_syncs_what_is_written() -> None:
+    fs = FaultFS(disk())
+    with pytest.raises(diskq.DiskFullError):
+        async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0) as queue:
+            for number in range(50):
+                await queue.send(b"%d" % number)
+            await trio.testing.wait_all_tasks_blocked()
+            fs.capacity(2000)
+            await queue.send(bytes(10_000), durability="memory")
+    assert left_in(fs.inner.crash()) == [b"%d" % number for number in range(50)]
 
 
 async def test_a_clean_close_wipes_the_slate() -> None:
