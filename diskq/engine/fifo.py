@@ -168,6 +168,7 @@ class FifoQueue:
             self._write_file = found.write.file
             self._depth_at_open = found.depth
             self._repairs = found.repairs
+            self._lost = sum(repair.records or 0 for repair in found.repairs)
             self.ahead.seek(found.read.byte)
             if self._write_file in self._sizes:
                 del self._sizes[self._write_file]
@@ -749,9 +750,10 @@ class FifoQueue:
             if number in self._damaged:
                 # Its lost bytes were never delivered: they are kept for `diskq repair`.
                 self._debts.asides.append((data, self._damaged.pop(number)))
+                self._debts.removals.append(sidecar)
             else:
-                self._debts.removals.append(data)
-            self._debts.removals.append(sidecar)
+                # In this order: checksums without their file tell of a file that somebody else removed.
+                self._debts.removals += [sidecar, data]
             self._policy.force()
 
     @property

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.framing import Framing
@@ -25,7 +25,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
 from diskq.storage.slate import read_slate
@@ -68,22 +68,20 @@ def recover(
     `was_owned`: has diskq had this queue before (there was a lock file)? Raises CorruptionError
     if `strict` and something other than a torn tail was found.
     """
-    recovery = _Recovery(fs, files, framing, debts)
-    found = recovery.run(was_owned, was_restarted)
-    if strict and recovery.damage is not None:
-        raise recovery.damage
-    return found
+    return _Recovery(fs, files, framing, debts, strict).run(was_owned, was_restarted)
 
 
 class _Recovery:
-    def __init__(self, fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts) -> None:
+    def __init__(
+        self, fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts, strict: bool
+    ) -> None:
         self.fs = fs
         self.files = files
         self.framing = framing
         self.debts = debts
+        self.strict = strict
         self.asides = Debts()
         self.repairs: list[Repair] = []
-        self.damage: CorruptionError | None = None
         self.ahead = ReadAhead(fs, framing, Gate())
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
@@ -101,7 +99,10 @@ class _Recovery:
             depth = None
         else:
             read, known, depth = self._placed(metadata)
-            self._drop_consumed(read, is_ours=metadata.is_ours)
+            if self._report_missing(metadata):
+                depth = None
+            self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
+        told = len(self.repairs)
         if was_owned and was_restarted and not is_foreign:
             tail = self._cut_at_checksums(known, prefix=metadata is not None)
         else:
@@ -112,6 +113,9 @@ class _Recovery:
             depth += tail
         if depth is None or (is_foreign and self._backlog(read, write) <= _COUNT_UP_TO):
             depth = self._counted(read)
+        if metadata is not None and metadata.is_ours:
+            expected = metadata.depth + (tail if known == metadata.write else 0)
+            self._tell_how_many(expected - depth, self.repairs[:told])
         return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs)
 
     def _write_what_waited(self) -> None:
@@ -144,35 +148,37 @@ class _Recovery:
     def _placed(self, metadata: Metadata) -> tuple[Position, Position, int | None]:
         """Where to read, up to where the metadata vouches for, and its depth if that still holds."""
         read, write, depth = metadata.read, metadata.write, metadata.depth
-        reason = ""
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
-            reason = f"metadata names byte {write.byte} as written, the file ends at {size}"
-            write = Position(write.file, read.byte if read.file == write.file else 0)
+            reason = f"metadata names byte {write.byte} as written, the file ends here"
+            self._report(self.files.data(write.file), size, write.byte - size, reason, None)
+            write = Position(write.file, read.byte if read.file == write.file and read.byte <= size else 0)
+            depth = -1
+        later = [number for number in self.sizes if number > read.file]
+        onward = Position(later[0], 0) if later else Position(write.file, 0)
         if read.file not in self.sizes:
-            later = [number for number in self.sizes if number >= read.file]
-            onward = Position(later[0], 0) if later else Position(max(write.file, read.file), 0)
             if read.file != write.file or read.byte:
                 # A consumed file's removal may outrun the position behind it on a full disk.
                 depth = -1
             read = onward
-        elif self.sizes[read.file] < read.byte:
-            reason = (
-                reason or f"metadata names byte {read.byte} as read, the file ends at {self.sizes[read.file]}"
-            )
-            read = Position(read.file, self.sizes[read.file])
-        elif not metadata.is_ours and not self._is_boundary(read):
-            reason = reason or f"metadata names byte {read.byte} as read, which is inside a message"
-            read = Position(read.file, 0)
-        if reason:
-            self._report(self.files.data(read.file), read.byte, 0, reason)
+        elif (size := self.sizes[read.file]) < read.byte:
+            if read.file < write.file:
+                lost = max(0, self._checksummed(read.file)[0] - read.byte)
+                reason = f"metadata names this byte as read, the file ends at {size}"
+                self._report(self.files.data(read.file), read.byte, lost, reason, None)
+                read = onward
+            else:
+                read = Position(read.file, size)  # told above
             depth = -1
-        if metadata.read == metadata.write and not write.byte:
-            # The file in which the queue was to go on may not have survived while a later one did:
-            # that is for whoever cuts to judge.
-            known = write
-        else:
-            known = max(write, read)
+        elif not metadata.is_ours and not self._is_boundary(read):
+            reason = "metadata names this byte as read, which is inside a message: read again from the start"
+            self._report(self.files.data(read.file), read.byte, 0, reason)
+            read = Position(read.file, 0)
+            depth = -1
+        # The file in which an empty queue was to go on may not have survived while a later one did:
+        # that is for whoever cuts to judge.
+        is_unbegun = metadata.read == metadata.write and not write.byte
+        known = write if is_unbegun else max(write, read)
         return read, known, depth if depth >= 0 else None
 
     def _is_boundary(self, position: Position) -> bool:
@@ -189,6 +195,50 @@ class _Recovery:
                 self._report(
                     self.files.data(number), 0, size, "lies before a peer's read position: left alone", None
                 )
+
+    def _report_missing(self, metadata: Metadata) -> bool:
+        """Tell of files between the positions that are not there. False: they all are, or were consumed."""
+        beyond = metadata.write.file + (metadata.write.byte > 0)
+        told = len(self.repairs)
+        due = metadata.read.file
+        for number in (*(number for number in self.sizes if due <= number < beyond), beyond):
+            if due < number:
+                self._report_gap(metadata, due, number)
+            due = number + 1
+        return len(self.repairs) > told
+
+    def _report_gap(self, metadata: Metadata, start: int, end: int) -> None:
+        """Files start:end are missing."""
+        at_head = metadata.read.byte if start == metadata.read.file else 0
+        if known := [number for number in self.files.sidecars() if start <= number < end]:
+            for number in known:
+                begin = at_head if number == start else 0
+                size, records = self._checksummed(number)
+                reason = "the file is missing, its checksums are there"
+                self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
+        elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
+            others = end - start - 1
+            reason = f"the file is missing, and the next {others}" if others else "the file is missing"
+            self._report(self.files.data(start), 0, 0, reason, None)
+        # Else they were consumed: their removal may outrun the position behind them on a full disk,
+        # and with a peer it always does.
+
+    def _checksummed(self, number: int) -> tuple[int, int]:
+        """The size and the records of a file, by its checksums."""
+        size = records = 0
+        rows = Rows(self.fs, self.files.sidecar(number))
+        while group := rows.covering(size, _STRETCH):
+            size = group[-1].end
+            records += sum(row.records for row in group)
+        rows.close()
+        return size, records
+
+    def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
+        """Our own metadata knows how many messages there should be: so many fewer are there."""
+        uncounted = [index for index, repair in enumerate(told) if repair.records is None]
+        if len(uncounted) == 1:
+            records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
+            self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
 
     def _forget_stale_checksums(self) -> None:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
@@ -211,8 +261,8 @@ class _Recovery:
             losses, records = self._scan(number, start, self.sizes[number])
             counted += records
             is_last = number == max(self.sizes)
-            if is_last and losses and losses[-1].end == self.sizes[number]:
-                self._cut(number, losses[-1].start, losses[-1].reason)
+            if is_last and losses and losses[-1].end >= self.sizes[number]:
+                self._cut_loss(number, losses[-1])
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
@@ -241,7 +291,9 @@ class _Recovery:
                 # By the framing's leave: the scan before this has walked the same bytes.
                 if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
                     size = self.ahead.position - covered
-                    sidecar.add(covered + size, size, records, self.fs.pread(handle, size, covered))
+                    sidecar.add(
+                        covered + size, size, records, memoryview(self.fs.pread(handle, size, covered))
+                    )
                     covered += size
                     tried = 0
                     continue
@@ -253,6 +305,10 @@ class _Recovery:
                 self.ahead.load(handle, covered, size)
                 self.ahead.admit(covered, covered + size)
             sidecar.flush()
+        except OSError as failure:
+            # On a full disk they do without.
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
         finally:
             self.fs.close(handle)
             self.fs.close(sidecar.handle)
@@ -286,7 +342,7 @@ class _Recovery:
             end, records, is_complete = self._vouched(number, start, prefix)
             counted += records
             if end < self.sizes[number] and (prefix or not self._any_vouched(numbers)):
-                self._cut(number, end, "not synced before the machine stopped")
+                self._cut(number, end, "not synced before the machine stopped", None)
             # What follows a file that is not known to be complete does not follow what it holds.
             due = number + 1 if is_complete else -1
         for number in numbers:
@@ -325,11 +381,17 @@ class _Recovery:
     def _any_vouched(self, numbers: list[int]) -> bool:
         return any(self._vouched(number, 0, False)[0] > 0 for number in numbers)
 
-    def _cut(self, number: int, end: int, reason: str) -> None:
+    def _cut_loss(self, number: int, loss: Loss) -> None:
+        """What a torn write left was never acknowledged, and is no message lost."""
+        if self.strict and not loss.is_torn:
+            raise CorruptionError(self.files.data(number), loss.start, loss.reason)
+        self._cut(number, loss.start, loss.reason, loss.records or 0 if loss.is_torn else loss.records)
+
+    def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
         path = self.files.data(number)
         handle = self.fs.open(path, write=True)
         try:
-            repair = cut_tail(self.fs, handle, path, end, reason)
+            repair = cut_tail(self.fs, handle, path, end, reason, records)
         finally:
             self.fs.close(handle)
         self.sizes[number] = end
@@ -341,7 +403,11 @@ class _Recovery:
         size = self.sizes.pop(number)
         self.asides.asides.append((path, aside))
         self.asides.removals.append(self.files.sidecar(number))
-        self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
+        self.repairs.append(
+            Repair(
+                path=path, kept=0, dropped=size, reason=reason, records=None if size else 0, saved_as=aside
+            )
+        )
 
     # --- counting ---------------------------------------------------------------------------------
 
@@ -388,5 +454,6 @@ class _Recovery:
             rows.close()
 
     def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
+        if self.strict:
+            raise CorruptionError(path, kept, reason)
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
-        self.damage = self.damage or CorruptionError(path, kept, reason)

@@ -93,11 +93,15 @@ class QueueFiles:
         """The numbers of the data files there are, ascending."""
         return self.naming.listed(self._fs, self.directory)
 
+    def sidecars(self) -> list[int]:
+        """The numbers of the data files that have, or had, checksums beside them, ascending."""
+        return self._sidecars.listed(self._fs, self.private)
+
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Files of ours that a crash left: temporaries of the metadata, checksums of files long gone."""
         names = self._fs.list_directory(self.directory)
         temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
-        orphans = set(self._sidecars.listed(self._fs, self.private)) - set(numbers)
+        orphans = set(self.sidecars()) - set(numbers)
         return temporaries + [self.sidecar(number) for number in sorted(orphans)]
 
     def read_metadata(self) -> bytes | None:

@@ -24,6 +24,8 @@ class Loss:
     records: int | None
     """How many records they held; None where nothing tells."""
     reason: str
+    is_torn: bool = False
+    """Does it look like a write that was not finished?"""
 
 
 class BlockReader:
@@ -43,6 +45,7 @@ class BlockReader:
         ahead.seek(position)
         self._verified_to = position
         self._loaded_to = position
+        self._told_to = position
 
     def close(self) -> None:
         self._fs.close(self.handle)
@@ -64,18 +67,22 @@ class BlockReader:
             if position < self._verified_to and self._ahead.why != "END":
                 return self._pass_over(rows[0], position, "its checksum holds but its framing does not")
             return self._fill_verified([row for row in rows if row.end <= readable_end], position)
-        behind = rows[0].start if rows and rows[0].start > position else readable_end
-        return self._fill_unverified(position, min(behind, readable_end))
+        if rows and rows[0].start <= position:
+            return self._fill_unverified(position, readable_end, rows[0])
+        return self._fill_unverified(position, min(rows[0].start, readable_end) if rows else readable_end)
 
     def missing(self, size: int) -> Loss | None:
-        """What checksums know of, past the end of a file of `size` bytes."""
-        end, records = size, 0
+        """What checksums know of, past the end of a file of `size` bytes, and `fill` has not told of."""
+        start = end = max(size, self._told_to)
+        records = 0
         while rows := self.rows.covering(end, STRETCH):
             end = rows[-1].end
             records += sum(row.records for row in rows)
-        if end == size:
+            if rows[0].start < size:
+                records -= self._whole(rows[0].start, size)
+        if end == start:
             return None
-        return Loss(size, end, records, f"the file ends at byte {size}, its checksums at {end}")
+        return Loss(start, end, records, f"the file ends at byte {size}, its checksums at {end}")
 
     def _fill_verified(self, rows: list[Row], position: int) -> Loss | None:
         first = rows[0]
@@ -95,33 +102,46 @@ class BlockReader:
         """Skip the rest of a block. Its first records may have been handed out before this open."""
         records: int | None = row.records
         if position > row.start:
-            self._ahead.load(self.handle, row.start, position - row.start)
-            self._ahead.admit(row.start, position)
-            before = self._ahead.count()
+            before = self._whole(row.start, position)
             is_exact = self._ahead.position == position and before < row.records
             records = row.records - before if is_exact else None
         self._ahead.seek(row.end)
         self._verified_to = row.end
         return Loss(position, row.end, records, reason)
 
-    def _fill_unverified(self, position: int, end: int) -> Loss | None:
+    def _whole(self, start: int, end: int) -> int:
+        """How many whole records there are in bytes start:end. Leaves the read-ahead where they end."""
+        self._ahead.load(self.handle, start, end - start)
+        self._ahead.admit(start, end)
+        return self._ahead.count()
+
+    def _fill_unverified(self, position: int, end: int, cut_short: Row | None = None) -> Loss | None:
+        """By framing alone. `cut_short` is the block here, in which the file ends: it cannot be verified."""
         size = STRETCH
         why = self._ahead.why
         if why == "CORRUPT":
-            return self._give_up(position, end, "a length that no writer wrote")
+            return self._give_up(position, end, cut_short, "a length that no writer wrote")
         if why == "TORN":
             claimed = self._ahead.claimed
             if position + claimed > end or self._loaded_to >= end:
                 told = f"a record of {claimed} bytes" if claimed else "a length word"
-                return self._give_up(position, end, f"{told} begins, and {end - position} bytes are left")
+                reason = f"{told} begins, and {end - position} bytes are left"
+                return self._give_up(position, end, cut_short, reason, is_torn=True)
             size = max(size, claimed)
         loaded = self._ahead.load(self.handle, position, min(size, end - position))
         self._loaded_to = position + loaded
         self._ahead.admit(position, self._loaded_to)
         if not loaded:
-            return self._give_up(position, end, "the file is shorter than it was")
+            return self._give_up(position, end, cut_short, "the file is shorter than it was")
         return None
 
-    def _give_up(self, position: int, end: int, reason: str) -> Loss:
+    def _give_up(
+        self, position: int, end: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
+    ) -> Loss:
+        records = None
+        self._told_to = end
+        if cut_short is not None:
+            records = max(0, cut_short.records - self._whole(cut_short.start, position))
+            self._told_to = cut_short.end
         self._ahead.seek(end)
-        return Loss(position, end, None, reason)
+        return Loss(position, self._told_to, records, reason, is_torn)

@@ -35,9 +35,7 @@ class Repair:
         return f"{self.path}: {self.reason}; {dropped}{where}"
 
 
-def cut_tail(
-    fs: FileSystem, handle: int, path: str, end: int, reason: str, records: int | None = 0
-) -> Repair:
+def cut_tail(fs: FileSystem, handle: int, path: str, end: int, reason: str, records: int | None) -> Repair:
     """Shorten the file to `end` bytes; the rest is durable in a file of its own first."""
     size = fs.size(handle)
     aside = free_aside(fs, path)

@@ -26,8 +26,8 @@ def failing_disk() -> FaultFS[CrashFS]:
     return FaultFS(disk())
 
 
-def opened(fs: FileSystem, /, **options: Any) -> FifoQueue:
-    return FifoQueue(ROOT, "q", QueueOptions(**options), fs=fs)
+def opened(fs: FileSystem, name: str = "q", **options: Any) -> FifoQueue:
+    return FifoQueue(ROOT, name, QueueOptions(**options), fs=fs)
 
 
 def size(fs: FileSystem, path: str) -> int:
@@ -45,7 +45,10 @@ def sums(number: int = 0) -> str:
     return f"{ROOT}/.diskq/q.diskqueue.{number:06d}.dat.sums"
 
 
-META = f"{ROOT}/q.diskqueue.meta.dat"
+def meta() -> str:
+    return f"{ROOT}/q.diskqueue.meta.dat"
+
+
 LOCK = f"{ROOT}/.diskq/q.lock"
 
 
@@ -65,6 +68,12 @@ def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
 def drained(queue: FifoQueue) -> list[bytes]:
     """All messages there are, one by one, as a consumer takes them."""
     return list(iter(queue.take, None))
+
+
+def contents(fs: FileSystem, /, **options: Any) -> list[bytes]:
+    """What the queue on this disk holds: opened, drained, closed."""
+    with opened(fs, **options) as queue:
+        return drained(queue)
 
 
 def flip(fs: CrashFS, path: str, at: int, mask: int = 0xFF) -> None:
@@ -95,7 +104,7 @@ def put_files(fs: CrashFS, files: Iterable[bytes], metadata: bytes | None = None
     for number, content in enumerate(files, first):
         fs.write_durably(data(number), content)
     if metadata is not None:
-        fs.write_durably(META, metadata)
+        fs.write_durably(meta(), metadata)
 
 
 def listed(fs: FileSystem, directory: str = ROOT) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.recovery import Repair
 from diskq.testing import CrashFS
-from tests.engine.queues import LOCK, META, data, disk, drained, flip, opened, size, sums, truncate, zero
+from tests.engine.queues import LOCK, data, disk, drained, flip, meta, opened, size, sums, truncate, zero
 from tests.reference.nsq_oracle import frames
 
 FILES = 3
@@ -240,24 +240,24 @@ def check_metadata(fs: CrashFS) -> None:
     again = len(received) - (len(queue().sent) - CONSUMED)
     assert 0 <= again <= CONSUMED
     assert received == queue().sent[CONSUMED - again :]
-    assert [repair.path for repair in repairs] == [META]
+    assert [repair.path for repair in repairs] == [meta()]
     assert repairs[0].records == 0
     check_that_it_is_over(fs)
 
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_told(bit):
-    for at in range(size(queue().fs, META)):
+    for at in range(size(queue().fs, meta())):
         fs = queue().fs.copy()
-        flip(fs, META, at, 1 << bit)
+        flip(fs, meta(), at, 1 << bit)
         check_metadata(fs)
 
 
 def test_metadata_cut_anywhere_costs_nothing_and_is_told():
-    content = queue().fs.read(META)
+    content = queue().fs.read(meta())
     for cut in range(len(content)):
         fs = queue().fs.copy()
-        truncate(fs, META, cut)
+        truncate(fs, meta(), cut)
         if content[:cut].count(b"\n") == 3 and content[:cut].endswith(b"\n"):
             assert reopened(fs) == (queue().sent[CONSUMED:], ()), "as a peer would write it"
         else:
@@ -266,10 +266,10 @@ def test_metadata_cut_anywhere_costs_nothing_and_is_told():
 
 def test_metadata_zeroed_or_missing_costs_nothing_and_is_told():
     fs = queue().fs.copy()
-    zero(fs, META, 0, size(fs, META))
+    zero(fs, meta(), 0, size(fs, meta()))
     check_metadata(fs)
     fs = queue().fs.copy()
-    fs.unlink(META)
+    fs.unlink(meta())
     check_metadata(fs)
 
 

@@ -5,17 +5,18 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
 from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError
 from diskq.testing import CrashFS, FaultFS
-from tests.engine.queues import META, bodies, data, drained, failing_disk, listed, opened
+from tests.engine.queues import bodies, data, drained, failing_disk, listed, meta, opened
 
 # --- reading ----------------------------------------------------------------------------------
 
-ONE_PER_FILE = {"max_bytes_per_file": 50}
+ONE_PER_FILE: dict[str, Any] = {"max_bytes_per_file": 50}
 
 
 @pytest.mark.parametrize("verb", ["open", "pread"])
@@ -79,7 +80,7 @@ def test_many_files_without_metadata_are_opened_with_few_descriptors():
     with opened(fs, **ONE_PER_FILE) as queue:
         queue.put_many(bodies(300))
     fs = FaultFS(fs.inner.kill())
-    fs.unlink(META)
+    fs.unlink(meta())
     with opened(fs, **ONE_PER_FILE) as queue:
         assert queue.depth == 300
     assert most_open(fs) < 100

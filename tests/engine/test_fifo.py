@@ -7,7 +7,7 @@ import pytest
 
 from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError
-from tests.engine.queues import META, bodies, body, data, disk, drained, flip, opened
+from tests.engine.queues import bodies, body, data, disk, drained, flip, meta, opened
 
 # --- the byte bound ---------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, siz
             is_full += queue.statistics().dropped > 0
             if number % 16 == 0:
                 sizes = [len(content) for path, content in fs.files().items() if ".dat" in path]
-                on_disk = sum(sizes) - len(fs.read(META))
+                on_disk = sum(sizes) - len(fs.read(meta()))
                 assert queue.bytes_on_disk == on_disk <= bound
 
 
