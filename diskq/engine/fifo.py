@@ -161,6 +161,9 @@ class FifoQueue:
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
             self._sizes = found.sizes
+            for number in self._files.marked():
+                if number in found.sizes:
+                    self._damaged[number] = free_aside(fs, self._files.data(number))
             sealed = (number for number in found.sizes if number != found.write.file)
             self._beside = {number: fs.size_of(self._files.sidecar(number)) or 0 for number in sealed}
             self._read_file = found.read.file
@@ -668,6 +671,7 @@ class FifoQueue:
             raise self._failure
         if number not in self._damaged:
             self._damaged[number] = free_aside(self._fs, path)
+            self._mark_damaged(number)
         repair = Repair(
             path=path,
             kept=loss.start,
@@ -680,6 +684,13 @@ class FifoQueue:
         logger.warning("%s", repair)
         self._lost += loss.records or 0
         self._depth_at_open -= loss.records or 0
+
+    def _mark_damaged(self, number: int) -> None:
+        """Let the next process know too, should this one not see the file consumed."""
+        # Where there is no room for a name, only this process knows.
+        with contextlib.suppress(OSError):
+            self._fs.close(self._fs.open(self._files.mark(number), write=True, create=True))
+            self._debts.directories[self._files.private] = None
 
     def _settle_depth(self) -> None:
         """At the end of the queue its depth is 0, whatever the metadata had said."""
@@ -750,7 +761,7 @@ class FifoQueue:
             if number in self._damaged:
                 # Its lost bytes were never delivered: they are kept for `diskq repair`.
                 self._debts.asides.append((data, self._damaged.pop(number)))
-                self._debts.removals.append(sidecar)
+                self._debts.removals += [sidecar, self._files.mark(number)]
             else:
                 # In this order: checksums without their file tell of a file that somebody else removed.
                 self._debts.removals += [sidecar, data]

@@ -189,8 +189,12 @@ class _Recovery:
         """Files before the read position: our barrier died before it removed them."""
         for number in [number for number in self.sizes if number < read.file]:
             size = self.sizes.pop(number)
-            if is_ours:
-                self.debts.removals += [self.files.data(number), self.files.sidecar(number)]
+            if is_ours and number in self.files.marked():
+                path = self.files.data(number)
+                self.debts.asides.append((path, free_aside(self.fs, path)))
+                self.debts.removals += [self.files.sidecar(number), self.files.mark(number)]
+            elif is_ours:
+                self.debts.removals += [self.files.sidecar(number), self.files.data(number)]
             else:
                 self._report(
                     self.files.data(number), 0, size, "lies before a peer's read position: left alone", None

@@ -77,6 +77,7 @@ class QueueFiles:
         self.directory = directory
         self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
         self._sidecars = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
+        self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")
         self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
@@ -89,6 +90,10 @@ class QueueFiles:
     def sidecar(self, number: int) -> str:
         return sidecar_path(self.directory, self.naming.name(number))
 
+    def mark(self, number: int) -> str:
+        """An empty file that says: bytes of this data file were lost, keep it when it is consumed."""
+        return private_path(self.directory, self._marks.name(number))
+
     def numbers(self) -> list[int]:
         """The numbers of the data files there are, ascending."""
         return self.naming.listed(self._fs, self.directory)
@@ -97,12 +102,17 @@ class QueueFiles:
         """The numbers of the data files that have, or had, checksums beside them, ascending."""
         return self._sidecars.listed(self._fs, self.private)
 
+    def marked(self) -> list[int]:
+        """The numbers of the data files that are to be kept when they are consumed, ascending."""
+        return self._marks.listed(self._fs, self.private)
+
     def leftovers(self, numbers: list[int]) -> list[str]:
-        """Files of ours that a crash left: temporaries of the metadata, checksums of files long gone."""
+        """Files of ours that a crash left: temporaries of the metadata, what stood beside files long gone."""
         names = self._fs.list_directory(self.directory)
         temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
         orphans = set(self.sidecars()) - set(numbers)
-        return temporaries + [self.sidecar(number) for number in sorted(orphans)]
+        marks = set(self.marked()) - set(numbers)
+        return [*temporaries, *map(self.sidecar, sorted(orphans)), *map(self.mark, sorted(marks))]
 
     def read_metadata(self) -> bytes | None:
         """Its content; None where there is none."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from diskq.engine.nsqfiles import Metadata, Position
-from diskq.errors import CorruptionError
+from diskq.errors import CorruptionError, StorageFailedError
 from diskq.storage.checksums import Row, checksum, pack_row
+from diskq.testing import FaultFS
 from tests.engine.queues import (
     ROOT,
     abandoned,
@@ -16,6 +17,7 @@ from tests.engine.queues import (
     disk,
     drained,
     flip,
+    listed,
     meta,
     opened,
     put_files,
@@ -56,6 +58,36 @@ def test_a_file_that_survived_without_the_one_before_it_is_not_delivered():
         assert drained(queue) == []
         (repair,) = queue.repairs
         assert (repair.path, repair.dropped, repair.records) == (data(2), len(content), None)
+
+
+# --- damage that was told -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed", "killed before the file is set aside"])
+def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_it(ending):
+    fs = disk()
+    with opened(fs, max_bytes_per_file=9000) as queue:
+        queue.put_many(bodies(200))
+    flip(fs, data(0), 10)
+    damaged = fs.read(data(0))
+    queue = opened(fs, max_bytes_per_file=9000)
+    queue.take()
+    assert queue.repairs
+    if ending == "closed":
+        queue.close()
+    else:
+        queue.sync()
+    fs = fs.kill()
+    if ending == "killed before the file is set aside":
+        broken = FaultFS(fs)
+        broken.fail("rename", path=data(0))
+        with pytest.raises(StorageFailedError):
+            drained(opened(broken, max_bytes_per_file=9000))
+        fs = fs.kill()
+    with opened(fs, max_bytes_per_file=9000) as queue:
+        drained(queue)
+    assert fs.read(data(0) + ".bad") == damaged
+    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock"]
 
 
 # --- strict -----------------------------------------------------------------------------------
