@@ -45,6 +45,7 @@ cdef class AppendBuffer:
     cdef public int64_t limit              # the file may not grow past this without asking
     cpdef bint put_all_now(self, list bodies) except -1
     cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1
+    cdef bint _hold(self, object body) except -1
     cdef bint _jot(self, object body) except -1
     cdef bint _append(self, object body) except -1
     cdef bint _put(self, object body) except -1

@@ -110,15 +110,22 @@ cdef class AppendBuffer:
             return False
         return self._put(body)
 
+    def put_untimed(self, body):
+        """As `put`, for a caller who cannot yield: the slice may be over."""
+        if self.gate.left <= 0:
+            return False
+        return self._put(body)
+
     def hold(self, body):
         """Accept one record behind those that wait to be written. False: not done; ask the owner.
 
         The first one to wait is refused as well: the owner has to see to it that it is written.
         """
-        cdef Py_ssize_t waiting = self.used - self.written
-        if not self.gate.admits() or waiting == 0 or waiting >= FLUSH_AT:
-            return False
-        return self._append(body)
+        return self.gate.admits() and self._hold(body)
+
+    def hold_untimed(self, body):
+        """As `hold`, for a caller who cannot yield."""
+        return self.gate.left > 0 and self._hold(body)
 
     def put_all(self, list bodies):
         """As `put`, for all of them or none. False: not done; ask the owner."""
@@ -135,9 +142,15 @@ cdef class AppendBuffer:
             return False
         return self._jot(body)
 
+    def jot_untimed(self, body):
+        """As `jot`, for a caller who cannot yield."""
+        if self.used == self.written or self.gate.left <= 0:
+            return False
+        return self._jot(body)
+
     def jot_first(self, body):
         """Accept one record onto the slate, which must be done with. False: not done; ask the owner."""
-        if self.slate == NULL or self.used != self.written or not self.gate.admits():
+        if self.slate == NULL or self.used != self.written or self.gate.left <= 0:
             return False
         diskq_store(&self.slate.used, 0)
         self.slate.file = self.file_number
@@ -214,6 +227,12 @@ cdef class AppendBuffer:
             self._keep_open_block()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    cdef bint _hold(self, object body) except -1:
+        cdef Py_ssize_t waiting = self.used - self.written
+        if waiting == 0 or waiting >= FLUSH_AT:
+            return False
+        return self._append(body)
 
     cdef bint _jot(self, object body) except -1:
         # What waits must stand on the slate, all of it: messages held in memory do not.

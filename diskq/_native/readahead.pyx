@@ -94,6 +94,12 @@ cdef class ReadAhead:
             return None
         return self._take()
 
+    def take_untimed(self):
+        """As `take`, for a caller who cannot yield: the slice may be over."""
+        if self.gate.left <= 0:
+            return None
+        return self._take()
+
     def take_some(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
         """The next bodies, as `take_many`. None: not done; ask the owner."""
         if self.at >= self.admitted or not self.gate.admits() or self.gate.left < max_items:

@@ -145,7 +145,7 @@ class QueueLoop:
         """
         buffer = self.engine.buffer
         if not self._has_written:
-            self._has_written = buffer.put(body)
+            self._has_written = buffer.put_untimed(body)
             return self._has_written
         if not self.engine.is_flushed:
             buffer.flush()  # the slate is full, or what waits does not stand on it

@@ -57,19 +57,22 @@ class DiskQueue(trio.abc.Channel[bytes]):
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
         self._needs_point: Any = _always if loop.is_strict else cancellation_test()
         self._put: Any = _refuse
+        self._put_now: Any = _refuse
         self._put_all: Any = _refuse
         self._put_through: Any = loop.engine.buffer.put
-        self._take: Any = _refuse_to_take
-        self._take_some: Any = _refuse_to_take
         self._word = loop.options.durability
         self._is_written = self._word == "written"
+        buffer = loop.engine.buffer
         if self._is_written:
-            self._put = loop.engine.buffer.jot if loop.engine.has_slate else loop.engine.buffer.put
-            self._put_all = loop.engine.buffer.put_all
+            self._put = buffer.jot if loop.engine.has_slate else buffer.put
+            self._put_now = buffer.jot_untimed if loop.engine.has_slate else buffer.put_untimed
+            self._put_all = buffer.put_all
         elif loop.options.durability == "memory":
-            self._put = loop.engine.buffer.hold
-        self._take = loop.engine.ahead.take
-        self._take_some = loop.engine.ahead.take_some
+            self._put = buffer.hold
+            self._put_now = buffer.hold_untimed
+        self._take: Any = loop.engine.ahead.take
+        self._take_now: Any = loop.engine.ahead.take_untimed
+        self._take_some: Any = loop.engine.ahead.take_some
         loop.open_handles += 1
 
     # --- sending ----------------------------------------------------------------------------------
@@ -132,10 +135,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         trio.WouldBlock where `send` would wait for room; otherwise as `send`.
         """
         try:
-            if self._put(body):
-                return
-            self._loop.new_slice()  # it cannot yield: the next call that can, will
-            if self._put(body) or (self._is_written and self._loop.send_simply([body])):
+            if self._put_now(body) or (self._is_written and self._loop.send_simply([body])):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -206,10 +206,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
     @enable_ki_protection
     def receive_nowait(self) -> bytes:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
-        if (body := self._take()) is not None:
-            return body  # type: ignore[no-any-return]
-        self._loop.new_slice()
-        if (body := self._take()) is not None:
+        if (body := self._take_now()) is not None:
             return body  # type: ignore[no-any-return]
         self._check()
         try:
@@ -336,9 +333,9 @@ class DiskQueue(trio.abc.Channel[bytes]):
         """
         if not self._is_closed:
             self._is_closed = True
-            self._put = self._put_all = self._put_through = _refuse
+            self._put = self._put_now = self._put_all = self._put_through = _refuse
             self._is_written = False
-            self._take = self._take_some = _refuse_to_take
+            self._take = self._take_now = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
             self._loop.dismiss(self._tasks)
 
