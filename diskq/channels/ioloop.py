@@ -79,6 +79,7 @@ class QueueLoop:
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
         self.is_closing = False
+        self._is_over = False  # nobody takes barriers any more
         self._failure: BaseException | None = None
         self._missed: BaseException | None = None  # by the last barrier
         self.take_one = Fetch(engine, 1, sys.maxsize)
@@ -299,6 +300,10 @@ class QueueLoop:
 
         With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
         """
+        if self._failure is not None:
+            raise self._broken()
+        if self._is_over:
+            raise trio.ClosedResourceError("the queue was closed")
         if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
             self._wants_metadata |= with_metadata
             self._bell.ring()
@@ -366,6 +371,7 @@ class QueueLoop:
                     await self._turn()
             except BaseException as failure:
                 self._break(failure)
+            self._is_over = True
             while not self.is_closing:
                 await self._bell.wait()
             self._thread.stop()

@@ -284,8 +284,8 @@ class DiskQueue(trio.abc.Channel[bytes]):
     @enable_ki_protection
     async def empty(self) -> None:
         """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
-        self._check()
         await self._begin()
+        self._check()
         try:
             await self._loop.empty()
         except StorageFailedError as failure:
@@ -294,8 +294,8 @@ class DiskQueue(trio.abc.Channel[bytes]):
     @enable_ki_protection
     async def sync(self) -> None:
         """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
-        self._check()
         await self._begin()
+        self._check()
         await self._loop.barrier(with_metadata=True)
 
     @property
