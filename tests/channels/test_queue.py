@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -637,7 +638,12 @@ async def test_clones_share_the_queue_and_close_on_their_own(open_queue):
         assert queue.depth == 1
 
 
-def calls_on(queue):
+async def use_block(queue: diskq.DiskQueue) -> None:
+    async with queue.receiving(5):
+        await trio.lowlevel.checkpoint()
+
+
+def calls_on(queue: diskq.DiskQueue) -> list[Callable[[], Awaitable[object]]]:
     return [
         lambda: queue.send(b"late"),
         lambda: queue.send(b"late", durability="synced"),
@@ -647,7 +653,7 @@ def calls_on(queue):
         lambda: queue.receive_many(5),
         lambda: queue.receive_many(5, linger=1),
         lambda: queue.peek(),
-        lambda: queue.receiving(5).__aenter__(),
+        lambda: use_block(queue),
         lambda: queue.empty(),
         lambda: queue.sync(),
         lambda: queue.__aiter__().__anext__(),
@@ -698,7 +704,7 @@ async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(open_queue
         await tasks.start("receive", twin.receive)
         await tasks.start("peek", twin.peek)
         await tasks.start("many", twin.receive_many, 3)
-        await tasks.start("block", twin.receiving(3).__aenter__)
+        await tasks.start("block", use_block, twin)
         await tasks.start("other", queue.receive)
         await twin.aclose()
         await blocked()
@@ -718,9 +724,35 @@ async def test_the_end_of_the_block_wakes_everybody(open_queue):
             await tasks.start("receive", queue.receive)
             await tasks.start("peek", twin.peek)
             await tasks.start("many", twin.receive_many, 3, linger=1)
-            await tasks.start("block", twin.receiving(3).__aenter__)
+            await tasks.start("block", use_block, twin)
         await blocked()
         assert [type(result) for _, result in tasks.ended] == [trio.ClosedResourceError] * 4
+
+
+@pytest.mark.parametrize("checkpoint_slice", [0, 100e-6])
+async def test_a_call_that_is_on_its_way_when_the_block_ends_ends_too(disk, checkpoint_slice):
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        begun = 0
+        async with opened(disk, checkpoint_slice=checkpoint_slice) as queue:
+            twin = queue.clone()
+            for _ in range(3):
+                await queue.send(b"x")
+                for call in calls_on(twin):
+                    tasks.start_soon(begun, call)
+                    begun += 1
+                await trio.lowlevel.checkpoint()
+            for call in calls_on(twin):
+                tasks.start_soon(begun, call)
+                begun += 1
+        for call in calls_on(twin):
+            tasks.start_soon(begun, call)
+            begun += 1
+        await until(lambda: len(tasks.ended) == begun)
+        closed = [result for _, result in tasks.ended if isinstance(result, trio.ClosedResourceError)]
+        assert len(closed) >= len(calls_on(twin))
+        failures = [result for _, result in tasks.ended if isinstance(result, Exception)]
+        assert len(failures) == len(closed)
 
 
 async def test_each_waiter_is_told_of_the_end_by_an_exception_of_its_own(open_queue):

@@ -1,0 +1,379 @@
+# The durability words, and the sync policy: what is true when a call returns, and what comes true by itself.
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+import diskq
+from diskq.testing import CrashFS, FaultFS
+from tests.channels.rig import (
+    PatientDisk,
+    Tasks,
+    blocked,
+    data_path,
+    drain,
+    fault_disk,
+    left_in,
+    metadata,
+    numbered,
+    opened,
+    until,
+)
+
+SUMS = "/q/.diskq/events.diskqueue.000000.dat.sums"
+
+
+def written(disk: FaultFS[CrashFS]) -> bytes:
+    """What is in the first data file, for everybody to see."""
+    return disk.inner.files().get(data_path(), b"")
+
+
+def barriers(queue: diskq.DiskQueue) -> int:
+    return queue.statistics().barriers
+
+
+async def until_barrier(queue: diskq.DiskQueue, number: int) -> None:
+    await until(lambda: barriers(queue) >= number)
+    assert barriers(queue) == number
+
+
+# --- synced -----------------------------------------------------------------------------------
+
+
+async def test_synced_returns_after_the_data_and_its_checksums_were_synced():
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        for number in range(5):
+            before = len(disk.calls)
+            await queue.send(b"%d" % number, durability="synced")
+            calls = [(call.verb, call.path) for call in disk.calls[before:]]
+            put = calls.index(("pwrite", data_path()))
+            data = calls.index(("sync_files", data_path()))
+            rows = max(i for i, call in enumerate(calls) if call == ("pwrite", SUMS))
+            sums = calls.index(("sync_files", SUMS))
+            assert put < data < sums
+            assert rows < sums
+
+
+@pytest.mark.parametrize("how", ["send", "send_many", "by option", "after a roll", "at once"])
+async def test_what_was_sent_synced_survives_a_power_cut(how):
+    disk = fault_disk()
+    options = diskq.QueueOptions(
+        durability="synced" if how == "by option" else "written",
+        max_bytes_per_file=20 if how == "after a roll" else 1_000_000,
+    )
+    async with opened(disk, options=options) as queue:
+        sent: list[bytes] = []
+        for number in range(20):
+            bodies = [b"%d" % number] * 3
+            if how == "send_many":
+                await queue.send_many(bodies, durability="synced")
+            elif how == "at once":
+                async with trio.open_nursery() as nursery:
+                    for body in bodies:
+                        nursery.start_soon(partial(queue.send, body, durability="synced"))
+            else:
+                for body in bodies:
+                    await queue.send(body, durability=None if how == "by option" else "synced")
+            sent += bodies
+            assert left_in(disk.inner.crash()) == sent
+        assert drain(queue) == sent
+
+
+async def test_what_was_sent_before_is_synced_with_it():
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send_many(numbered(10))
+        await queue.send(b"in memory", durability="memory")
+        await queue.send(b"synced", durability="synced")
+        assert left_in(disk.inner.crash()) == [*numbered(10), b"in memory", b"synced"]
+
+
+@pytest.mark.parametrize("producers", [16, 64])
+async def test_producers_that_wait_for_the_platter_share_their_syncs(producers):
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        before = barriers(queue)
+
+        async def produce() -> None:
+            for _ in range(10):
+                await queue.send(b"x", durability="synced")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(producers):
+                nursery.start_soon(produce)
+        assert barriers(queue) - before <= 25  # 10 at best, and one by one it would be 160, or 640
+        assert len(left_in(disk.inner.crash())) == 10 * producers
+
+
+async def test_who_sends_while_a_barrier_is_being_paid_waits_for_the_next_one():
+    disk = PatientDisk()
+    async with opened(disk) as queue, trio.open_nursery() as nursery:
+        await queue.send(b"zero", durability="synced")
+        tasks = Tasks(nursery)
+        disk.hold()
+        await tasks.start("first", lambda: queue.send(b"first", durability="synced"))
+        await until(lambda: disk.waiting == 1)
+        await tasks.start("second", lambda: queue.send(b"second", durability="synced"))
+        before = barriers(queue)
+        disk.let_go()
+        await until(lambda: "second" in tasks)
+        assert barriers(queue) == before + 2
+        assert left_in(disk.inner.crash()) == [b"zero", b"first", b"second"]
+
+
+async def test_a_barrier_for_senders_alone_costs_two_syncs_and_no_metadata():
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send(b"first", durability="synced")
+        before = len(disk.calls)
+        await queue.send(b"second", durability="synced")
+        syncs = [call.path for call in disk.calls[before:] if call.verb.startswith("sync")]
+        assert syncs == [data_path(), SUMS]
+
+
+# --- written ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint_slice", [0, 100e-6, 60.0])
+async def test_what_was_sent_is_in_the_page_cache_when_the_call_returns(checkpoint_slice):
+    disk = fault_disk()
+    async with opened(disk, checkpoint_slice=checkpoint_slice, max_bytes_per_file=500) as queue:
+        sent = []
+        for number in range(100):
+            body = b"%d" % number
+            match number % 3:
+                case 0:
+                    await queue.send(body)
+                case 1:
+                    await queue.send_many([body])
+                case 2:
+                    queue.send_nowait(body)
+            sent.append(body)
+            assert left_in(disk.inner.kill()) == sent
+
+
+@pytest.mark.parametrize("checkpoint_slice", [0, 100e-6, 60.0])
+async def test_a_while_later_it_is_in_the_file_for_everybody_to_see(tmp_path, checkpoint_slice):
+    async with diskq.open_queue(tmp_path, "events", checkpoint_slice=checkpoint_slice) as queue:
+        for number in range(100):
+            await queue.send(b"message %d" % number)
+        await blocked()
+        assert b"message 99" in (tmp_path / "events.diskqueue.000000.dat").read_bytes()
+
+
+async def test_written_costs_no_sync_until_one_is_due(mock_clock):
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        before = len(disk.calls)
+        for body in numbered(1000):
+            await queue.send(body)
+        await blocked()
+        assert not [call for call in disk.calls[before:] if call.verb.startswith("sync")]
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+async def hold_one(disk: FaultFS[CrashFS], queue: diskq.DiskQueue) -> None:
+    await queue.send(b"held", durability="memory")
+    assert b"held" not in written(disk)
+    assert queue.depth == 1
+
+
+async def test_memory_messages_are_in_the_page_cache_within_memory_flush(autojump_clock):
+    disk = fault_disk()
+    async with opened(disk, durability="memory", memory_flush=0.5) as queue:
+        for round_ in range(3):
+            body = b"held %d" % round_
+            await queue.send(body)
+            queue.send_nowait(body)
+            await trio.sleep(0.4)
+            assert body not in written(disk)
+            await trio.sleep(0.2)
+            assert written(disk).count(body) == 2
+
+
+async def test_one_memory_message_among_written_ones_is_flushed_too(autojump_clock):
+    disk = fault_disk()
+    async with opened(disk, memory_flush=0.5) as queue:
+        await hold_one(disk, queue)
+        await trio.sleep(0.6)
+        assert b"held" in written(disk)
+
+
+@pytest.mark.parametrize("who", ["receive", "peek", "receiving", "sync", "a synced send", "a written send"])
+async def test_memory_messages_are_flushed_by_whoever_needs_them(who):
+    disk = fault_disk()
+    async with opened(disk, memory_flush=1e9) as queue:
+        await hold_one(disk, queue)
+        match who:
+            case "receive":
+                assert await queue.receive() == b"held"
+            case "peek":
+                assert await queue.peek() == b"held"
+            case "receiving":
+                async with queue.receiving(1) as bodies:
+                    assert bodies == [b"held"]
+            case "sync":
+                await queue.sync()
+            case "a synced send":
+                await queue.send(b"x", durability="synced")
+            case "a written send":
+                await queue.send(b"x", durability="written")
+        assert b"held" in written(disk)
+
+
+async def test_memory_messages_are_written_when_the_queue_closes():
+    disk = fault_disk()
+    async with opened(disk, memory_flush=1e9) as queue:
+        await hold_one(disk, queue)
+    assert left_in(disk.inner.crash()) == [b"held"]
+
+
+async def test_memory_messages_do_not_pile_up():
+    disk = fault_disk()
+    async with opened(disk, durability="memory", memory_flush=1e9) as queue:
+        for _ in range(100):
+            await queue.send(b"x" * 9996)
+        assert len(written(disk)) >= 700_000
+
+
+async def test_a_kill_costs_what_was_in_memory_and_nothing_else():
+    disk = fault_disk()
+    async with opened(disk, memory_flush=1e9) as queue:
+        await queue.send(b"written")
+        await queue.send(b"held", durability="memory")
+        assert left_in(disk.inner.kill()) == [b"written"]
+
+
+# --- the sync policy ------------------------------------------------------------------------------
+
+
+async def send(queue: diskq.DiskQueue) -> None:
+    await queue.send(b"x")
+
+
+async def receive(queue: diskq.DiskQueue) -> None:
+    await queue.receive()
+
+
+async def commit(queue: diskq.DiskQueue) -> None:
+    async with queue.receiving(1):
+        pass
+
+
+def send_now(queue: diskq.DiskQueue) -> None:
+    queue.send_nowait(b"x")
+
+
+async def test_every_so_many_messages_are_synced(mock_clock):
+    disk = fault_disk()
+    async with opened(disk, sync_every=10) as queue:
+        for times in range(1, 6):
+            for number in range(10):
+                assert barriers(queue) == times
+                await (queue.send(b"x") if number % 2 else queue.send_many([b"x"]))
+            await until_barrier(queue, times + 1)
+            assert metadata(disk.inner)[0] == 10 * times
+            assert len(left_in(disk.inner.crash())) == 10 * times
+
+
+async def test_consumed_messages_count_too(mock_clock):
+    disk = fault_disk()
+    async with opened(disk, sync_every=10) as queue:
+        await queue.send_many([b"x"] * 100)
+        await queue.sync()
+        paid = barriers(queue)
+        for times in range(1, 6):
+            for number in range(10):
+                assert barriers(queue) == paid + times - 1
+                await (queue.receive() if number % 2 else commit(queue))
+            await until_barrier(queue, paid + times)
+            assert metadata(disk.inner)[:3] == (100 - 10 * times, 0, 50 * times)
+
+
+async def test_a_crash_delivers_again_no_more_than_so_many(mock_clock):
+    disk = fault_disk()
+    async with opened(disk, sync_every=10) as queue:
+        await queue.send_many(numbered(100))
+        await queue.sync()
+        paid = barriers(queue)
+        for number in range(100):
+            assert await queue.receive() == b"%d" % number
+            if number % 10 == 9:
+                await until_barrier(queue, paid + (number + 1) // 10)
+                assert metadata(disk.inner)[0] == 99 - number
+            rest = left_in(disk.inner.crash())
+            assert rest == numbered(len(rest), start=100 - len(rest))
+            assert len(rest) - queue.depth <= 10
+
+
+@pytest.mark.parametrize("act", [send, send_now, receive, commit])
+async def test_one_act_is_synced_within_the_timeout(mock_clock, act):
+    # Each time from an idle queue; as the peer's TestDiskQueueSyncAfterRead looks at its metadata.
+    disk = fault_disk()
+    async with opened(disk, sync_timeout=2.0) as queue:
+        await queue.send_many([b"x"] * 10)
+        await queue.sync()
+        for _ in range(5):
+            paid = barriers(queue)
+            if (waits := act(queue)) is not None:
+                await waits
+            await blocked()
+            mock_clock.jump(1.9)
+            await trio.testing.wait_all_tasks_blocked(0.005)
+            assert barriers(queue) == paid
+            mock_clock.jump(0.2)
+            await until_barrier(queue, paid + 1)
+            assert metadata(disk.inner)[0] == queue.depth
+            assert len(left_in(disk.inner.crash())) == queue.depth
+
+
+async def test_the_timeout_runs_from_the_first_unsynced_message(autojump_clock):
+    disk = fault_disk()
+    async with opened(disk, sync_timeout=2.0) as queue:
+        for _ in range(15):
+            await queue.send(b"x")
+            await trio.sleep(0.25)
+        await until(lambda: barriers(queue) >= 2)
+        assert metadata(disk.inner)[0] >= 7
+
+
+async def test_reading_without_writing_is_synced_and_the_position_is_durable(mock_clock):
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send_many(numbered(10))
+        await queue.sync()
+        await queue.receive_many(4)
+        await blocked()
+        mock_clock.jump(2.1)
+        await until(lambda: metadata(disk.inner)[0] == 6)
+        assert left_in(disk.inner.crash()) == numbered(6, start=4)
+
+
+async def test_a_consumed_file_goes_with_the_barrier_that_follows(mock_clock):
+    disk = fault_disk()
+    async with opened(disk, max_bytes_per_file=50) as queue:
+        for body in numbered(30, start=10):
+            await queue.send(body)
+        await queue.sync()
+        for _ in range(9):
+            await queue.receive()
+        await until(lambda: data_path(0) not in disk.inner.files())
+        assert data_path(1) in disk.inner.files()
+        assert left_in(disk.inner.crash())[-21:] == numbered(21, start=19)
+
+
+async def test_syncs_follow_each_other_only_where_there_is_something_to_sync(autojump_clock):
+    disk = fault_disk()
+    async with opened(disk, sync_timeout=2.0) as queue:
+        await queue.send(b"x")
+        await trio.sleep(3)
+        await until(lambda: queue.statistics().unsynced_bytes == 0)
+        paid = barriers(queue)
+        await trio.sleep(1000)
+        assert barriers(queue) == paid
