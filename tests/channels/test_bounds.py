@@ -424,6 +424,26 @@ async def test_memory_messages_that_find_no_room_are_kept_and_written_when_there
         assert drain(queue) == [b"first", b"second"]
 
 
+async def test_a_synced_message_is_synced_though_somebody_elses_found_no_room(autojump_clock):
+    disk = PatientDisk()
+    async with opened(disk) as queue, trio.open_nursery() as nursery:
+        await queue.send(b"first")
+        tasks = Tasks(nursery)
+        disk.hold()
+        nursery.start_soon(queue.sync)
+        await until(lambda: disk.waiting == 1)
+        await tasks.start("synced", lambda: queue.send(b"second", durability="synced"))
+        await queue.send(b"third", durability="memory")
+        disk.capacity(0)
+        disk.let_go()
+        await until(lambda: "synced" in tasks)
+        assert tasks["synced"] is None
+        assert left_in(disk.inner.crash()) == [b"first", b"second"]
+        disk.capacity(None)
+        await queue.sync()
+        assert left_in(disk.inner.crash()) == [b"first", b"second", b"third"]
+
+
 async def test_memory_messages_that_find_no_room_until_the_end_are_missed_aloud():
     disk = fault_disk()
     with pytest.raises(diskq.DiskFullError):  # noqa: PT012

@@ -179,8 +179,9 @@ async def test_written_costs_no_sync_until_one_is_due(mock_clock):
 
 
 async def hold_one(disk: FaultFS[CrashFS], queue: diskq.DiskQueue) -> None:
+    before = written(disk).count(b"held")
     await queue.send(b"held", durability="memory")
-    assert b"held" not in written(disk)
+    assert written(disk).count(b"held") == before
     assert queue.depth == 1
 
 
@@ -205,26 +206,46 @@ async def test_one_memory_message_among_written_ones_is_flushed_too(autojump_clo
         assert b"held" in written(disk)
 
 
-@pytest.mark.parametrize("who", ["receive", "peek", "receiving", "sync", "a synced send", "a written send"])
-async def test_memory_messages_are_flushed_by_whoever_needs_them(who):
+@pytest.mark.parametrize("who", ["sync", "a synced send", "a written send", "a full buffer"])
+async def test_memory_messages_are_written_by_whoever_needs_them_to_be(who):
     disk = fault_disk()
     async with opened(disk, memory_flush=1e9) as queue:
         await hold_one(disk, queue)
         match who:
-            case "receive":
-                assert await queue.receive() == b"held"
-            case "peek":
-                assert await queue.peek() == b"held"
-            case "receiving":
-                async with queue.receiving(1) as bodies:
-                    assert bodies == [b"held"]
             case "sync":
                 await queue.sync()
             case "a synced send":
                 await queue.send(b"x", durability="synced")
             case "a written send":
                 await queue.send(b"x", durability="written")
+            case "a full buffer":
+                for _ in range(40):
+                    await queue.send(b"x" * 9996, durability="memory")
         assert b"held" in written(disk)
+
+
+@pytest.mark.parametrize("durability", ["memory", "written", "synced"])
+async def test_a_receiver_gets_what_is_in_memory_still_and_in_its_place(durability):
+    disk = fault_disk()
+    async with opened(disk, memory_flush=1e9) as queue:
+        for number in range(50):
+            body = b"%d" % number
+            await hold_one(disk, queue)
+            await queue.send(body, durability=durability)
+            await queue.send(b"last", durability="memory")
+            assert await queue.peek() == b"held"
+            match number % 3:
+                case 0:
+                    assert [await queue.receive() for _ in range(3)] == [b"held", body, b"last"]
+                case 1:
+                    assert await queue.receive_many(9) == [b"held", body, b"last"]
+                case 2:
+                    async with queue.receiving(9) as bodies:
+                        assert bodies == [b"held", body, b"last"]
+            assert queue.depth == 0
+            await queue.sync()
+            await queue.empty()
+            assert left_in(disk.inner.kill()) == []
 
 
 async def test_memory_messages_are_written_when_the_queue_closes():
