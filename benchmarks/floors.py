@@ -1,0 +1,149 @@
+# What diskq promises beside its peers. Law: a floor is stated here and nowhere else.
+#
+# The benchmarks measure these rows and print them, `--check` fails where one is missed, and
+# tests/test_floors.py sees to it that every row is measured. A section is measured together: its
+# peers run within seconds of ours, in the same round.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FIGURES", "FSYNC", "QUEUE", "Figure", "Row", "Section"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something that is measured, and which of two values of it is the better one."""
+
+    unit: str
+    more_is_better: bool
+
+
+FIGURES = {
+    "rate": Figure("/s", more_is_better=True),
+    "p50_us": Figure("µs", more_is_better=False),
+    "open_ms": Figure("ms", more_is_better=False),
+    "rss_mib": Figure("MiB", more_is_better=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reading of ours, against one of a peer or against a bound.
+
+    A reading is named as its measurement is, or "measurement: part" where that makes several.
+    """
+
+    name: str
+    ours: str
+    peer: str = ""
+    at_least: float | None = None
+    """So many times as good as the peer, by the median of the rounds' ratios."""
+    at_most: float | None = None
+    """In the figure's own unit, by the median of the rounds."""
+    figure: str = "rate"
+
+    @property
+    def has_floor(self) -> bool:
+        return self.at_least is not None or self.at_most is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    rows: tuple[Row, ...]
+
+
+# What Python users have today; each is put to work as its manual says (benchmarks/peers.py).
+_PEERS = ("queuelib", "sqlite3", "persist-queue", "diskcache", "litequeue")
+_RELAXED = (*_PEERS, "persist-queue file")
+
+QUEUE = (
+    Section(
+        "Sending: 100 B, a sync every 2500 messages or 2 s",
+        (
+            Row("send", "send", "go put", at_least=2.0),
+            Row("send, 16 tasks", "send 16", "go put 16", at_least=1.8),
+            Row("send_many(100)", "send_many", "go put", at_least=8.0),
+            Row("send, strict", "send strict", "go put", at_least=0.35),
+            Row("send, strict, 16 tasks", "send strict 16", "go put 16", at_least=0.6),
+        ),
+    ),
+    Section(
+        "Receiving: 100 B, from a queue filled and reopened before",
+        (
+            Row("receive", "receive", "go get", at_least=2.0),
+            Row("receive_many(100)", "receive_many", "go get", at_least=8.0),
+        ),
+    ),
+    Section(
+        "Sending and receiving at once: 100 B",
+        (
+            Row("send and receive", "both", "go putget", at_least=2.0),
+            Row("send_many and receive_many(100)", "both batched", "go putget", at_least=10.0),
+        ),
+    ),
+    Section(
+        "Sending: 1 KiB, a sync every 2500 messages or 2 s",
+        (
+            Row("send, 1 KiB", "send 1 KiB", "go put 1 KiB", at_least=1.8),
+            Row("send_many(100), 1 KiB", "send_many 1 KiB", "go put 1 KiB", at_least=3.5),
+        ),
+    ),
+    Section(
+        "Durable: 100 B, each send returns after its sync",
+        (
+            Row("synced, 1 task", "synced 1", "go syncput", at_least=1.5),
+            Row("synced, 1 task, against a raw loop", "synced 1", "raw fdatasync", at_least=0.5),
+            Row("synced, 16 tasks", "synced 16", "go syncput 16", at_least=10.0),
+            Row("synced, 256 tasks", "synced 256", "go syncput 256", at_least=60.0),
+        ),
+    ),
+    Section(
+        "Latency: 100 B, from before send to received by another task, one at a time",
+        (
+            Row("latency, p50", "latency", "go latency", at_least=1.0, figure="p50_us"),
+            Row("latency, p50, and a bare hand-over", "latency", "trio hand-over", figure="p50_us"),
+            Row("latency, p50, 1 ms apart", "latency 1 ms", "go latency 1 ms", figure="p50_us"),
+        ),
+    ),
+    Section(
+        "A long queue: 100 B",
+        (
+            Row("open", "long queue: open", at_most=50.0, figure="open_ms"),
+            Row("memory grown by the open", "long queue: open", at_most=16.0, figure="rss_mib"),
+            Row("receive its first", "long queue: first", "short queue", at_least=0.9),
+            Row("receive in its middle", "long queue: middle", "short queue", at_least=0.9),
+        ),
+    ),
+    Section(
+        "Python's queues, relaxed: 100 B, no put waits for a sync of its own",
+        (
+            *(Row("FifoQueue.put", "FifoQueue: put", f"{peer}: put") for peer in _RELAXED),
+            Row("FifoQueue.put, never synced", "FifoQueue, never synced: put", "queuelib: put"),
+            *(Row("FifoQueue.take", "FifoQueue: get", f"{peer}: get") for peer in _RELAXED),
+            *(Row("send", "channel: put", f"{peer}: put") for peer in _RELAXED),
+            *(Row("receive", "channel: get", f"{peer}: get") for peer in _RELAXED),
+        ),
+    ),
+    Section(
+        "Python's queues, durable: 100 B, each put returns after its sync",
+        (
+            *(Row("send, synced, 1 task", "durable 1", f"{peer}, synced: put") for peer in _PEERS),
+            *(Row("send, synced, 64 tasks", "durable 64", f"{peer}, synced: put") for peer in _PEERS),
+        ),
+    ),
+)
+
+FSYNC = (
+    Section(
+        "Durable sends, by the fdatasync of their own moment: 100 B",
+        (
+            Row("fdatasync of 2 files", "fdatasync: 2 files", "fdatasync: 1 file"),
+            *(
+                Row(f"send, synced, tasks: {tasks}", f"fdatasync: {tasks}", "fdatasync: 1 file")
+                for tasks in (1, 16, 64, 256)
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,271 @@
+# Rounds. Law: what is compared was measured in the same round, minutes apart at most, each in a
+# process of its own; what is reported is a median with its spread.
+#
+# A round measures every section once, sections in random order and the measurements of a section
+# in random order too. Whatever else the machine does in these seconds then hits both sides of a
+# ratio; ratios are taken within a round, and their median is judged.
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.floors import FIGURES, Row, Section
+from tests.compat.golang import GoUnavailableError
+from tests.compat.gopeer import GoPeer
+
+__all__ = ["GoBench", "Measurement", "MissingError", "Result", "Scale", "Spread", "Work", "run"]
+
+ROOT = Path(__file__).parent.parent
+TIMEOUT = 300.0
+
+Readings = dict[str, dict[str, float]]
+"""By part ("" where there is one), then by figure."""
+
+
+class MissingError(Exception):
+    """Something to measure is not on this machine."""
+
+
+# --- what is measured ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of it. Everything that counts messages is asked for in full and comes scaled."""
+
+    name: str
+    factor: float
+
+    def __call__(self, count: int, *, least: int = 100) -> int:
+        return max(least, round(count * self.factor))
+
+
+class Measurement(Protocol):
+    def measure(self, directory: Path) -> Readings:
+        """In an empty directory. Raises MissingError."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A function of benchmarks/MODULE.py, in a fresh Python."""
+
+    name: str
+    options: Mapping[str, Any]
+    module: str = "works"
+    after: Work | None = None
+    """Done before in the same directory, in a process of its own, and not measured."""
+
+    def measure(self, directory: Path) -> Readings:
+        if self.after is not None:
+            self.after.measure(directory)
+        arguments = [self.module, self.name, str(directory), json.dumps(dict(self.options))]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.child", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr}")
+        report = json.loads(done.stdout.splitlines()[-1])
+        if "missing" in report:
+            raise MissingError(report["missing"])
+        readings: Readings = report["readings"]
+        return readings
+
+    def describe(self) -> dict[str, Any]:
+        return {"python": f"benchmarks.{self.module}.{self.name}", **self.options}
+
+
+class GoBench:
+    """A benchmark of the Go harness, which is a process of its own (tests/compat/gopeer)."""
+
+    _peer: GoPeer | None = None
+    versions: dict[str, str] = {}  # noqa: RUF012 (what the harness said of itself, the same each time)
+
+    def __init__(self, bench: str, **options: Any) -> None:
+        self.bench = bench
+        self.options = options
+
+    def measure(self, directory: Path) -> Readings:
+        try:
+            GoBench._peer = GoBench._peer or GoPeer.build()
+        except GoUnavailableError as reason:
+            raise MissingError(str(reason)) from reason
+        report = GoBench._peer.bench(self.bench, directory, timeout=TIMEOUT, **self.options)
+        if report["warnings"]:
+            raise RuntimeError(f"go-diskqueue complained: {report['warnings']}")
+        GoBench.versions = {"go": report["go"].removeprefix("go"), "go-diskqueue": report["peer"].split()[-1]}
+        figures = {name: report[name] for name in ("count", "seconds", "rate")}
+        figures["cpu_us"] = report["cpu_seconds"] / report["count"] * 1e6
+        figures |= {name: value for name, value in report.items() if name.endswith("_us")}
+        return {"": figures}
+
+    def describe(self) -> dict[str, Any]:
+        return {"gopeer": f"nsq bench {self.bench}", **self.options}
+
+
+# --- what comes of it --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    median: float
+    least: float
+    most: float
+    quartiles: tuple[float, float]
+    each: list[float]
+    """In the order of the rounds."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        first, third = values[0], values[0]
+        if len(values) > 1:
+            first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(statistics.median(values), min(values), max(values), (first, third), list(values))
+
+
+@dataclass(slots=True)
+class Result:
+    """A row of the report. Where something was missing, no more than the reason."""
+
+    section: str
+    row: Row
+    ours: dict[str, Spread] = field(default_factory=dict)
+    peer: dict[str, Spread] = field(default_factory=dict)
+    ratio: Spread | None = None
+    """Above 1: diskq is the better one."""
+    missing: str = ""
+
+    @property
+    def is_reached(self) -> bool | None:
+        """None: there is no floor to reach."""
+        if not self.row.has_floor:
+            return None
+        if self.missing:
+            return False
+        if self.row.at_most is not None:
+            return self.ours[self.row.figure].median <= self.row.at_most
+        assert self.ratio is not None
+        assert self.row.at_least is not None
+        return self.ratio.median >= self.row.at_least
+
+    def as_json(self) -> dict[str, Any]:
+        return {"section": self.section, **asdict(self.row)} | {
+            "ours": {figure: asdict(spread) for figure, spread in self.ours.items()},
+            "against": {figure: asdict(spread) for figure, spread in self.peer.items()},
+            "ratio": asdict(self.ratio) if self.ratio else None,
+            "missing": self.missing,
+            "is_reached": self.is_reached,
+        }
+
+
+# --- running ---------------------------------------------------------------------------------------------
+
+
+def run(
+    sections: Sequence[Section],
+    measurements: Mapping[str, Measurement],
+    *,
+    rounds: int,
+    directory: Path,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Result]:
+    """Measure each section in each round, in scratch directories below `directory`.
+
+    Raises RuntimeError where a measurement fails; what is missing is told in its rows.
+    """
+    order = random.Random(seed)
+    taken: dict[tuple[str, str], list[Readings]] = {}
+    missing: dict[str, str] = {}
+    for number in range(rounds):
+        for section in order.sample(sections, len(sections)):
+            names = sorted({name for row in section.rows for name in _measured(row)})
+            for name in order.sample(names, len(names)):
+                if name in missing:
+                    continue
+                progress(f"round {number + 1} of {rounds}: {name}")
+                try:
+                    with _scratch(directory) as scratch:
+                        readings = measurements[name].measure(scratch)
+                except MissingError as reason:
+                    missing[name] = str(reason)
+                    continue
+                taken.setdefault((section.title, name), []).append(readings)
+    return [_result(section, row, taken, missing) for section in sections for row in section.rows]
+
+
+@contextmanager
+def _scratch(directory: Path) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+        os.sync()  # the disk is done with it before the next one is measured
+
+
+def _split(reading: str) -> tuple[str, str]:
+    """The measurement of a reading, and its part in it."""
+    name, _, part = reading.partition(": ")
+    return name, part
+
+
+def _measured(row: Row) -> Iterator[str]:
+    yield _split(row.ours)[0]
+    if row.peer:
+        yield _split(row.peer)[0]
+
+
+def _result(
+    section: Section,
+    row: Row,
+    taken: Mapping[tuple[str, str], list[Readings]],
+    missing: Mapping[str, str],
+) -> Result:
+    for name in _measured(row):
+        if name in missing:
+            return Result(section.title, row, missing=missing[name])
+
+    def rounds_of(reading: str) -> list[dict[str, float]]:
+        name, part = _split(reading)
+        return [readings[part] for readings in taken[section.title, name]]
+
+    ours = rounds_of(row.ours)
+    result = Result(section.title, row, ours=_spreads(ours))
+    if row.peer:
+        peers = rounds_of(row.peer)
+        result.peer = _spreads(peers)
+        result.ratio = Spread.of(
+            [
+                _times_as_good(row, one[row.figure], other[row.figure])
+                for one, other in zip(ours, peers, strict=True)
+            ]
+        )
+    return result
+
+
+def _spreads(rounds: list[dict[str, float]]) -> dict[str, Spread]:
+    return {figure: Spread.of([readings[figure] for readings in rounds]) for figure in rounds[0]}
+
+
+def _times_as_good(row: Row, ours: float, peer: float) -> float:
+    return ours / peer if FIGURES[row.figure].more_is_better else peer / ours

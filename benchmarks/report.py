@@ -1,0 +1,205 @@
+# What a run says: a table for the terminal, the same in Markdown, JSON with every round, a picture.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.floors import FIGURES, Row
+from benchmarks.harness import Result, Spread
+
+__all__ = ["Report"]
+
+HEAD = ("", "diskq", "CPU", "against", "", "CPU", "ratio", "least..most", "floor", "")
+TEXT_COLUMNS = (0, 3, 9)
+RULE = "".join("|---" if place in TEXT_COLUMNS else "|---:" for place in range(len(HEAD))) + "|"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    about: dict[str, Any]
+    """What ran, when and on what."""
+    results: list[Result]
+
+    @property
+    def missed(self) -> list[Result]:
+        return [result for result in self.results if result.is_reached is False]
+
+    def write(self, directory: Path) -> list[Path]:
+        """NAME.json, NAME.md and, with matplotlib, NAME.png, where the benchmark is called NAME."""
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / self.about["benchmark"]
+        as_json = {**self.about, "rows": [result.as_json() for result in self.results]}
+        path.with_suffix(".json").write_text(json.dumps(as_json, indent=1, ensure_ascii=False) + "\n")
+        path.with_suffix(".md").write_text(self.markdown())
+        written = [path.with_suffix(".json"), path.with_suffix(".md")]
+        try:
+            draw(self.results, path.with_suffix(".png"))
+        except ModuleNotFoundError:
+            return written
+        return [*written, path.with_suffix(".png")]
+
+    # --- tables ------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """For a terminal: columns, and a line about the machine."""
+        table = [(section, list(map(_cells, results))) for section, results in _by_section(self.results)]
+        everything = [HEAD, *(cells for _, rows in table for cells in rows)]
+        widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+        lines = [self._about(), "", _columns(HEAD, widths)]
+        for section, rows in table:
+            lines += ["", section, *(_columns(cells, widths) for cells in rows)]
+        return "\n".join([*lines, "", self._verdict()])
+
+    def markdown(self) -> str:
+        lines = [self._about(), ""]
+        for section, results in _by_section(self.results):
+            lines += [f"### {section}", "", _line(HEAD), RULE]
+            lines += [*(_line(_cells(result)) for result in results), ""]
+        return "\n".join([*lines, self._verdict(), ""])
+
+    def _about(self) -> str:
+        about, machine = self.about, self.about["machine"]
+        versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+        return "\n".join(
+            [
+                f"{about['benchmark']}, {about['scale']}, {about['rounds']} rounds, {about['began']}, "
+                f"commit {about['commit']}",
+                f"{machine['cpu']}, {machine['cores']} cores, {machine['system']} {machine['kernel']}, "
+                f"{machine['file_system']}; load {about['load_before']} before, {about['load_after']} after",
+                versions,
+            ]
+        )
+
+    def _verdict(self) -> str:
+        floors = [result for result in self.results if result.is_reached is not None]
+        if not floors:
+            return "No row has a floor."
+        if not self.missed:
+            return f"All {len(floors)} floors reached."
+        names = ", ".join(result.row.name for result in self.missed)
+        return f"{len(self.missed)} of {len(floors)} floors missed: {names}."
+
+
+def _by_section(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    for section, group in groupby(results, key=lambda result: result.section):
+        yield section, list(group)
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.ljust(width) if place in TEXT_COLUMNS else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  " + "  ".join(padded).rstrip()
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    row = result.row
+    against = _against(row)
+    if result.missing:
+        return (row.name, "", "", against, "", "", "", result.missing, _floor(result), _verdict_of(result))
+    ratio = result.ratio
+    return (
+        row.name,
+        _value(row.figure, result.ours),
+        _cpu(row.figure, result.ours),
+        against,
+        _value(row.figure, result.peer),
+        _cpu(row.figure, result.peer),
+        f"{_short(ratio.median)} x" if ratio else "",
+        _range(ratio if ratio else result.ours[row.figure]),
+        _floor(result),
+        _verdict_of(result),
+    )
+
+
+def _against(row: Row) -> str:
+    return row.peer.replace(": ", " ")
+
+
+def _value(figure: str, spreads: dict[str, Spread]) -> str:
+    if not spreads:
+        return ""
+    value, unit = spreads[figure].median, FIGURES[figure].unit
+    if unit != "/s":
+        return f"{_short(value)} {unit}"
+    if value >= 1e6:
+        return f"{_short(value / 1e6)} M/s"
+    return f"{_short(value / 1e3)} k/s"
+
+
+def _cpu(figure: str, spreads: dict[str, Spread]) -> str:
+    """Per message; where no messages were counted there is nothing to tell."""
+    if not spreads or figure not in ("rate", "p50_us"):
+        return ""
+    return f"{_short(spreads['cpu_us'].median)} µs"
+
+
+def _floor(result: Result) -> str:
+    if result.row.at_least is not None:
+        return f"{result.row.at_least:g} x"
+    if result.row.at_most is not None:
+        return f"<= {result.row.at_most:g} {FIGURES[result.row.figure].unit}"
+    return ""
+
+
+def _verdict_of(result: Result) -> str:
+    return {None: "", True: "reached", False: "MISSED"}[result.is_reached]
+
+
+def _range(spread: Spread) -> str:
+    return f"{_short(spread.least)}..{_short(spread.most)}"
+
+
+def _short(value: float) -> str:
+    """Three digits."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+# --- the picture -----------------------------------------------------------------------------------------
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Each row's ratio: a bar to the median, a line from least to most, a tick at the floor."""
+    import_module("matplotlib").use("Agg")
+    pyplot = import_module("matplotlib.pyplot")
+    drawn = [result for result in results if result.ratio is not None]
+    figure, axes = pyplot.subplots(figsize=(9, 1.0 + 0.21 * len(drawn)), layout="constrained")
+    for place, result in enumerate(drawn):
+        ratio, row = result.ratio, result.row
+        assert ratio is not None
+        color = "#c8553d" if result.is_reached is False else "#3d6f99"
+        axes.barh(place, ratio.median - 1, left=1, height=0.6, color=color)
+        axes.plot([ratio.least, ratio.most], [place, place], color="black", linewidth=1)
+        if row.at_least is not None:
+            axes.plot([row.at_least] * 2, [place - 0.45, place + 0.45], color="black", linewidth=2.5)
+        axes.annotate(
+            f"{_short(ratio.median)} x",
+            (max(ratio.most, row.at_least or 0, 1), place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+    labels = [f"{result.row.name}  |  {_against(result.row)}" for result in drawn]
+    axes.set_yticks(range(len(drawn)), labels, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.margins(x=0.1, y=0.01)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("diskq, times the peer (bar: median; line: least to most; tick: floor)")
+    axes.grid(axis="x", which="both", alpha=0.2)
+    axes.set_axisbelow(True)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

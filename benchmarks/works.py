@@ -1,0 +1,271 @@
+# What diskq does while it is measured. Each function is one measurement, run in a fresh process
+# with an empty directory (benchmarks/child.py), and returns its readings.
+#
+# The work is the loop that the Go harness runs on go-diskqueue, one `await` per message where Go
+# has one channel operation, with diskq's options as they are by default.
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import trio
+import trio.testing
+
+from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, shares
+from diskq import DiskQueue, FifoQueue, open_queue
+
+NAME = "bench"
+# A record in NSQ's files: a length word, and the body.
+RECORD = 4 + 100
+
+_fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def fill(directory: str, count: int, size: int = 100) -> None:
+    """A queue of so many messages, closed in order."""
+    batch = [body_of(size)] * 1000
+    with FifoQueue(directory, NAME) as queue:
+        for _ in range(count // len(batch)):
+            queue.put_many(batch)
+        queue.put_many(batch[: count % len(batch)])
+
+
+# --- sending and receiving ---------------------------------------------------------------------------
+
+
+async def send(
+    directory: str, *, count: int, size: int = 100, tasks: int = 1, batch: int = 0, **options: Any
+) -> Reading:
+    """Until the last `send` of the last task has returned."""
+    async with open_queue(directory, NAME, **options) as queue:
+        watch = Stopwatch()
+        await _produce_all(queue, count, size, tasks, batch)
+        return watch.stop(count)
+
+
+async def receive(directory: str, *, count: int, batch: int = 0, **options: Any) -> Reading:
+    fill(directory, count)
+    async with open_queue(directory, NAME, **options) as queue:
+        watch = Stopwatch()
+        await _consume(queue, count, batch)
+        return watch.stop(count)
+
+
+async def both(directory: str, *, count: int, batch: int = 0, **options: Any) -> Reading:
+    """One task sends, one receives, until the last message has been received."""
+    async with open_queue(directory, NAME, **options) as queue:
+        watch = Stopwatch()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_consume, queue, count, batch)
+            nursery.start_soon(_produce, queue, body_of(100), count, batch)
+        return watch.stop(count)
+
+
+async def _produce_all(queue: DiskQueue, count: int, size: int, tasks: int, batch: int) -> None:
+    body = body_of(size)
+    async with trio.open_nursery() as nursery:
+        for share in shares(count, tasks):
+            nursery.start_soon(_produce, queue, body, share, batch)
+
+
+async def _produce(queue: DiskQueue, body: bytes, count: int, batch: int) -> None:
+    if batch:
+        bodies = [body] * batch
+        for _ in range(count // batch):
+            await queue.send_many(bodies)
+        bodies = bodies[: count % batch]
+        if bodies:
+            await queue.send_many(bodies)
+    else:
+        for _ in range(count):
+            await queue.send(body)
+
+
+async def _consume(queue: DiskQueue, count: int, batch: int) -> None:
+    if batch:
+        while count:
+            count -= len(await queue.receive_many(min(count, batch)))
+    else:
+        for _ in range(count):
+            await queue.receive()
+
+
+async def latency(directory: str, *, count: int, pace: float = 0.0) -> Reading:
+    """From before `send` to received in another task; the next is sent only after that.
+
+    With `pace` seconds before each, so that both sides sleep: rate and seconds include them.
+    """
+    async with open_queue(directory, NAME) as queue:
+        return await _latency_of(queue.send, queue.receive, count, pace)
+
+
+async def hand_over(_: str, *, count: int) -> Reading:
+    """The same, with no queue in between: what Trio takes to wake a task and let it run."""
+    sent = 0
+    sleeper: trio.lowlevel.Task | None = None
+
+    async def wake(_: bytes) -> None:
+        nonlocal sent, sleeper
+        sent += 1
+        if sleeper is not None:
+            trio.lowlevel.reschedule(sleeper)
+            sleeper = None
+
+    async def sleep() -> None:
+        nonlocal sent, sleeper
+        if not sent:
+            sleeper = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        sent -= 1
+
+    return await _latency_of(wake, sleep, count, 0.0)
+
+
+async def _latency_of(
+    send: Callable[[bytes], Awaitable[None]],
+    receive: Callable[[], Awaitable[Any]],
+    count: int,
+    pace: float,
+) -> Reading:
+    warm_up = 100
+    body = body_of(100)
+    stamps_in, stamps = trio.open_memory_channel[float](0)
+
+    async def stamp() -> None:
+        for _ in range(warm_up + count):
+            await receive()
+            await stamps_in.send(perf_counter())
+
+    async def once() -> float:
+        if pace:
+            await trio.sleep(pace)
+        began = perf_counter()
+        await send(body)
+        return await stamps.receive() - began
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stamp)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(warm_up):
+            await once()
+        watch = Stopwatch()
+        latencies = [await once() for _ in range(count)]
+        return watch.stop(count) | quantiles(latencies)
+
+
+# --- long queues -------------------------------------------------------------------------------------
+
+
+async def long_queue(directory: str, *, count: int, sample: int) -> dict[str, Reading]:
+    """Open a queue of `count` messages; receive the first `sample` of them, and as many in its middle."""
+    watch, resident = Stopwatch(), _resident_mib()
+    async with open_queue(directory, NAME) as queue:
+        opened = watch.stop(1)
+        opened |= {"open_ms": opened["seconds"] * 1e3, "rss_mib": _resident_mib() - resident}
+        assert queue.depth == count
+        watch = Stopwatch()
+        await _consume(queue, sample, 0)
+        first = watch.stop(sample)
+        await _consume(queue, count // 2 - sample, 1000)
+        watch = Stopwatch()
+        await _consume(queue, sample, 0)
+        return {"open": opened, "first": first, "middle": watch.stop(sample)}
+
+
+async def short_queue(directory: str, *, count: int, sample: int) -> Reading:
+    """Receive `sample` messages in all from a queue that never holds more than `count`."""
+    batch = [body_of(100)] * count
+    seconds = cpu_seconds = 0.0
+    async with open_queue(directory, NAME) as queue:
+        for _ in range(sample // count):
+            await queue.send_many(batch)
+            watch = Stopwatch()
+            await _consume(queue, count, 0)
+            taken = watch.stop(count)
+            seconds += taken["seconds"]
+            cpu_seconds += taken["cpu_us"] * count / 1e6
+        return reading(sample // count * count, seconds, cpu_seconds)
+
+
+def _resident_mib() -> float:
+    """Memory that this process holds. Zero where the kernel does not tell."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 0.0
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+# --- beside Python's queues --------------------------------------------------------------------------
+
+
+async def send_then_receive(directory: str, *, count: int) -> dict[str, Reading]:
+    async with open_queue(directory, NAME) as queue:
+        watch = Stopwatch()
+        await _produce(queue, body_of(100), count, 0)
+        sent = watch.stop(count)
+        watch = Stopwatch()
+        await _consume(queue, count, 0)
+        return {"put": sent, "get": watch.stop(count)}
+
+
+# --- durable -----------------------------------------------------------------------------------------
+
+
+def raw_fdatasync(directory: str, *, count: int) -> Reading:
+    """What the disk does: append one record's bytes and fdatasync, over and over."""
+    handle = os.open(Path(directory, "raw"), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        watch = Stopwatch()
+        for _ in range(count):
+            os.write(handle, bytes(RECORD))
+            _fdatasync(handle)
+        return watch.stop(count)
+    finally:
+        os.close(handle)
+
+
+async def fdatasync_by_turns(directory: str, *, seconds: float, tasks: list[int]) -> dict[str, Reading]:
+    """In random order, each for `seconds`: fdatasync of 1 file, of 2, and synced sends of so many tasks."""
+    handles = [os.open(Path(directory, name), os.O_RDWR | os.O_CREAT | os.O_APPEND) for name in "ab"]
+    readings = {}
+    async with open_queue(directory, NAME, durability="synced") as queue:
+        await queue.send(body_of(100))
+        for part in random.sample(["1 file", "2 files", *map(str, tasks)], 2 + len(tasks)):
+            if part.isdigit():
+                readings[part] = await _synced_for(seconds, queue, int(part))
+            else:
+                readings[part] = _probe_for(seconds, handles[: int(part[0])])
+    for handle in handles:
+        os.close(handle)
+    return readings
+
+
+def _probe_for(seconds: float, handles: list[int]) -> Reading:
+    """Blocks the event loop, which has nothing else to do."""
+    watch, end, latencies = Stopwatch(), perf_counter() + seconds, []
+    while (began := perf_counter()) < end:
+        for handle in handles:
+            os.write(handle, bytes(RECORD))
+        for handle in handles:
+            _fdatasync(handle)
+        latencies.append(perf_counter() - began)
+    return watch.stop(len(latencies)) | quantiles(latencies)
+
+
+async def _synced_for(seconds: float, queue: DiskQueue, tasks: int) -> Reading:
+    watch, end, latencies, body = Stopwatch(), perf_counter() + seconds, [], body_of(100)
+
+    async def produce() -> None:
+        while (began := perf_counter()) < end:
+            await queue.send(body)
+            latencies.append(perf_counter() - began)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(tasks):
+            nursery.start_soon(produce)
+    return watch.stop(len(latencies)) | quantiles(latencies)

@@ -1,0 +1,182 @@
+# The floors of benchmarks/floors.py, and that the benchmarks measure every one of them.
+#
+# Whether they are reached is `python -m benchmarks queue --check`, at full length on a quiet
+# machine. Here the harness runs once with next to nothing to do, and of its figures only those
+# are believed that no noise can turn round.
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_fsync, bench_queue, harness
+from benchmarks.floors import FIGURES, FSYNC, QUEUE, Row, Section
+from benchmarks.harness import Result, Scale, Spread
+from benchmarks.report import Report
+
+SMOKE = Scale("smoke", 0.004)
+ROWS = [row for section in (*QUEUE, *FSYNC) for row in section.rows]
+
+
+# --- the table ---------------------------------------------------------------------------------------
+
+
+def test_each_row_is_one_of_a_kind():
+    assert len({(row.name, row.peer) for row in ROWS}) == len(ROWS)
+
+
+def test_each_figure_is_known():
+    assert {row.figure for row in ROWS} <= FIGURES.keys()
+
+
+def test_a_floor_that_is_a_ratio_has_a_peer():
+    assert all(row.peer for row in ROWS if row.at_least is not None)
+
+
+@pytest.mark.parametrize("benchmark", [bench_queue, bench_fsync], ids=lambda module: module.__name__)
+def test_what_is_measured_is_what_the_rows_name(benchmark):
+    named = {
+        reading.partition(": ")[0]
+        for section in benchmark.SECTIONS
+        for row in section.rows
+        for reading in (row.ours, row.peer)
+        if reading
+    }
+    assert benchmark.measurements(SMOKE).keys() == named
+
+
+# --- judging -----------------------------------------------------------------------------------------
+
+
+class Dummy:
+    """A measurement that tells what it was told, round by round."""
+
+    def __init__(self, figure: str, *values: float) -> None:
+        self.rounds = [{"": {figure: value, "cpu_us": 1.0}} for value in values]
+
+    def measure(self, directory: Path) -> harness.Readings:
+        return self.rounds.pop(0)
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+
+class Absent(Dummy):
+    def measure(self, directory: Path) -> harness.Readings:
+        raise harness.MissingError("it is not installed")
+
+
+def judged(directory: Path, row: Row, **measurements: Dummy) -> Result:
+    rounds = max(len(dummy.rounds) for dummy in measurements.values())
+    (result,) = harness.run([Section("one", (row,))], measurements, rounds=rounds, directory=directory)
+    return result
+
+
+def test_the_median_of_the_rounds_ratios_is_judged(tmp_path):
+    row = Row("row", "a", "b", at_least=2.0)
+    result = judged(tmp_path, row, a=Dummy("rate", 100, 300, 90), b=Dummy("rate", 10, 100, 90))
+    assert result.ratio == Spread.of([10.0, 3.0, 1.0])
+    assert result.is_reached is True
+
+
+def test_less_is_better_where_the_figure_is_a_duration(tmp_path):
+    row = Row("row", "a", "b", at_least=1.0, figure="p50_us")
+    result = judged(tmp_path, row, a=Dummy("p50_us", 4.0), b=Dummy("p50_us", 2.0))
+    assert result.ratio is not None
+    assert result.ratio.median == 0.5
+    assert result.is_reached is False
+
+
+@pytest.mark.parametrize("value, is_reached", [(50.0, True), (50.1, False)])
+def test_a_bound_is_judged_by_itself(tmp_path, value, is_reached):
+    row = Row("row", "a", at_most=50.0, figure="open_ms")
+    assert judged(tmp_path, row, a=Dummy("open_ms", value)).is_reached is is_reached
+
+
+def test_without_a_floor_nothing_is_judged(tmp_path):
+    assert judged(tmp_path, Row("row", "a", "b"), a=Dummy("rate", 1), b=Dummy("rate", 2)).is_reached is None
+
+
+def test_what_is_missing_has_not_reached_its_floor_and_says_why(tmp_path):
+    row = Row("row", "a", "b", at_least=2.0)
+    result = judged(tmp_path, row, a=Dummy("rate", 1), b=Absent("rate"))
+    assert result.is_reached is False
+    assert "it is not installed" in Report(ABOUT, [result]).text()
+
+
+ABOUT = {
+    "benchmark": "smoke",
+    "scale": "smoke",
+    "rounds": 1,
+    "began": "today",
+    "commit": "none",
+    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "none"},
+    "load_before": 0,
+    "load_after": 0,
+    "versions": {"python": "3"},
+}
+
+
+# --- measuring ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """Every row of both benchmarks, in one round."""
+    measured = []
+    for benchmark in (bench_queue, bench_fsync):
+        measured += harness.run(
+            benchmark.SECTIONS,
+            benchmark.measurements(SMOKE),
+            rounds=1,
+            directory=tmp_path_factory.mktemp("benchmarks"),
+        )
+    return measured
+
+
+def result_of(results: list[Result], name: str) -> Result:
+    return next(result for result in results if result.row.name == name)
+
+
+def rate(results: list[Result], name: str) -> float:
+    return result_of(results, name).ours["rate"].median
+
+
+def test_every_row_is_measured_or_says_what_is_missing(results):
+    assert [result.row for result in results] == ROWS
+    for result in results:
+        if not result.missing:
+            assert result.ours[result.row.figure].median > 0 or result.row.figure == "rss_mib"
+            assert result.ours["cpu_us"].median > 0
+            assert (result.ratio is not None) == bool(result.row.peer)
+
+
+def test_only_peers_are_missing(results):
+    for result in results:
+        assert not result.missing or result.row.peer
+
+
+@pytest.mark.interop
+def test_go_is_not_missing_where_it_is_required(results):
+    missing = {result.missing for result in results if result.row.peer.startswith("go ")} - {""}
+    if missing and os.environ.get("DISKQ_REQUIRE_GO") != "1":
+        pytest.skip(missing.pop())
+    assert not missing
+
+
+def test_a_batch_is_faster_than_one_by_one(results):
+    assert rate(results, "send_many(100)") > rate(results, "send")
+
+
+def test_tasks_that_wait_for_the_platter_share_a_sync(results):
+    assert rate(results, "synced, 16 tasks") > 3 * rate(results, "synced, 1 task")
+
+
+def test_a_report_is_written(results, tmp_path):
+    report = Report(ABOUT | {"measurements": {}}, results)
+    names = {path.name for path in report.write(tmp_path)}
+    assert {"smoke.json", "smoke.md"} <= names
+    assert all(row.name in report.text() for row in ROWS)
+    assert all(row.name in report.markdown() for row in ROWS)
