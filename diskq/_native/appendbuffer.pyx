@@ -20,6 +20,8 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy, memmove
 
+from diskq._native.readahead cimport ReadAhead
+
 cdef extern from *:
     """
     #define diskq_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
@@ -55,6 +57,17 @@ cdef class AppendBuffer:
     def __dealloc__(self):
         self.detach_slate()
         PyMem_RawFree(self.buffer)
+
+    # --- for a reader who has caught up -----------------------------------------------------------
+
+    def lend(self, ReadAhead ahead not None):
+        """Let it have what is still here of the bytes from its position on. False: none of them is."""
+        cdef int64_t position = ahead.origin + ahead.at
+        cdef Py_ssize_t start = position - self.origin
+        if position < self.origin or start >= self.used:
+            return False
+        ahead.hold(self.buffer + start, self.used - start)
+        return True
 
     # --- the slate --------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ cdef class ReadAhead:
     cdef readonly int64_t records          # records handed out, over all files
     cdef Stop stop
     cdef readonly Py_ssize_t claimed       # the size that a torn record at `position` gives itself, or 0
+    cdef int _make_room(self, Py_ssize_t size) except -1
+    cdef int hold(self, const char* data, Py_ssize_t size) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes)
     cdef object _take(self)
     cdef Stop _decode(self, Record* record) noexcept

@@ -10,6 +10,7 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.string cimport memcpy
 
 from diskq._native.framing cimport CORRUPT, END, TORN, Record
 
@@ -46,13 +47,7 @@ cdef class ReadAhead:
 
         Returns how many bytes there were. Raises OSError, MemoryError.
         """
-        cdef char* buffer
-        if size > self.capacity:
-            buffer = <char*> PyMem_RawRealloc(self.buffer, size)
-            if buffer == NULL:
-                raise MemoryError()
-            self.buffer = buffer
-            self.capacity = size
+        self._make_room(size)
         self.seek(start)
         self.loaded = self.door.pread(handle, self.buffer, size, start)
         return self.loaded
@@ -140,6 +135,24 @@ cdef class ReadAhead:
         return counted
 
     # --- inside -----------------------------------------------------------------------------------
+
+    cdef int _make_room(self, Py_ssize_t size) except -1:
+        cdef char* buffer
+        if size > self.capacity:
+            buffer = <char*> PyMem_RawRealloc(self.buffer, size)
+            if buffer == NULL:
+                raise MemoryError()
+            self.buffer = buffer
+            self.capacity = size
+        return 0
+
+    cdef int hold(self, const char* data, Py_ssize_t size) except -1:
+        """Hold these bytes, which lie at `position` of the file, all of them admitted."""
+        self._make_room(size)
+        self.seek(self.origin + self.at)
+        memcpy(self.buffer, data, size)
+        self.loaded = self.admitted = size
+        return 0
 
     cdef object _take(self):
         cdef Record record

@@ -628,8 +628,9 @@ class FifoQueue:
             if is_active and self.ahead.position >= self.buffer.end:
                 self._settle_depth()
                 return False
-            if is_active and self.ahead.position >= self.buffer.flushed:
-                self.flush()
+            if is_active and self.buffer.lend(self.ahead):
+                # Accepted a moment ago, and still in our memory: it need not come back from a file.
+                return True
             if self._reader is None:
                 number = self._read_file
                 self._reader = BlockReader(
@@ -868,7 +869,7 @@ class FifoQueue:
         return self._policy.deadline()
 
     def take_ticket(self, *, with_metadata: bool) -> Ticket:
-        """A barrier for all that was accepted and can be written. Pay it, wherever; then `mark` it, or `fail`.
+        """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
         Without metadata it is two syncs, and enough for a message to be found again; with it the
         read position is durable too, consumed files go, and a peer may open the directory.
@@ -879,7 +880,8 @@ class FifoQueue:
             self._drop_consumed()
             self.flush()
         except DiskFullError as full:
-            left_out = full
+            if self._position() < Position(self._write_file, self.buffer.end):
+                left_out = full  # else it has been taken, and nobody needs it in a file
         except OSError as failure:
             self.fail(failure)
         try:

@@ -198,7 +198,7 @@ class CrashFS:
             opened.file.change((size, None))
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        """A kill keeps what is stored there, a power cut any part of it. The file keeps its size meanwhile."""
+        """A kill keeps what is stored there, a power cut any part. The file keeps its size meanwhile."""
         with self._mutex:
             opened = self._handle(handle)
             if not opened.writable or not 0 < size <= len(opened.file.now):

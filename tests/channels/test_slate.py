@@ -140,13 +140,17 @@ async def test_a_synced_send_is_not_told_of_a_full_disk_that_others_met() -> Non
 
 async def test_closing_on_a_full_disk_syncs_what_is_written() -> None:
     fs = FaultFS(disk())
-    with pytest.raises(diskq.DiskFullError):
+
+    async def fill_and_close() -> None:
         async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0) as queue:
             for number in range(50):
                 await queue.send(b"%d" % number)
             await trio.testing.wait_all_tasks_blocked()
             fs.capacity(2000)
             await queue.send(bytes(10_000), durability="memory")
+
+    with pytest.raises(diskq.DiskFullError):
+        await fill_and_close()
     assert left_in(fs.inner.crash()) == [b"%d" % number for number in range(50)]
 
 
