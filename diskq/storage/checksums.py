@@ -173,7 +173,7 @@ class Rows:
             self._handle = None
 
     def seek(self, position: int) -> None:
-        """Go, in O(log n), near the first row that ends after byte `position` of the data."""
+        """Go, in O(log n), to the first row that ends after byte `position` of the data."""
         if self._handle is None:
             return
         low, high = 0, self._fs.size(self._handle) // ROW.size
@@ -187,6 +187,7 @@ class Rows:
         self._loaded.clear()
         self._at = self.consumed = low * ROW.size
         self.last = self._last_whole(low)
+        self.covering(position, 0)  # where zeros hid rows, there may be some left to pass
 
     @property
     def last_end(self) -> int:
@@ -214,17 +215,22 @@ class Rows:
         return rows
 
     def _load(self) -> bool:
-        """Load the next few hundred rows. False: there are none (yet)."""
+        """Load the next few rows. False: there are none (yet)."""
+        start = self._at
         while self._handle is not None and not self._loaded:
-            data = self._fs.pread(self._handle, _ROWS_AT_ONCE * ROW.size, self._at)
-            # Zeros at the end are rows to come, to be looked at again; rotten rows are passed over.
+            data = self._fs.pread(self._handle, _ROWS_AT_ONCE * ROW.size, start)
+            # Zeros at the end are rows to come, to be looked at again; zeros before a row are a hole
+            # that somebody tore, and rotten rows are passed over.
             behind = min(len(data), len(data.rstrip(b"\0")) + ROW.size - 1) // ROW.size * ROW.size
             for at in range(0, behind, ROW.size):
                 if (row := unpack_row(data[at : at + ROW.size])) is not None:
-                    self._loaded.append((row, self._at + at + ROW.size))
-            if not behind:
+                    self._loaded.append((row, start + at + ROW.size))
+            if behind:
+                self._at = start = start + behind
+            elif len(data) == _ROWS_AT_ONCE * ROW.size:
+                start += len(data)
+            else:
                 return False
-            self._at += behind
         return bool(self._loaded)
 
     def _first_whole(self, index: int, limit: int) -> Row | None:

@@ -1,0 +1,274 @@
+# Checksums. Law: a block that disagrees is not believed, a rotten row is told from rotten data, and
+# a row is found wherever it stands.
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskq.storage.checksums import ROW, Row, Rows, Sidecar, checksum, pack_row, unpack_row
+from diskq.testing import CrashFS, FaultFS
+
+PATH = "/q/sums"
+BLOCK = b"a block of whole records"
+A_ROW = Row(100, 100 + len(BLOCK), 2, checksum(BLOCK))
+
+
+def disk() -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    return fs
+
+
+# --- a row --------------------------------------------------------------------------------------
+
+sizes = st.integers(0, 2**32 - 1)
+rows = st.builds(
+    lambda start, size, records, crc: Row(start, start + size, records, crc),
+    st.integers(0, 2**63),
+    sizes,
+    sizes,
+    sizes,
+)
+
+
+@given(rows)
+def test_a_row_comes_back(row):
+    assert unpack_row(pack_row(row)) == row
+
+
+@given(rows, st.integers(0, ROW.size - 1), st.integers(1, 255))
+def test_a_row_with_a_rotten_byte_is_none(row, at, mask):
+    rotten = bytearray(pack_row(row))
+    rotten[at] ^= mask
+    assert unpack_row(bytes(rotten)) is None
+
+
+def test_zeros_are_no_row():
+    assert unpack_row(bytes(ROW.size)) is None
+
+
+def test_a_block_that_would_begin_before_its_file_is_no_row():
+    fields = (5).to_bytes(8, "little") + (6).to_bytes(4, "little") + bytes(8)
+    assert unpack_row(fields + checksum(fields).to_bytes(4, "little")) is None
+
+
+@pytest.mark.parametrize("at", range(len(BLOCK)))
+def test_rotten_data_does_not_match_its_row(at):
+    rotten = bytearray(BLOCK)
+    rotten[at] ^= 1
+    assert A_ROW.matches(BLOCK)
+    assert not A_ROW.matches(bytes(rotten))
+
+
+def test_the_checksum_is_castagnolis():
+    assert checksum(b"123456789") == 0xE3069283
+
+
+# --- a table of rows ----------------------------------------------------------------------------
+
+
+class Table:
+    """A sidecar as time left it: rows, rotten rows, holes of zeros, and zeros ahead."""
+
+    def __init__(self, pieces: list[tuple[str, int]], ahead: int = 0) -> None:
+        content = bytearray()
+        self.rows: list[tuple[Row, int]] = []  # each with the sidecar's byte behind it
+        end = 0
+        for kind, size in pieces:
+            if kind == "zeros":
+                content += bytes(size * ROW.size)
+            elif kind == "gap":
+                end += size
+            else:
+                row = Row(end, end + size, 1, size)
+                packed = bytearray(pack_row(row))
+                if kind == "rotten":
+                    packed[3] ^= 0x10
+                content += packed
+                end += size
+                if kind == "row":
+                    self.rows.append((row, len(content)))
+        content += bytes(ahead * ROW.size)
+        self.size = end
+        self.fs = FaultFS(disk())
+        self.fs.inner.write_durably(PATH, bytes(content))
+
+    def expected(self, position: int, most: int) -> list[Row]:
+        """By looking at one row after the other."""
+        found: list[Row] = []
+        for row, _ in self.rows:
+            if row.end > position:
+                if found and (row.start != found[-1].end or row.end - found[0].start > most):
+                    break
+                found.append(row)
+        return found
+
+
+def check(found: list[Row], expected: list[Row]) -> None:
+    """As many as were at hand, from the first one on; one at least, if there is one."""
+    assert found == expected[: len(found)]
+    assert bool(found) == bool(expected)
+
+
+pieces = st.lists(
+    st.one_of(
+        st.tuples(st.just("row"), st.integers(1, 50)),
+        st.tuples(st.just("row"), st.integers(1, 50)),
+        st.tuples(st.just("row"), st.integers(1, 50)),
+        st.tuples(st.just("rotten"), st.integers(1, 50)),
+        st.tuples(st.just("gap"), st.integers(1, 50)),
+        st.tuples(st.just("zeros"), st.sampled_from([1, 2, 7, 63, 64, 65, 200])),
+    ),
+    max_size=60,
+)
+
+
+@given(pieces, st.integers(0, 300), st.data())
+def test_the_rows_for_any_byte_are_found_in_any_table(pieces, ahead, data):
+    table = Table(pieces, ahead)
+    rows = Rows(table.fs, PATH)
+    for _ in range(3):
+        position = data.draw(st.integers(0, table.size + 1))
+        most = data.draw(st.integers(1, 200))
+        rows.seek(position)
+        passed = [(row, behind) for row, behind in table.rows if row.end <= position]
+        if passed:
+            assert (rows.last, rows.last_end) == (passed[-1][0], passed[-1][0].end)
+            assert rows.consumed >= passed[-1][1], "who goes on from here keeps them all"
+        check(rows.covering(position, most), table.expected(position, most))
+
+
+@given(pieces, st.lists(st.integers(0, 400), min_size=1, max_size=10))
+def test_rows_are_passed_in_order_without_seeking(pieces, steps):
+    table = Table(pieces)
+    rows = Rows(table.fs, PATH)
+    position = 0
+    for step in steps:
+        position += step
+        check(rows.covering(position, 100), table.expected(position, 100))
+
+
+def test_a_row_in_a_long_table_is_found_by_halving():
+    table = Table([("row", 4096)] * 20_000)
+    for position in (0, 1, 4096 * 9_999, 4096 * 19_999 + 5, 4096 * 20_000):
+        rows = Rows(table.fs, PATH)
+        table.fs.calls.clear()
+        rows.seek(position)
+        reads = sum(call.verb == "pread" for call in table.fs.calls)  # one of them of many rows
+        assert reads <= math.log2(20_000) + 4
+        assert rows.covering(position, 1) == table.expected(position, 1)
+
+
+def test_rows_that_come_later_are_found_where_zeros_were():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.make_room()
+    rows = Rows(fs, PATH)
+    assert rows.covering(0, 100) == []
+    sidecar.add(10, 10, 1, memoryview(bytes(10)))
+    assert rows.covering(0, 100) == [], "it waits in memory"
+    sidecar.flush()
+    assert [row.end for row in rows.covering(0, 100)] == [10]
+    sidecar.add(30, 20, 1, memoryview(bytes(20)))
+    sidecar.flush()
+    assert [row.end for row in rows.covering(10, 100)] == [30]
+
+
+def test_where_there_is_no_sidecar_there_are_no_rows():
+    rows = Rows(disk(), PATH)
+    rows.seek(5)
+    assert rows.covering(0, 100) == []
+    rows.close()
+
+
+def test_a_row_that_is_not_whole_is_no_row():
+    table = Table([("row", 5), ("row", 5)])
+    handle = table.fs.open(PATH, write=True)
+    table.fs.truncate(handle, 2 * ROW.size - 1)
+    assert [row.end for row in Rows(table.fs, PATH).covering(0, 100)] == [5]
+
+
+# --- the writing side ---------------------------------------------------------------------------
+
+
+def blocks(sidecar: Sidecar, count: int) -> None:
+    for _ in range(count):
+        sidecar.add(sidecar.covered + 4096, 4096, 1, memoryview(bytes(4096)))
+
+
+def test_rows_wait_until_there_are_sixteen():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    blocks(sidecar, 15)
+    assert fs.read(PATH) == b""
+    blocks(sidecar, 1)
+    assert len(fs.read(PATH)) == 16 * ROW.size
+
+
+def test_rows_are_written_over_zeros_that_are_there_so_the_file_does_not_grow():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.make_room()
+    size = len(fs.read(PATH))
+    assert size == sidecar.allocated == 4096
+    blocks(sidecar, 100)
+    sidecar.flush()
+    assert len(fs.read(PATH)) == size
+
+
+def test_room_is_asked_for_while_there_is_still_some():
+    sidecar = Sidecar.open(disk(), PATH, 0, 0)
+    assert not sidecar.has_room
+    sidecar.make_room()
+    assert sidecar.has_room
+    while sidecar.has_room:
+        blocks(sidecar, 1)
+    assert sidecar.room > 60
+
+
+def test_a_seal_drops_the_zeros_and_says_where_the_file_ends():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.make_room()
+    blocks(sidecar, 3)
+    sidecar.seal()
+    assert len(fs.read(PATH)) == sidecar.allocated == 4 * ROW.size
+    rows = Rows(fs, PATH)
+    rows.seek(3 * 4096)
+    assert rows.covering(3 * 4096, 100) == []
+    assert rows.last is not None
+    assert rows.last.is_seal
+    assert rows.last.end == 3 * 4096
+
+
+def test_who_goes_on_after_some_rows_cuts_off_the_others():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.make_room()
+    blocks(sidecar, 5)
+    sidecar.flush()
+    again = Sidecar.open(fs, PATH, 2 * ROW.size, 2 * 4096)
+    blocks(again, 1)
+    again.flush()
+    assert [row.end // 4096 for row in Rows(fs, PATH).covering(0, 10**6)] == [1, 2, 3]
+
+
+def test_a_full_disk_leaves_the_sidecar_as_it_was():
+    fs = FaultFS(disk())
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.make_room()
+    allocated = sidecar.allocated
+    while sidecar.has_room:
+        blocks(sidecar, 1)
+    fs.capacity(100)
+    with pytest.raises(OSError, match="No space"):
+        sidecar.make_room()
+    assert sidecar.allocated == allocated
+    sidecar.flush()
+    rows = Rows(fs, PATH)
+    rows.seek(sidecar.covered)
+    assert rows.last_end == sidecar.covered
