@@ -184,7 +184,7 @@ async def work(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
 async def send_both_ways(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
     for _number in range(20):
         with contextlib.suppress(trio.WouldBlock):  # a disk that lags behind has every sender wait
-        a.send_nowait(b"x" * 100)
+            a.send_nowait(b"x" * 100)
     await a.send(b"x" * 100)
 
 
