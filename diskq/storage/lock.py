@@ -76,5 +76,5 @@ def _parse(data: bytes) -> Holder | None:
         return Holder(
             int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"])
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return Holder()

@@ -1,0 +1,174 @@
+# The lock. Law: the lock decides, its content only informs.
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from diskq.errors import LockedError
+from diskq.storage.fs import OsFileSystem
+from diskq.storage.lock import Lock
+from diskq.testing import CrashFS
+
+HOLD = """
+import sys
+from diskq.storage.fs import OsFileSystem
+from diskq.storage.lock import Lock
+lock = Lock(OsFileSystem(), sys.argv[1], "the queue")
+if sys.argv[2] == "signed":
+    lock.sign()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "q.lock")
+
+
+def locked(path: str) -> Lock:
+    return Lock(OsFileSystem(), path, "the queue")
+
+
+@contextmanager
+def another_process(path: str, how: str = "signed") -> Iterator[subprocess.Popen[str]]:
+    """A process that has the lock."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_who_comes_second_is_told_who_has_it(path):
+    with another_process(path) as process:
+        with pytest.raises(LockedError) as refused:
+            locked(path)
+        assert f"process {process.pid} on {socket.gethostname()} since 2" in refused.value.holder
+        assert "the queue is in use by" in str(refused.value)
+
+
+def test_one_that_has_not_signed_yet_is_another_process(path):
+    with another_process(path, "unsigned"), pytest.raises(LockedError) as refused:
+        locked(path)
+    assert refused.value.holder == "another process"
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(path):
+    with another_process(path) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        lock = locked(path)
+        assert lock.previous is not None
+        assert lock.previous.pid == process.pid
+        assert not lock.was_restarted
+        lock.release()
+
+
+def test_one_process_has_it_once(path):
+    first = locked(path)
+    with pytest.raises(LockedError):
+        locked(path)
+    first.release()
+    locked(path).release()
+
+
+def test_release_may_be_called_twice_and_leaves_the_file(path):
+    lock = locked(path)
+    lock.sign()
+    lock.release()
+    lock.release()
+    assert os.path.getsize(path) == 512
+
+
+def test_a_refused_process_does_not_sign(path):
+    first = locked(path)
+    first.sign()
+    before = Path(path).read_bytes()
+    with pytest.raises(LockedError):
+        locked(path)
+    assert Path(path).read_bytes() == before
+    first.release()
+
+
+def test_the_signature_is_for_people_and_for_recovery(path):
+    lock = locked(path)
+    lock.sign()
+    lock.release()
+    content = json.loads(Path(path).read_text())
+    assert sorted(content) == ["boot_id", "host", "pid", "since"]
+    assert content["pid"] == os.getpid()
+    assert content["since"].endswith("+00:00")
+
+
+GARBAGE = [
+    b"\0" * 512,
+    b"not json",
+    b"[]",
+    b"7",
+    b'{"pid": 7}',
+    b'{"pid": "seven", "host": "", "since": "", "boot_id": ""}',
+    b'{"pid": Infinity, "host": "", "since": "", "boot_id": ""}',
+    b'{"pid": 1e999, "host": "", "since": "", "boot_id": ""}',
+    b"\xff\xfe\xfd",
+    b"[" * 512,
+    b"x" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
+def test_whatever_the_file_says_the_lock_is_had_or_refused(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    lock = locked(path)
+    assert str(lock.previous) == "another process"
+    with pytest.raises(LockedError):
+        locked(path)
+    lock.release()
+
+
+def test_nobody_had_a_new_lock_before(path):
+    lock = locked(path)
+    assert lock.previous is None
+    assert not lock.was_restarted
+    lock.release()
+
+
+def test_a_restart_of_the_machine_is_noticed():
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    lock = Lock(fs, "/q/lock", "the queue")
+    lock.sign()
+    fs.sync_files((lock.handle,))
+    fs.sync_directory("/q")
+    assert not Lock(fs.kill(), "/q/lock", "the queue").was_restarted
+    assert Lock(fs.crash(), "/q/lock", "the queue").was_restarted
+
+
+def test_a_planted_link_is_not_followed(path, tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    os.symlink(tmp_path / "victim", path)
+    with pytest.raises(OSError, match="symbolic"):
+        locked(path)
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+def test_the_file_is_for_its_owner_alone(path):
+    before = os.umask(0)
+    try:
+        locked(path).release()
+    finally:
+        os.umask(before)
+    assert os.stat(path).st_mode & 0o777 == 0o600
