@@ -1,0 +1,293 @@
+# The active file, and the compiled path through it. Law: a record is in whole or not at all; a failed
+# write is cut back; and what the compiled calls do to the files, a Python disk sees done.
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskq._native.appendbuffer import BLOCK_SIZE
+from diskq._native.gate import Gate
+from diskq._native.nsq import NsqFraming
+from diskq._native.readahead import ReadAhead
+from diskq.storage.appendfile import AppendFile
+from diskq.storage.barrier import Debts
+from diskq.storage.blockreader import BlockReader
+from diskq.storage.checksums import Rows
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.testing import CrashFS, FaultFS
+from tests.reference.nsq_oracle import frame
+
+FRAMING = NsqFraming(0, 1 << 20)
+WIDE = 1 << 40
+
+
+class File:
+    """An `AppendFile` in use, and its two files."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.fs = fs
+        self.path = f"{directory}/data"
+        self.sums = f"{directory}/sums"
+        self.gate = Gate()
+        self.gate.left = WIDE
+        self.append = AppendFile(fs, FRAMING, self.gate)
+        self.debts = Debts()
+        self.append.begin(self.path, self.sums, self.debts)
+        self.append.make_room_for_rows()
+        self.buffer = self.append.buffer
+        self.buffer.limit = WIDE
+
+    @property
+    def data(self) -> bytes:
+        handle = self.fs.open(self.path)
+        content = self.fs.pread(handle, self.fs.size(handle), 0)
+        self.fs.close(handle)
+        return content
+
+
+def in_memory() -> File:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    return File(FaultFS(fs), "/q")
+
+
+def faults(file: File) -> FaultFS[Any]:
+    assert isinstance(file.fs, FaultFS)
+    return file.fs
+
+
+def read_back(file: File) -> Iterator[bytes]:
+    """As a reader gets it: verified where there are checksums."""
+    ahead = ReadAhead(file.fs, FRAMING, Gate())
+    reader = BlockReader(file.fs, ahead, file.path, file.sums, 0)
+    end = len(file.data)
+    while ahead.position < end:
+        assert reader.fill(end) is None
+        yield from ahead.take_many(10_000, WIDE)
+    reader.close()
+
+
+# --- one disk and the other -------------------------------------------------------------------
+
+acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 5000)),
+        st.tuples(st.just("hold"), st.integers(0, 5000)),
+        st.tuples(st.just("put_many"), st.lists(st.integers(0, 300), max_size=200)),
+        st.tuples(st.just("hold_many"), st.lists(st.integers(0, 3000), max_size=100)),
+        st.tuples(st.sampled_from(["flush", "settle"]), st.none()),
+    ),
+    max_size=20,
+)
+
+
+def act_out(file: File, acts: list[tuple[str, Any]]) -> list[bytes]:
+    """Do it; returns all bodies. Each is made of its number, so that no two are alike."""
+    bodies: list[bytes] = []
+
+    def body(size: int) -> bytes:
+        bodies.append((b"%d," % len(bodies) * size)[:size])
+        return bodies[-1]
+
+    for act, size in acts:
+        if act == "put":
+            assert file.buffer.put_now(body(size))
+        elif act == "hold":
+            assert file.buffer.hold_now(body(size))
+        elif act in ("put_many", "hold_many"):
+            batch = [body(each) for each in size]
+            assert file.buffer.put_many(batch, 0, act == "put_many") == len(batch)
+        elif act == "flush":
+            file.buffer.flush()
+        else:
+            file.append.settle()
+        assert file.buffer.end == sum(4 + len(one) for one in bodies)
+        assert file.data == b"".join(map(frame, bodies))[: file.buffer.flushed]
+    file.buffer.flush()
+    file.append.settle()
+    return bodies
+
+
+@given(acts)
+@settings(max_examples=40, deadline=None)
+def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path_factory, acts):
+    files = []
+    for fs in (OsFileSystem(), FaultFS(OsFileSystem())):
+        file = File(fs, str(tmp_path_factory.mktemp("door")))
+        bodies = act_out(file, acts)
+        files.append((Path(file.path).read_bytes(), Path(file.sums).read_bytes()))
+        assert list(read_back(file)) == bodies
+        file.append.abandon()
+    assert files[0] == files[1]
+    assert files[0][0] == b"".join(map(frame, bodies))
+
+
+@given(acts)
+@settings(deadline=None)
+def test_all_is_covered_by_checksums_in_blocks_of_whole_records(acts):
+    file = in_memory()
+    bodies = act_out(file, acts)
+    rows = Rows(file.fs, file.sums)
+    at = records = 0
+    boundaries = {0}
+    for body in bodies:
+        boundaries.add(max(boundaries) + 4 + len(body))
+    while group := rows.covering(at, 1):
+        (row,) = group
+        assert row.start == at
+        assert row.end in boundaries
+        assert row.matches(file.data[row.start : row.end])
+        largest = max((4 + len(body) for body in bodies), default=0)
+        assert row.end - row.start < BLOCK_SIZE + largest
+        at = row.end
+        records += row.records
+    assert (at, records) == (len(file.data), len(bodies))
+
+
+# --- failing writes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("taken", [1, 3, 4, 5, 50, 103])
+def test_what_a_failed_write_left_behind_is_cut_back(taken):
+    file = in_memory()
+    file.buffer.put_now(b"whole")
+    faults(file).short_write(bytes_taken=taken, path=file.path)
+    faults(file).fail("pwrite", nth=2, error=errno.ENOSPC, path=file.path)
+    with pytest.raises(OSError, match="No space"):
+        file.buffer.put_now(b"x" * 100)
+    assert len(file.data) == 9 + taken
+    assert (file.buffer.end, file.buffer.records) == (9, 1)
+    file.append.cut_back()
+    assert file.data == frame(b"whole")
+    file.buffer.put_now(b"next")
+    assert file.data == frame(b"whole") + frame(b"next")
+
+
+def test_a_write_that_takes_a_little_at_a_time_is_whole_in_the_end():
+    file = in_memory()
+    faults(file).short_write(bytes_taken=7, path=file.path, times=None)
+    bodies = [b"%d" % number * number for number in range(50)]
+    assert file.buffer.put_many(bodies, 0, True) == 50
+    assert file.data == b"".join(map(frame, bodies))
+
+
+def test_of_a_batch_that_fails_midway_it_is_known_how_many_are_in():
+    for nth in range(1, 5):
+        file = in_memory()
+        bodies = [bytes([65 + number % 26]) * 3000 for number in range(300)]
+        faults(file).fail("pwrite", nth=nth, error=errno.ENOSPC, path=file.path)
+        with pytest.raises(OSError, match="No space"):
+            file.buffer.put_many(bodies, 0, True)
+        file.append.cut_back()
+        done = file.buffer.records
+        assert file.data == b"".join(map(frame, bodies[:done])), nth
+        assert file.buffer.end == len(file.data)
+        assert file.gate.left == (0 if file.append.needs_room else WIDE - done), "it counts what is in"
+        file.buffer.put_many(bodies, done, True)
+        file.append.settle()
+        assert list(read_back(file)) == bodies
+
+
+def test_what_is_held_goes_on_waiting_when_it_finds_no_room():
+    file = in_memory()
+    file.buffer.hold_now(b"waits")
+    faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
+    with pytest.raises(OSError, match="No space"):
+        file.buffer.flush()
+    file.append.cut_back()
+    assert (file.data, file.buffer.records) == (b"", 1)
+    file.buffer.flush()
+    assert file.data == frame(b"waits")
+
+
+def test_a_failed_write_does_not_take_what_was_held_before_it():
+    file = in_memory()
+    file.buffer.hold_now(b"waits")
+    faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
+    with pytest.raises(OSError, match="No space"):
+        file.buffer.put_now(b"goes through")
+    file.append.cut_back()
+    file.buffer.put_now(b"later")
+    assert file.data == frame(b"waits") + frame(b"later")
+
+
+def test_a_row_that_cannot_be_written_shuts_the_gate_and_is_found_out_at_the_next_barrier():
+    file = in_memory()
+    faults(file).fail("pwrite", error=errno.EIO, path=file.sums)
+    for _ in range(20):
+        assert file.buffer.put_now(b"x" * BLOCK_SIZE), "the message itself is in"
+    assert file.append.failure is not None
+    assert not file.append.is_ready
+    assert file.gate.left == 0
+    with pytest.raises(OSError, match="Input/output"):
+        file.append.settle()
+
+
+def test_a_file_that_cannot_be_begun_leaves_nothing_open():
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    faulty = FaultFS(fs)
+    append = AppendFile(faulty, FRAMING, Gate())
+    faulty.fail("open", error=errno.EMFILE, path="/q/sums")
+    with pytest.raises(OSError, match="Too many"):
+        append.begin("/q/data", "/q/sums", Debts())
+    assert not append.is_open
+    assert [call.verb for call in faulty.calls].count("close") == 1
+
+
+# --- the gate, the limit, the size ----------------------------------------------------------------
+
+
+def test_a_shut_gate_lets_nothing_pass_the_fast_doors():
+    file = in_memory()
+    file.gate.left = 2
+    assert file.buffer.put(b"1")
+    assert file.buffer.put(b"2")
+    assert not file.buffer.put(b"3")
+    assert not file.buffer.put_all([b"3"])
+    assert file.buffer.records == 2
+
+
+def test_a_time_slice_shuts_the_gate_until_it_is_begun_again():
+    gate = Gate(1e-9)
+    gate.left = WIDE
+    assert gate.is_slice_over
+    assert Gate(0.0).is_slice_over is False
+    gate = Gate(1000.0)
+    gate.restart()
+    assert not gate.is_slice_over
+
+
+def test_nothing_passes_the_limit():
+    file = in_memory()
+    file.buffer.limit = 20
+    assert file.buffer.put_now(b"x" * 10)
+    assert not file.buffer.put_now(b"123")
+    assert file.buffer.put_now(b"12"), "exactly full is allowed"
+    assert file.buffer.put_many([b""], 0, True) == 0
+
+
+@pytest.mark.parametrize("body", ["text", bytearray(b"x"), memoryview(b"x"), 7, b"x" * ((1 << 20) + 1)])
+def test_what_needs_judgement_is_left_to_the_owner(body):
+    file = in_memory()
+    assert not file.buffer.put(body)
+    assert not file.buffer.put_all([b"good", body])
+    assert file.data == b""
+
+
+def test_a_file_descriptor_is_not_inherited_and_no_link_is_followed(tmp_path):
+    fs = OsFileSystem()
+    handle = fs.open(str(tmp_path / "file"), write=True, create=True)
+    assert not os.get_inheritable(handle)
+    fs.close(handle)
+    os.symlink(tmp_path / "file", tmp_path / "link")
+    with pytest.raises(OSError, match="symbolic"):
+        fs.open(str(tmp_path / "link"), write=True)

@@ -1,0 +1,172 @@
+# Barriers. Law: data, then names, then deletions; and on a full disk deletions first, for once.
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
+from diskq.testing import CrashFS, FaultFS
+
+POINTER = "/q/pointer"
+
+
+def disk() -> FaultFS[CrashFS]:
+    inner = CrashFS()
+    inner.make_directory_durably("/q/.diskq")
+    for name in ("data", "sums", "consumed", "damaged", "pointer"):
+        inner.write_durably(f"/q/{name}", b"old " + name.encode())
+    return FaultFS(inner)
+
+
+@pytest.fixture
+def fs():
+    return disk()
+
+
+def pointing(content: bytes, path: str = POINTER) -> Replacement:
+    return Replacement(path, content, lambda number: f"{path}.{number}.tmp")
+
+
+def everything(fs: FaultFS[CrashFS]) -> Barrier:
+    """A barrier that owes a bit of all there is; the data has unsynced bytes."""
+    handles = tuple(fs.open(f"/q/{name}", write=True) for name in ("data", "sums"))
+    for handle in handles:
+        fs.pwrite(handle, b"new", 0)
+    return Barrier(
+        files=handles,
+        directories=("/q", "/q/.diskq"),
+        replacements=(pointing(b"new pointer"),),
+        asides=(("/q/damaged", "/q/damaged.bad"),),
+        removals=("/q/consumed",),
+        closing=handles,
+    )
+
+
+def acts(fs: FaultFS[CrashFS]) -> list[str]:
+    """What was done, one line each; reading is not doing."""
+    verbs = ("pwrite", "sync_files", "sync_directory", "rename", "unlink", "close")
+    calls = [call for call in fs.calls if call.verb in verbs]
+    names = {f"{POINTER}.1.tmp": "temporary"}
+    return [f"{call.verb} {names.get(call.path, call.path)}" for call in calls]
+
+
+def test_a_barrier_is_paid_in_its_order(fs):
+    barrier = everything(fs)
+    fs.calls.clear()
+    assert barrier.pay(fs)
+    assert acts(fs) == [
+        "sync_files /q/data",
+        "sync_files /q/sums",
+        "close /q/data",
+        "close /q/sums",
+        "sync_directory /q",
+        "sync_directory /q/.diskq",
+        "pwrite temporary",
+        "sync_files temporary",
+        "close temporary",
+        "rename temporary",
+        "sync_directory /q",
+        "rename /q/damaged",
+        "unlink /q/consumed",
+    ]
+    assert sorted(fs.list_directory("/q")) == [".diskq", "damaged.bad", "data", "pointer", "sums"]
+    assert fs.inner.read(POINTER) == b"new pointer"
+
+
+def test_what_a_barrier_promised_is_there_after_a_power_cut(fs):
+    everything(fs).pay(fs)
+    after = fs.inner.crash()
+    assert after.read("/q/data") == b"new data"
+    assert after.read(POINTER) == b"new pointer"
+
+
+def test_nothing_owed_is_nothing_done(fs):
+    assert Barrier().pay(fs)
+    assert not fs.calls
+
+
+@pytest.mark.parametrize("failing", ["/q/data", "/q/sums"])
+def test_a_failed_sync_ends_it_and_its_files_are_closed_all_the_same(fs, failing):
+    barrier = everything(fs)
+    fs.fail("sync_files", path=failing)
+    fs.calls.clear()
+    with pytest.raises(OSError, match="Input/output"):
+        barrier.pay(fs)
+    assert [act.split()[0] for act in acts(fs)][-3:] == ["sync_files", "close", "close"]
+    assert fs.inner.read(POINTER) == b"old pointer"
+    assert fs.size_of("/q/consumed") is not None
+
+
+@pytest.mark.parametrize("verb", ["sync_directory", "rename", "open", "pwrite", "sync_files"])
+def test_an_error_on_the_way_to_the_new_name_leaves_the_old_one_and_removes_nothing(fs, verb):
+    barrier = Barrier(replacements=(pointing(b"new pointer"),), removals=("/q/consumed",))
+    fs.fail(verb)
+    with pytest.raises(OSError, match="Input/output"):
+        barrier.pay(fs)
+    fs.heal()
+    assert fs.size_of("/q/consumed") is not None
+    assert fs.inner.crash().read(POINTER) == b"old pointer"
+    assert not [name for name in fs.list_directory("/q") if name.endswith(".tmp")]
+
+
+# --- a full disk ------------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_what_is_consumed_goes_first_and_the_name_is_tried_again(fs):
+    barrier = Barrier(replacements=(pointing(b"new"),), removals=("/q/consumed",))
+    fs.capacity(0)
+    assert barrier.pay(fs)
+    assert fs.inner.read(POINTER) == b"new"
+    assert fs.size_of("/q/consumed") is None
+    assert acts(fs).index("unlink /q/consumed") < acts(fs).index("rename /q/pointer.2.tmp")
+
+
+def test_where_nothing_makes_room_the_name_is_still_owed_and_everything_else_holds(fs):
+    barrier = everything(fs)
+    fs.capacity(0)
+    fs.fail("unlink", error=errno.ENOENT, path="/q/consumed")
+    assert not barrier.pay(fs)
+    assert fs.inner.read(POINTER) == b"old pointer"
+    assert not [name for name in fs.list_directory("/q") if name.endswith(".tmp")]
+    assert fs.inner.crash().read("/q/data") == b"new data"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("verb", ["open", "pwrite", "sync_files", "rename"])
+def test_a_full_disk_has_many_words(fs, verb, error):
+    barrier = Barrier(replacements=(pointing(b"new"),))
+    fs.fail(verb, error=error, times=2)
+    assert not barrier.pay(fs)
+    fs.heal()
+    assert barrier.pay(fs)
+    assert fs.inner.read(POINTER) == b"new"
+
+
+def test_what_is_gone_already_need_not_be_removed(fs):
+    barrier = Barrier(removals=("/q/never was", "/q/consumed"), asides=(("/q/nor this", "/q/x"),))
+    assert barrier.pay(fs)
+    assert fs.size_of("/q/consumed") is None
+
+
+def test_writing_all_of_it_is_several_writes_where_the_disk_takes_less(fs):
+    handle = fs.open("/q/new", write=True, create=True)
+    fs.short_write(bytes_taken=3, times=None)
+    write_all(fs, handle, b"0123456789", 0)
+    assert fs.inner.read("/q/new") == b"0123456789"
+
+
+# --- debts ------------------------------------------------------------------------------------
+
+
+def test_debts_are_frozen_into_one_barrier_and_then_gone():
+    debts = Debts(files=[3], directories={"/q": None}, asides=[("a", "b")], removals=["c"], closing=[3])
+    assert debts
+    barrier = debts.freeze((4, 5), (pointing(b""),))
+    assert barrier.files == (3, 4, 5), "what is sealed before what is active"
+    assert (barrier.directories, barrier.asides, barrier.removals) == (("/q",), (("a", "b"),), ("c",))
+    assert barrier.closing == (3,)
+    assert not debts
+    debts.removals.append("later")
+    assert barrier.removals == ("c",)
