@@ -8,6 +8,8 @@ from diskq._native.gate cimport Gate
 cdef class ReadAhead:
     cdef Door door
     cdef Framing framing
+    cdef Framing of_verified
+    cdef Framing current                   # of the two, the one for what is admitted
     cdef Gate gate
     cdef char* buffer
     cdef Py_ssize_t capacity

@@ -18,11 +18,16 @@ STOPS = ("END", "TORN", "CORRUPT")
 
 
 cdef class ReadAhead:
-    """A stretch of a file in memory, records out."""
+    """A stretch of a file in memory, records out.
 
-    def __cinit__(self, fs, Framing framing not None, Gate gate not None):
+    `of_verified` is the framing for bytes whose checksum agreed, where it judges less strictly: they
+    are what was written, under whatever limits that was.
+    """
+
+    def __cinit__(self, fs, Framing framing not None, Gate gate not None, Framing of_verified=None):
         self.door = Door(fs)
-        self.framing = framing
+        self.framing = self.current = framing
+        self.of_verified = framing if of_verified is None else of_verified
         self.gate = gate
 
     def __dealloc__(self):
@@ -58,10 +63,11 @@ cdef class ReadAhead:
             raise IndexError(f"bytes {start}:{end} are not loaded")
         return PyMemoryView_FromMemory(self.buffer + (start - self.origin), end - start, PyBUF_READ)
 
-    def admit(self, int64_t start, int64_t end):
+    def admit(self, int64_t start, int64_t end, bint is_verified=False):
         """Let the records in bytes start:end of the file be handed out."""
         if not self.origin <= start <= end <= self.origin + self.loaded:
             raise IndexError(f"bytes {start}:{end} are not loaded")
+        self.current = self.of_verified if is_verified else self.framing
         self.at = start - self.origin
         self.admitted = end - self.origin
         self.stop = END
@@ -165,6 +171,6 @@ cdef class ReadAhead:
         return PyBytes_FromStringAndSize(self.buffer + at + record.body, record.body_size)
 
     cdef Stop _decode(self, Record* record) noexcept:
-        self.stop = self.framing.decode(self.buffer + self.at, self.admitted - self.at, record)
+        self.stop = self.current.decode(self.buffer + self.at, self.admitted - self.at, record)
         self.claimed = record.size if self.stop == TORN else 0
         return self.stop

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from diskq._native.gate import Gate
-from diskq._native.nsq import NsqFraming
+from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
 from diskq.engine.fiforecovery import recover
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
@@ -119,10 +119,11 @@ class FifoQueue:
         self.name = name
         self._clock = clock or self._fs.monotonic
         self._framing = NsqFraming(self.options.min_message_size, self.options.max_message_size)
+        self._any_size = NsqFraming(0, MAX_BODY)  # for what is ours for certain: limits may have changed
         self.gate_in = Gate(time_slice)
         self.gate_out = Gate(time_slice)
         self._append = AppendFile(self._fs, self._framing, self.gate_in)
-        self.ahead = ReadAhead(self._fs, self._framing, self.gate_out)
+        self.ahead = ReadAhead(self._fs, self._framing, self.gate_out, self._any_size)
         self._reader: BlockReader | None = None
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
@@ -153,6 +154,7 @@ class FifoQueue:
                 fs,
                 self._files,
                 self._framing,
+                self._any_size,
                 self._debts,
                 was_owned=self._lock.previous is not None,
                 was_restarted=self._lock.was_restarted,
@@ -713,7 +715,7 @@ class FifoQueue:
 
     def _count_from(self, position: Position) -> int:
         """How many messages the file of `position` holds from there on."""
-        ahead = ReadAhead(self._fs, self._framing, Gate())
+        ahead = ReadAhead(self._fs, self._framing, Gate(), self._any_size)
         path, sidecar = self._files.data(position.file), self._files.sidecar(position.file)
         reader = BlockReader(self._fs, ahead, path, sidecar, position.byte)
         counted = 0

@@ -57,6 +57,7 @@ def recover(
     fs: FileSystem,
     files: QueueFiles,
     framing: Framing,
+    any_size: Framing,
     debts: Debts,
     *,
     was_owned: bool,
@@ -65,24 +66,31 @@ def recover(
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
+    `any_size` is the framing for what is ours for certain, under whatever limits it was written.
     `was_owned`: has diskq had this queue before (there was a lock file)? Raises CorruptionError
     if `strict` and something other than a torn tail was found.
     """
-    return _Recovery(fs, files, framing, debts, strict).run(was_owned, was_restarted)
+    return _Recovery(fs, files, framing, any_size, debts, strict).run(was_owned, was_restarted)
 
 
 class _Recovery:
     def __init__(
-        self, fs: FileSystem, files: QueueFiles, framing: Framing, debts: Debts, strict: bool
+        self,
+        fs: FileSystem,
+        files: QueueFiles,
+        framing: Framing,
+        any_size: Framing,
+        debts: Debts,
+        strict: bool,
     ) -> None:
         self.fs = fs
         self.files = files
-        self.framing = framing
+        self.any_size = any_size
         self.debts = debts
         self.strict = strict
         self.asides = Debts()
         self.repairs: list[Repair] = []
-        self.ahead = ReadAhead(fs, framing, Gate())
+        self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
         if was_owned and not was_restarted:
@@ -259,6 +267,9 @@ class _Recovery:
 
     def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
         """Believe the page cache. Returns the records behind `known`."""
+        judging = self.ahead
+        if is_ours:
+            self.ahead = ReadAhead(self.fs, self.any_size, Gate())
         counted = 0
         for number in [number for number in self.sizes if number >= known.file]:
             start = known.byte if number == known.file else 0
@@ -271,6 +282,7 @@ class _Recovery:
                 if is_last:
                     self._cover(number, start)
                 self._owe(number, start)
+        self.ahead = judging
         return counted
 
     def _cover(self, number: int, start: int) -> None:

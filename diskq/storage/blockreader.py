@@ -94,7 +94,7 @@ class BlockReader:
             good_end = row.end
         if good_end <= position:
             return self._pass_over(first, position, "checksum mismatch")
-        self._ahead.admit(position, good_end)
+        self._ahead.admit(position, good_end, is_verified=True)
         self._verified_to = self._loaded_to = good_end
         return None
 
@@ -110,9 +110,9 @@ class BlockReader:
         return Loss(position, row.end, records, reason)
 
     def _whole(self, start: int, end: int) -> int:
-        """How many whole records there are in bytes start:end. Leaves the read-ahead where they end."""
+        """How many whole records there are in these bytes of a block. Leaves the read-ahead at their end."""
         self._ahead.load(self.handle, start, end - start)
-        self._ahead.admit(start, end)
+        self._ahead.admit(start, end, is_verified=True)
         return self._ahead.count()
 
     def _fill_unverified(self, position: int, end: int, cut_short: Row | None = None) -> Loss | None:

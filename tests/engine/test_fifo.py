@@ -6,8 +6,29 @@ from __future__ import annotations
 import pytest
 
 from diskq.engine.fifo import FifoQueue
-from diskq.errors import DiskFullError
+from diskq.errors import DiskFullError, MessageSizeError
 from tests.engine.queues import bodies, body, data, disk, drained, flip, meta, opened
+
+# --- limits that change -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
+def test_what_was_written_under_other_limits_is_delivered(is_killed):
+    fs = disk()
+    sent = [b"", b"1", b"x" * 5000, b"12345", b""]
+    queue = opened(fs, max_message_size=5000)
+    queue.put_many(sent)
+    if not is_killed:
+        queue.close()
+    with opened(fs.kill(), min_message_size=3, max_message_size=10, max_bytes_per_file=20) as queue:
+        with pytest.raises(MessageSizeError):
+            queue.put(b"12")
+        with pytest.raises(MessageSizeError):
+            queue.put(b"x" * 11)
+        queue.put(b"123")
+        assert drained(queue) == [*sent, b"123"]
+        assert not queue.repairs
+
 
 # --- the byte bound ---------------------------------------------------------------------------
 
