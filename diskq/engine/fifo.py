@@ -558,11 +558,12 @@ class FifoQueue:
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self._check_usable()
+        peeked = self._forgotten + len(self._peeked)
+        if not 0 <= count <= peeked:
+            raise ValueError(f"cannot advance over {count} messages: {peeked} were peeked at")
         dropped = min(count, self._forgotten)
         self._forgotten -= dropped
         count -= dropped
-        if not 0 <= count <= len(self._peeked):
-            raise ValueError(f"cannot advance over {count} messages: {len(self._peeked)} were peeked at")
         for _ in range(count):
             _, self._committed = self._peeked.popleft()
         if count:
