@@ -69,7 +69,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for what a thread does. No clock moves and no task is hurried."""
-    for _ in range(20_000):
+    for _ in range(10_000):
         if is_so():
             return
         await trio.testing.wait_all_tasks_blocked(0.001)
