@@ -858,7 +858,8 @@ class FifoQueue:
         if is_due:
             left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
         elif self._policy.pending:
-            left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
+            # Through each of the two gates; and the one with which a barrier is due comes to be counted.
+            left = (self._policy.left - 1) // 2
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
         self.gate_in.left = left if self._append.is_ready else 0

@@ -317,6 +317,20 @@ async def test_consumed_messages_count_too(mock_clock):
             assert metadata(disk.inner)[:3] == (100 - 10 * times, 0, 50 * times)
 
 
+@pytest.mark.parametrize("checkpoint_slice", [0, 60.0])
+async def test_messages_in_and_out_are_counted_together(mock_clock, checkpoint_slice):
+    disk = fault_disk()
+    async with opened(disk, sync_every=20, checkpoint_slice=checkpoint_slice) as queue:
+        await queue.send_many([b"x"] * 30)
+        await queue.sync()
+        paid = barriers(queue)
+        for times in range(1, 6):
+            for number in range(20):
+                assert barriers(queue) == paid + times - 1
+                await (queue.receive() if number % 3 else queue.send(b"x"))
+            await until_barrier(queue, paid + times)
+
+
 async def test_a_crash_delivers_again_no_more_than_so_many(mock_clock):
     disk = fault_disk()
     async with opened(disk, sync_every=10) as queue:
