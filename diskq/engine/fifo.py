@@ -44,6 +44,7 @@ Obstacle = Literal["unsynced", "full"]
 # Kept free below the byte bound: a new file's first checksums.
 _HEADROOM = 4 * 1024
 _UNLIMITED = 2**62
+_A_DAY = 86_400.0
 # So many files may wait to be synced and closed; each holds two descriptors.
 _MOST_WAITING = 32
 
@@ -100,15 +101,15 @@ class FifoQueue:
         *,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
-        time_slice: float = 0.0,
+        time_slice: float | None = None,
         uses_slate: bool = False,
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
 
         Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
-        (seconds) shuts the fast doors periodically; with `uses_slate` messages may be jotted down, to be
-        written by `flush` soon after: all three are for a channel.
+        (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
+        `uses_slate` messages may be jotted down, to be written by `flush` soon after: all for a channel.
 
         Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
         `options.strict`.
@@ -120,6 +121,9 @@ class FifoQueue:
         self._clock = clock or self._fs.monotonic
         self._framing = NsqFraming(self.options.min_message_size, self.options.max_message_size)
         self._any_size = NsqFraming(0, MAX_BODY)  # for what is ours for certain: limits may have changed
+        # Where nobody else keeps time, the fast doors shut when a sync is due.
+        self._keeps_time = time_slice is None
+        time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
         self.gate_in = Gate(time_slice)
         self.gate_out = Gate(time_slice)
         self._append = AppendFile(self._fs, self._framing, self.gate_in)
@@ -850,8 +854,12 @@ class FifoQueue:
         """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
         now = self._clock()
         total = self.buffer.records + self.ahead.records
+        was_idle = not self._policy.pending
         self._policy.passed(total - self._counted, now)
         self._counted = total
+        if self._keeps_time and was_idle and self._policy.pending:
+            self.gate_in.restart()
+            self.gate_out.restart()
         if self._append.failure is not None:
             self.fail(self._append.failure)
         is_due = self._policy.due(now)

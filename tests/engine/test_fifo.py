@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,18 @@ def test_metadata_follows_writing_and_reading():
         assert queue.note()
         queue.sync()
         assert told(fs) == (1, (0, 1004), (0, 2008))
+
+
+def test_whoever_calls_after_the_timeout_pays_for_the_sync(tmp_path):
+    """Nobody else does: the queue has no thread. The messages before pass without looking at the policy."""
+    with FifoQueue(tmp_path, "q", QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
+        for act in (lambda: queue.put(b"one"), queue.take):
+            barriers = queue.statistics().barriers
+            end = time.monotonic() + 30
+            while queue.statistics().barriers == barriers:
+                act()
+                assert time.monotonic() < end
+    assert queue.statistics().sent < 10**9
 
 
 @pytest.mark.parametrize("every", [1, 2, 10])
