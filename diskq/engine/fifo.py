@@ -853,7 +853,7 @@ class FifoQueue:
     def note(self) -> bool:
         """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
         now = self._clock()
-        total = self.buffer.records + self.ahead.records
+        total = self.buffer.records + self.ahead.records - len(self._peeked)
         was_idle = not self._policy.pending
         self._policy.passed(total - self._counted, now)
         self._counted = total

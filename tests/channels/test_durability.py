@@ -390,6 +390,33 @@ async def test_reading_without_writing_is_synced_and_the_position_is_durable(moc
         assert left_in(disk.inner.crash()) == numbered(6, start=4)
 
 
+async def test_what_a_long_block_commits_is_synced_though_a_sync_came_in_between(mock_clock):
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send_many(numbered(10))
+        await queue.sync()
+        async with queue.receiving(4):
+            await queue.sync()
+            assert left_in(disk.inner.crash()) == numbered(10)
+        await blocked()
+        mock_clock.jump(2.1)
+        await until(lambda: metadata(disk.inner)[0] == 6)
+        assert left_in(disk.inner.crash()) == numbered(6, start=4)
+
+
+async def test_peeking_costs_no_sync(mock_clock):
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send_many(numbered(10))
+        await queue.sync()
+        paid = barriers(queue)
+        await queue.peek()
+        async with queue.receiving(4):
+            mock_clock.jump(2.1)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert barriers(queue) == paid
+
+
 async def test_a_consumed_file_goes_with_the_barrier_that_follows(mock_clock):
     disk = fault_disk()
     async with opened(disk, max_bytes_per_file=50) as queue:
