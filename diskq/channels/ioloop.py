@@ -238,6 +238,11 @@ class QueueLoop:
         self.new_slice()
         return result
 
+    def load_from_memory(self) -> None:
+        """Let the compiled door have what was accepted a moment ago, where it is our turn to take."""
+        if not self._receivers and not self._is_leased:
+            self.engine.load_from_memory()
+
     def take_now(self, want: Callable[[], T]) -> T:
         """As `take`, for a caller that will not wait. Raises WouldBlock."""
         if not self._is_head_free():

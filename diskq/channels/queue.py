@@ -181,6 +181,7 @@ class DiskQueue(trio.abc.Channel[bytes]):
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
         await self._loop.schedule_point()
+        self._loop.load_from_memory()
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
         return (await self._receive(self._loop.take_one))[0]
@@ -197,6 +198,10 @@ class DiskQueue(trio.abc.Channel[bytes]):
         if linger == 0 and max_items > 0:
             if self._needs_point(current_task()):
                 await self._first_point()
+            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+                return bodies  # type: ignore[no-any-return]
+            await self._loop.schedule_point()
+            self._loop.load_from_memory()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
                 return bodies  # type: ignore[no-any-return]
         await self._begin()

@@ -635,8 +635,7 @@ class FifoQueue:
             if is_active and self.ahead.position >= self.buffer.end:
                 self._settle_depth()
                 return False
-            if is_active and self.buffer.lend(self.ahead):
-                # Accepted a moment ago, and still in our memory: it need not come back from a file.
+            if self.load_from_memory():
                 return True
             if self._reader is None:
                 number = self._read_file
@@ -661,6 +660,15 @@ class FifoQueue:
                     self._note_loss(self._read_file, loss)
                 self._next_file()
         return True
+
+    def load_from_memory(self) -> bool:
+        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
+
+        It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
+        """
+        return (
+            self._read_file == self._write_file and not self.ahead.is_ready and self.buffer.lend(self.ahead)
+        )
 
     def _next_file(self) -> None:
         """Read on at the beginning of the next file there is."""
