@@ -280,6 +280,23 @@ async def test_a_write_error_that_is_no_full_disk_is_told_to_the_sender_and_to_n
         assert drain(queue) == [b"first", b"third"]
 
 
+async def test_a_write_error_behind_everybodys_back_breaks_the_queue_and_costs_no_message():
+    # Messages of one slice are accepted, and written together a moment later.
+    disk = fault_disk()
+    with pytest.raises(trio.BrokenResourceError) as raised:  # noqa: PT012
+        async with opened(disk, checkpoint_slice=60.0) as queue:
+            await queue.send(b"sets the clock running")
+            await queue.send(b"written at once")
+            disk.fail("pwrite", path="*.dat")
+            for body in numbered(10):
+                await queue.send(body)
+            await blocked()
+            await queue.send(b"refused")
+    assert raised.value.__cause__ is not None
+    async with opened(disk) as queue:
+        assert drain(queue) == [b"sets the clock running", b"written at once", *numbered(10)]
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES, errno.EIO])
 async def test_a_read_error_is_told_to_the_receiver_and_nothing_is_lost(error):
     disk = fault_disk()
