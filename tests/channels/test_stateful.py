@@ -408,6 +408,8 @@ class Run:
             await until(lambda: left_in(self.disk.kill())[-len(pending) :] == pending or not pending)
             self.model.written = len(self.model.bodies)
         if operation.seconds >= SYNC_TIMEOUT:
+            # The messages are on the platter, and so is the position.
+            await until(lambda: not self.queue.statistics().unsynced_bytes)
             await until(lambda: left_in(self.disk.crash()) == pending)
             self.model.all_synced()
 
