@@ -68,8 +68,9 @@ class BlockReader:
                 return self._pass_over(rows[0], position, "its checksum holds but its framing does not")
             return self._fill_verified([row for row in rows if row.end <= readable_end], position)
         if rows and rows[0].start <= position:
-            return self._fill_unverified(position, readable_end, rows[0])
-        return self._fill_unverified(position, min(rows[0].start, readable_end) if rows else readable_end)
+            return self._fill_unverified(position, readable_end, readable_end, rows[0])
+        end = min(rows[0].start, readable_end) if rows else readable_end
+        return self._fill_unverified(position, end, end, None)
 
     def missing(self, size: int) -> Loss | None:
         """What checksums know of, past the end of a file of `size` bytes, and `fill` has not told of."""
@@ -86,7 +87,11 @@ class BlockReader:
 
     def _fill_verified(self, rows: list[Row], position: int) -> Loss | None:
         first = rows[0]
+        why, claimed = self._ahead.why, self._ahead.claimed
         loaded = self._ahead.load(self.handle, first.start, rows[-1].end - first.start)
+        if first.start + loaded < first.end:
+            # Somebody cut the file under us.
+            return self._fill_unverified(position, first.start + loaded, first.end, first, why, claimed)
         good_end = first.start
         for row in rows:
             if row.end > first.start + loaded or not row.matches(self._ahead.view(row.start, row.end)):
@@ -115,33 +120,45 @@ class BlockReader:
         self._ahead.admit(start, end, is_verified=True)
         return self._ahead.count()
 
-    def _fill_unverified(self, position: int, end: int, cut_short: Row | None = None) -> Loss | None:
-        """By framing alone. `cut_short` is the block here, in which the file ends: it cannot be verified."""
+    def _fill_unverified(
+        self,
+        position: int,
+        end: int,
+        behind: int,
+        cut_short: Row | None,
+        why: str | None = None,
+        claimed: int | None = None,
+    ) -> Loss | None:
+        """By framing alone, up to `end`; what is broken costs all up to `behind`.
+
+        `cut_short` is the block here, which cannot be verified because the file ends inside it.
+        """
+        why = why or self._ahead.why
+        claimed = self._ahead.claimed if claimed is None else claimed
         size = STRETCH
-        why = self._ahead.why
         if why == "CORRUPT":
-            return self._give_up(position, end, cut_short, "a length that no writer wrote")
+            return self._give_up(position, behind, cut_short, "a length that no writer wrote")
         if why == "TORN":
-            claimed = self._ahead.claimed
             if position + claimed > end or self._loaded_to >= end:
                 told = f"a record of {claimed} bytes" if claimed else "a length word"
                 reason = f"{told} begins, and {end - position} bytes are left"
-                return self._give_up(position, end, cut_short, reason, is_torn=True)
+                return self._give_up(position, behind, cut_short, reason, is_torn=True)
             size = max(size, claimed)
-        loaded = self._ahead.load(self.handle, position, min(size, end - position))
-        self._loaded_to = position + loaded
-        self._ahead.admit(position, self._loaded_to)
+        asked = max(0, min(size, end - position))
+        loaded = self._ahead.load(self.handle, position, asked)
         if not loaded:
-            return self._give_up(position, end, cut_short, "the file is shorter than it was")
+            return self._give_up(position, behind, cut_short, "the file is shorter than it was")
+        self._loaded_to = position + loaded if loaded == asked else end
+        self._ahead.admit(position, position + loaded)
         return None
 
     def _give_up(
-        self, position: int, end: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
+        self, position: int, behind: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
     ) -> Loss:
         records = None
-        self._told_to = end
+        self._told_to = behind
         if cut_short is not None:
             records = max(0, cut_short.records - self._whole(cut_short.start, position))
             self._told_to = cut_short.end
-        self._ahead.seek(end)
+        self._ahead.seek(behind)
         return Loss(position, self._told_to, records, reason, is_torn)

@@ -9,9 +9,12 @@ from diskq.engine.fifo import FifoQueue
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
+from tests.engine.ram import RamFS
 from tests.reference.nsq_oracle import frame
 
 ROOT = "/q"
+
+Disk = CrashFS | RamFS
 
 
 def disk() -> CrashFS:
@@ -76,18 +79,18 @@ def contents(fs: FileSystem, /, **options: Any) -> list[bytes]:
         return drained(queue)
 
 
-def flip(fs: CrashFS, path: str, at: int, mask: int = 0xFF) -> None:
+def flip(fs: Disk, path: str, at: int, mask: int = 0xFF) -> None:
     """Let one byte of a file rot."""
     content = bytearray(fs.read(path))
     content[at] ^= mask
     fs.write_durably(path, bytes(content))
 
 
-def truncate(fs: CrashFS, path: str, size: int) -> None:
+def truncate(fs: Disk, path: str, size: int) -> None:
     fs.write_durably(path, fs.read(path)[:size])
 
 
-def zero(fs: CrashFS, path: str, start: int, end: int) -> None:
+def zero(fs: Disk, path: str, start: int, end: int) -> None:
     content = bytearray(fs.read(path))
     content[start:end] = bytes(end - start)
     fs.write_durably(path, bytes(content))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +14,23 @@ import pytest
 
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.recovery import Repair
-from diskq.testing import CrashFS
-from tests.engine.queues import LOCK, data, disk, drained, flip, meta, opened, size, sums, truncate, zero
+from tests.engine.queues import (
+    LOCK,
+    bodies,
+    data,
+    disk,
+    drained,
+    flip,
+    meta,
+    opened,
+    put_files,
+    size,
+    sums,
+    truncate,
+    zero,
+)
+from tests.engine.queues import records as records_of
+from tests.engine.ram import RamFS
 from tests.reference.nsq_oracle import frames
 
 FILES = 3
@@ -34,7 +50,7 @@ def _quiet(caplog):
 class Queue:
     """A queue of three files, closed, and what lies where in it."""
 
-    fs: CrashFS
+    fs: RamFS
     sent: list[bytes]
     starts: list[list[int]]
     """Of each file: where its records begin."""
@@ -62,7 +78,7 @@ class Queue:
 
 @cache
 def queue() -> Queue:
-    fs = disk()
+    fs = RamFS({})
     rng = random.Random(1)
     sent = []
     with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
@@ -82,10 +98,10 @@ def queue() -> Queue:
         rows = [unpack_row(content[at : at + ROW.size]) for at in range(0, len(content) // 24 * 24, 24)]
         blocks.append([(row.start, row.end) for row in rows if row and row.records])
     assert all(len(of_file) >= 2 for of_file in blocks)
-    return Queue(fs.kill(), sent, starts, blocks)
+    return Queue(RamFS(fs.files()), sent, starts, blocks)
 
 
-def reopened(fs: CrashFS) -> tuple[list[bytes], tuple[Repair, ...]]:
+def reopened(fs: RamFS) -> tuple[list[bytes], tuple[Repair, ...]]:
     """What is received from it, and what is told."""
     with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
         received = queue.take_many(10_000)
@@ -120,7 +136,7 @@ def ends_behind(cut: int) -> Callable[[int, int], bool]:
     return lambda _, end: end > cut
 
 
-def check_that_it_is_over(fs: CrashFS) -> None:
+def check_that_it_is_over(fs: RamFS) -> None:
     """What was told once is not told again; the queue works."""
     assert reopened(fs.kill()) == ([], ())
     with opened(fs.kill(), strict=True) as queue:
@@ -131,7 +147,7 @@ def check_that_it_is_over(fs: CrashFS) -> None:
 # --- data -------------------------------------------------------------------------------------
 
 
-def check_rotten_data(fs: CrashFS, number: int, start: int, end: int) -> None:
+def check_rotten_data(fs: RamFS, number: int, start: int, end: int) -> None:
     """Bytes start:end of a file are not what was written."""
     received, repairs = reopened(fs)
     lost = missing(received)
@@ -156,7 +172,7 @@ def check_rotten_data(fs: CrashFS, number: int, start: int, end: int) -> None:
 @pytest.mark.parametrize("number", range(FILES))
 def test_a_rotten_byte_of_data_costs_its_block_and_no_more(number, mask, step):
     for at in range(0, size(queue().fs, data(number)), step):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         flip(fs, data(number), at, mask)
         check_rotten_data(fs, number, at, at + 1)
         if at % 50 == 0:
@@ -167,7 +183,7 @@ def test_a_rotten_byte_of_data_costs_its_block_and_no_more(number, mask, step):
 def test_a_hole_of_zeros_in_the_data_costs_the_blocks_it_touches(number):
     whole = size(queue().fs, data(number))
     for at in range(0, whole, 64):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         before = fs.read(data(number))
         zero(fs, data(number), at, min(at + 64, whole))
         after = fs.read(data(number))
@@ -180,7 +196,7 @@ def test_a_hole_of_zeros_in_the_data_costs_the_blocks_it_touches(number):
 def test_of_a_file_cut_anywhere_every_whole_message_is_delivered(number, step):
     whole = size(queue().fs, data(number))
     for cut in range(0, whole, step):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         truncate(fs, data(number), cut)
         received, repairs = reopened(fs)
         lost = missing(received)
@@ -195,7 +211,7 @@ def test_of_a_file_cut_anywhere_every_whole_message_is_delivered(number, step):
 
 @pytest.mark.parametrize("number", range(FILES))
 def test_a_missing_file_costs_its_messages_and_is_told(number):
-    fs = queue().fs.copy()
+    fs = queue().fs.kill()
     fs.unlink(data(number))
     received, repairs = reopened(fs)
     assert missing(received) == queue().of_file(number, lambda *_: True)
@@ -213,7 +229,7 @@ def test_a_missing_file_costs_its_messages_and_is_told(number):
 def test_a_rotten_byte_of_a_checksum_costs_nothing(number, mask):
     content = queue().fs.read(sums(number))
     for at in range(len(content.rstrip(b"\0")) + 50):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         if at < len(content):
             flip(fs, sums(number), at, mask)
         assert not missing(reopened(fs)[0])
@@ -223,18 +239,18 @@ def test_a_rotten_byte_of_a_checksum_costs_nothing(number, mask):
 def test_checksums_cut_anywhere_zeroed_or_missing_cost_nothing(number):
     content = queue().fs.read(sums(number))
     for at in range(min(len(content), len(content.rstrip(b"\0")) + 50)):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         truncate(fs, sums(number), at)
         assert not missing(reopened(fs)[0])
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         zero(fs, sums(number), at, min(at + 64, size(fs, sums(number))))
         assert not missing(reopened(fs)[0])
-    fs = queue().fs.copy()
+    fs = queue().fs.kill()
     fs.unlink(sums(number))
     assert not missing(reopened(fs)[0])
 
 
-def check_metadata(fs: CrashFS) -> None:
+def check_metadata(fs: RamFS) -> None:
     """All that was not consumed is delivered; what was consumed may come again before it."""
     received, repairs = reopened(fs)
     again = len(received) - (len(queue().sent) - CONSUMED)
@@ -248,7 +264,7 @@ def check_metadata(fs: CrashFS) -> None:
 @pytest.mark.parametrize("bit", range(8))
 def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_told(bit):
     for at in range(size(queue().fs, meta())):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         flip(fs, meta(), at, 1 << bit)
         check_metadata(fs)
 
@@ -256,7 +272,7 @@ def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_told(bit):
 def test_metadata_cut_anywhere_costs_nothing_and_is_told():
     content = queue().fs.read(meta())
     for cut in range(len(content)):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         truncate(fs, meta(), cut)
         if content[:cut].count(b"\n") == 3 and content[:cut].endswith(b"\n"):
             assert reopened(fs) == (queue().sent[CONSUMED:], ()), "as a peer would write it"
@@ -265,23 +281,55 @@ def test_metadata_cut_anywhere_costs_nothing_and_is_told():
 
 
 def test_metadata_zeroed_or_missing_costs_nothing_and_is_told():
-    fs = queue().fs.copy()
+    fs = queue().fs.kill()
     zero(fs, meta(), 0, size(fs, meta()))
     check_metadata(fs)
-    fs = queue().fs.copy()
+    fs = queue().fs.kill()
     fs.unlink(meta())
     check_metadata(fs)
 
 
 def test_whatever_the_lock_file_says_costs_nothing():
     for at in range(size(queue().fs, LOCK)):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         flip(fs, LOCK, at)
         assert not missing(reopened(fs)[0])
     for cut in range(0, size(queue().fs, LOCK), 16):
-        fs = queue().fs.copy()
+        fs = queue().fs.kill()
         truncate(fs, LOCK, cut)
         assert not missing(reopened(fs)[0])
-    fs = queue().fs.copy()
+    fs = queue().fs.kill()
     fs.unlink(LOCK)
     assert not missing(reopened(fs)[0])
+
+
+# --- lengths that nobody could mean -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**31, 2**32 - 1], ids=hex)
+@pytest.mark.parametrize("place", ["only file", "first file", "last file"])
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("is_known", [True, False], ids=["behind metadata", "without metadata"])
+def test_no_memory_is_asked_for_on_the_word_of_a_length(length, place, at, is_known):
+    """N15: the peer allocates what a length says, up to its maximum."""
+    broken = records_of(*bodies(at)) + length.to_bytes(4, "big") + b"x" * 1000 + records_of(*bodies(3))
+    whole = records_of(*bodies(5, start=50))
+    files = {"only file": [broken], "first file": [broken, whole], "last file": [whole, broken]}[place]
+    fs = disk()
+    told = b"9\n0,0\n%d,%d\n" % (len(files) - 1, len(files[-1]))
+    put_files(fs, files, told if is_known else None)
+    tracemalloc.start()
+    try:
+        with opened(fs) as queue:
+            received = drained(queue)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
+    before = bodies(5, start=50) if place == "last file" else []
+    after = bodies(5, start=50) if place == "first file" else []
+    assert received == [*before, *bodies(at), *after]
+    (repair,) = [repair for repair in queue.repairs if repair.path != meta()]
+    assert (repair.path, repair.kept) == (data(files.index(broken)), at * 104)
+    assert repair.dropped == len(broken) - at * 104
+    assert repair.records is None or not is_known

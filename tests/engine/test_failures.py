@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from diskq.engine.fifo import FifoQueue
-from diskq.errors import DiskFullError
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
-from tests.engine.queues import bodies, data, drained, failing_disk, listed, meta, opened
+from diskq.testing.faultfs import VERBS
+from tests.engine.queues import ROOT, bodies, body, data, drained, failing_disk, listed, meta, opened, records
 
 # --- reading ----------------------------------------------------------------------------------
 
@@ -138,3 +141,281 @@ def test_on_a_full_disk_a_queue_can_be_opened_again_and_drained_and_filled_again
             queue.put(b"there is room again")
             assert drained(queue) == [b"there is room again"]
             assert not queue.repairs
+
+
+# --- a write that fails -----------------------------------------------------------------------
+
+WRITES = {
+    "no room": lambda fs: fs.fail("pwrite", error=errno.ENOSPC, path="*.dat"),
+    "no quota": lambda fs: fs.fail("pwrite", error=errno.EDQUOT, path="*.dat"),
+    "a file too large": lambda fs: fs.fail("pwrite", error=errno.EFBIG, path="*.dat"),
+    "an error": lambda fs: fs.fail("pwrite", error=errno.EIO, path="*.dat"),
+    "some room": lambda fs: fs.capacity(50),
+}
+FULL = ("no room", "no quota", "a file too large", "some room")
+
+
+@pytest.mark.parametrize("failure", WRITES)
+@pytest.mark.parametrize("durability", ["written", "synced"])
+def test_a_message_whose_write_failed_is_not_in_the_queue_and_the_queue_goes_on(failure, durability):
+    fs = failing_disk()
+    with opened(fs, durability=durability) as queue:
+        queue.put_many(bodies(3))
+        for _ in range(3):
+            WRITES[failure](fs)
+            with pytest.raises(DiskFullError if failure in FULL else OSError) as refused:
+                queue.put(b"x" * 100)
+            assert ROOT in str(refused.value)
+            assert fs.inner.read(data()) == records(*bodies(3))
+            fs.heal()
+        assert queue.depth == 3
+        queue.put(b"next")
+        assert drained(queue) == [*bodies(3), b"next"]
+        assert not queue.repairs
+
+
+def test_a_full_disk_is_named_with_its_cause():
+    fs = failing_disk()
+    with opened(fs) as queue:
+        fs.capacity(0)
+        with pytest.raises(DiskFullError, match="/q: the disk is full") as full:
+            queue.put(b"one")
+        assert isinstance(full.value.__cause__, OSError)
+        assert full.value.__cause__.errno == errno.ENOSPC
+
+
+def test_a_batch_that_failed_midway_can_be_repeated_from_there():
+    for room in range(5000, 60_000, 5000):
+        fs = failing_disk()
+        with opened(fs, max_bytes_per_file=10_000) as queue:
+            sent = bodies(500)
+            fs.capacity(room)
+            with pytest.raises(DiskFullError) as full:
+                queue.put_many(sent)
+            assert queue.depth == full.value.accepted
+            fs.heal()
+            queue.put_many(sent[full.value.accepted :])
+            assert drained(queue) == sent, room
+
+
+def test_consuming_makes_room_on_a_full_disk():
+    fs = failing_disk()
+    with opened(fs, max_bytes_per_file=1000) as queue:
+        queue.put_many(bodies(50))
+        queue.sync()
+        fs.capacity(0)
+        with suppress(DiskFullError):
+            while True:
+                queue.put(body(50))
+        beyond = queue.statistics().sent - 50
+        taken = queue.take_many(30)
+        queue.sync()
+        queue.put(b"there is room")
+        assert taken + drained(queue) == [*bodies(50), *[body(50)] * beyond, b"there is room"]
+
+
+def test_metadata_that_finds_no_room_is_owed_and_nobody_is_bothered():
+    fs = failing_disk()
+    with opened(fs) as queue:
+        queue.put(b"one")
+        fs.fail("pwrite", error=errno.ENOSPC, path="*.tmp", times=None)
+        queue.sync()
+        queue.put(b"two", durability="synced")
+        assert queue.take() == b"one"
+        queue.sync()
+        assert not [name for name in listed(fs) if name.endswith(".tmp")]
+        assert drained(opened(fs.inner.crash()))[-1:] == [b"two"]
+        fs.heal()
+        queue.sync()
+        assert drained(opened(fs.inner.crash())) == [b"two"]
+
+
+# --- a sync that fails ------------------------------------------------------------------------
+
+PROMISES = [
+    ("sync_files", "*.diskqueue.0*.dat"),
+    ("sync_files", "*.sums"),
+    ("sync_files", "*.tmp"),
+    ("sync_directory", ROOT),
+    ("sync_directory", f"{ROOT}/.diskq"),
+    ("rename", "*.tmp"),
+]
+
+
+@pytest.mark.parametrize("verb, path", PROMISES)
+def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
+    """N9: the peer ignores a failed sync of its metadata, and syncs no directory."""
+    fs = failing_disk()
+    queue = opened(fs, max_bytes_per_file=1000)
+    queue.put(b"synced", durability="synced")
+    queue.sync()
+    queue.put(b"written")
+    queue.put_many(bodies(10))
+    fs.fail(verb, path=path)
+
+    def begin_a_file_and_sync() -> None:
+        queue.put_many(bodies(10))
+        queue.sync()
+
+    with pytest.raises(StorageFailedError, match="close it and reopen to recover") as failed:
+        begin_a_file_and_sync()
+    assert isinstance(failed.value.__cause__, OSError)
+    fs.heal()
+    for call in (
+        lambda: queue.put(b"more"),
+        lambda: queue.put(b"more", durability="memory"),
+        lambda: queue.put_many([b"more"]),
+        queue.take,
+        queue.peek,
+        queue.sync,
+        queue.flush,
+        queue.empty,
+        lambda: queue.take_ticket(with_metadata=True),
+    ):
+        with pytest.raises(StorageFailedError) as again:
+            call()
+        assert again.value is failed.value
+    queue.close()
+    with opened(fs) as queue:
+        assert queue.take_many(100)[:2] == [b"synced", b"written"]
+
+
+def test_closing_a_broken_queue_writes_nothing_and_lets_go_of_everything():
+    fs = failing_disk()
+    queue = opened(fs)
+    queue.put(b"one")
+    fs.fail("sync_files")
+    with pytest.raises(StorageFailedError):
+        queue.sync()
+    before = fs.inner.files()
+    queue.close()
+    assert fs.inner.files() == before
+    opened(fs).close()
+
+
+def test_a_failed_sync_while_closing_is_told_and_the_queue_is_closed_all_the_same():
+    fs = failing_disk()
+    queue = opened(fs)
+    queue.put(b"one")
+    fs.fail("sync_files")
+    with pytest.raises(StorageFailedError):
+        queue.close()
+    queue.close()
+    with opened(fs) as queue:
+        assert drained(queue) == [b"one"]
+
+
+# --- the N-th call of any kind ----------------------------------------------------------------
+
+
+class Witness:
+    """A queue in use on a disk that fails, and what it has promised."""
+
+    def __init__(self, fs: FaultFS[CrashFS]) -> None:
+        self.fs = fs
+        self.accepted: list[bytes] = []
+        self.doubtful: list[bytes] = []
+        """Nobody knows whether they are in: the storage failed."""
+        self.synced = 0
+        self.taken = 0
+        self.errors = 0
+
+    def run(self) -> None:
+        """Some of everything, going on after errors as a program would."""
+        queue = self.attempt(lambda: opened(self.fs, max_bytes_per_file=1000, sync_every=11))
+        if queue is None:
+            return
+        number = 0
+        for act in "ppsppPppttppsPtptTppPttppppcppT":
+            if act in "ps":
+                batch = [body(number, number * 13 % 300)]
+            elif act == "P":
+                batch = [body(number + index, 90) for index in range(12)]
+            number += len(batch) if act in "psP" else 0
+            if act in "psP":
+                self.attempt(self.put, queue, batch, "synced" if act == "s" else "written")
+            elif act in "tT":
+                self.attempt(self.take, queue, 1 if act == "t" else 5)
+            else:
+                self.attempt(self.sync, queue)
+        self.attempt(queue.close)
+
+    def attempt(self, act, *arguments):
+        try:
+            return act(*arguments)
+        except (OSError, DiskqError):
+            self.errors += 1
+            return None
+
+    def put(self, queue: FifoQueue, batch: list[bytes], durability: Durability) -> None:
+        before = queue.accepted_total
+        try:
+            queue.put_many(batch, durability)
+        except StorageFailedError:
+            self.doubtful += batch
+            raise
+        except OSError:
+            # Not the disk's fullness: of a batch, what was accepted before is in.
+            batch = batch[: queue.accepted_total - before]
+            self.accepted += batch
+            raise
+        except DiskFullError as full:
+            self.accepted += batch[: full.accepted]
+            raise
+        self.accepted += batch
+        if durability == "synced":
+            self.synced = len(self.accepted)
+
+    def take(self, queue: FifoQueue, count: int) -> None:
+        received = queue.take_many(count)
+        assert received == self.accepted[self.taken : self.taken + len(received)]
+        self.taken += len(received)
+
+    def sync(self, queue: FifoQueue) -> None:
+        queue.sync()
+        self.synced = len(self.accepted)
+
+    def check(self) -> None:
+        self.fs.heal()
+        for after, promised in (
+            (self.fs.inner.kill(), len(self.accepted)),
+            (self.fs.inner.crash(), self.synced),
+        ):
+            with opened(after) as queue:
+                found = drained(queue)
+                assert not [repair for repair in queue.repairs if "stopped" not in repair.reason]
+            known = [*self.accepted, *self.doubtful]
+            start = known.index(found[0]) if found else max(self.taken, promised)
+            assert start <= self.taken, "skipped"
+            assert found == known[start : start + len(found)], "altered, invented or out of order"
+            assert start + len(found) >= promised, "lost"
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"share_memory"}))
+def test_whatever_call_fails_nothing_promised_is_lost(verb, error):
+    surfaced = 0
+    for nth in range(1, 1000):
+        witness = Witness(failing_disk())
+        fault = witness.fs.fail(verb, nth=nth, error=error)
+        witness.run()
+        if not fault.hits:
+            break
+        surfaced += witness.errors > 0
+        witness.check()
+    assert nth > 1
+    if error == errno.EIO and verb not in ("unlink", "close"):
+        assert surfaced, "an error that nobody hears of"
+
+
+@pytest.mark.parametrize("taken", [1, 3, 50])
+def test_however_little_a_write_takes_nothing_is_torn(taken):
+    for nth in range(1, 200):
+        witness = Witness(failing_disk())
+        fault = witness.fs.short_write(nth=nth, bytes_taken=taken)
+        witness.run()
+        if not fault.hits:
+            break
+        assert witness.errors == 0
+        witness.check()
+    assert nth > 10

@@ -895,6 +895,37 @@ def test_more_than_may_wait_unsynced_is_synced_first():
         assert drained(queue) == [*bodies(40), *bodies(40), b"x" * 2000]
 
 
+# --- a barrier in somebody else's hands -----------------------------------------------------------
+
+
+def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
+    """N16: in the peer a sync stops all reading and writing."""
+    fs = disk()
+    queue = opened(fs)
+    queue.put_many(bodies(5))
+    ticket = queue.take_ticket(with_metadata=True)
+    queue.put(b"later")
+    assert queue.take() == body(0)
+    is_replaced = ticket.barrier.pay(fs)
+    queue.put(b"later still")
+    queue.mark(ticket, is_replaced)
+    assert told(fs) == (5, (0, 0), (0, 520)), "as it was when the ticket was taken"
+    assert contents(fs.crash()) == bodies(5)
+    assert queue.unsynced_bytes == 9 + 15
+    assert drained(queue) == [*bodies(4, start=1), b"later", b"later still"]
+    queue.close()
+
+
+def test_one_ticket_is_taken_at_a_time():
+    fs = disk()
+    queue = opened(fs)
+    ticket = queue.take_ticket(with_metadata=False)
+    with pytest.raises(AssertionError, match="one barrier at a time"):
+        queue.take_ticket(with_metadata=False)
+    queue.mark(ticket, ticket.barrier.pay(fs))
+    queue.close()
+
+
 # --- limits that change -----------------------------------------------------------------------
 
 

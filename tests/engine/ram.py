@@ -1,0 +1,121 @@
+# The plainest disk there is: bytes by path, nothing remembered of what was synced, nothing ever fails.
+# For tests that open tens of thousands of queues.
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Sequence
+
+from diskq.storage.fs import Identity
+
+__all__ = ["RamFS"]
+
+
+class RamFS:
+    native = False
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.now = {path: bytearray(content) for path, content in files.items()}
+        self.directories = {os.path.dirname(path) for path in files}
+        self._handles: dict[int, bytearray] = {}
+        self._numbers = itertools.count(1_000_000)
+        self._locked: set[int] = set()
+
+    # --- for the test ---------------------------------------------------------------------------
+
+    def files(self) -> dict[str, bytes]:
+        return {path: bytes(content) for path, content in self.now.items()}
+
+    def read(self, path: str) -> bytes:
+        return bytes(self.now[path])
+
+    def write_durably(self, path: str, content: bytes) -> None:
+        self.now[path] = bytearray(content)
+
+    def kill(self) -> RamFS:
+        return RamFS(self.files())
+
+    # --- the verbs of `FileSystem` --------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        if create and path not in self.now:
+            self.now[path] = bytearray()
+        handle = next(self._numbers)
+        self._handles[handle] = self._file(path)
+        return handle
+
+    def _file(self, path: str) -> bytearray:
+        try:
+            return self.now[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+    def close(self, handle: int) -> None:
+        self._locked.discard(id(self._handles.pop(handle)))
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return bytes(self._handles[handle][offset : offset + size])
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        file = self._handles[handle]
+        file.extend(bytes(max(0, offset - len(file))))
+        file[offset : offset + len(data)] = data
+        return len(data)
+
+    def truncate(self, handle: int, size: int) -> None:
+        file = self._handles[handle]
+        del file[size:]
+        file.extend(bytes(size - len(file)))
+
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        raise OSError(errno.ENOSPC, "not needed here")
+
+    def size(self, handle: int) -> int:
+        return len(self._handles[handle])
+
+    def sync_files(self, handles: Sequence[int]) -> None:
+        for handle in handles:
+            self._handles[handle]
+
+    def sync_directory(self, path: str) -> None:
+        self.list_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.now[target] = self._file(source)
+        del self.now[source]
+
+    def unlink(self, path: str) -> None:
+        self._file(path)
+        del self.now[path]
+
+    def make_directory(self, path: str) -> bool:
+        is_new = path not in self.directories
+        self.directories.add(path)
+        return is_new
+
+    def list_directory(self, path: str) -> list[str]:
+        start = len(path) + 1
+        return [name[start:] for name in self.now if name.startswith(path) and "/" not in name[start:]]
+
+    def size_of(self, path: str) -> int | None:
+        return len(self.now[path]) if path in self.now else None
+
+    def try_lock(self, handle: int) -> bool:
+        if id(self._handles[handle]) in self._locked:
+            return False
+        self._locked.add(id(self._handles[handle]))
+        return True
+
+    def identity(self) -> Identity:
+        return Identity(1, "ram", "boot")
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_clock(self) -> float:
+        return 0.0
+
+    def unique_number(self) -> int:
+        return next(self._numbers)
