@@ -1,3 +1,9 @@
+from typing import Literal, TypeAlias
+
+_Stop: TypeAlias = Literal["END", "TORN", "CORRUPT"]
+
+STOPS: tuple[_Stop, _Stop, _Stop]
+
 class Framing:
     @property
     def min_size(self) -> int: ...

@@ -5,6 +5,9 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
+# Why a scan stopped, as Python sees it.
+STOPS = ("END", "TORN", "CORRUPT")
+
 
 cdef class Framing:
     """A record format with one body per record. Abstract: formats subclass it in compiled code."""

@@ -1,22 +1,19 @@
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from diskq._native.framing import Framing
-
-Stop = Literal["END", "TORN", "CORRUPT"]
+from diskq._native.framing import Framing, _Stop
 
 MAX_BODY: int
-STOPS: tuple[str, str, str]
 
 class Scan(NamedTuple):
     bodies: list[bytes]
     valid_end: int
-    stop: Stop
+    stop: _Stop
 
 class Count(NamedTuple):
     records: int
     valid_end: int
-    stop: Stop
+    stop: _Stop
 
 class NsqFraming(Framing):
     def __init__(self, min_size: int, max_size: int) -> None: ...

@@ -14,13 +14,13 @@ from diskq._native.wire cimport get_i32_be, put_u32_be
 
 from typing import NamedTuple
 
+from diskq._native.framing import STOPS as _STOPS
+
 cdef enum:
     HEADER = 4
 
 # The length word is signed: a larger body cannot be said.
 MAX_BODY = 2**31 - 1
-
-STOPS = ("END", "TORN", "CORRUPT")
 
 
 class Scan(NamedTuple):
@@ -129,7 +129,7 @@ def scan(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_
             break
         bodies.append(PyBytes_FromStringAndSize(data + at + record.body, record.body_size))
         at += record.size
-    return Scan(bodies, at, STOPS[<int> stop])
+    return Scan(bodies, at, _STOPS[<int> stop])
 
 
 def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY):
@@ -147,4 +147,4 @@ def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max
                 break
             records += 1
             at += record.size
-    return Count(records, at, STOPS[<int> stop])
+    return Count(records, at, _STOPS[<int> stop])

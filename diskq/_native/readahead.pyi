@@ -1,6 +1,5 @@
-from diskq._native.framing import Framing
+from diskq._native.framing import Framing, _Stop
 from diskq._native.gate import Gate
-from diskq._native.nsq import Stop
 
 class ReadAhead:
     def __init__(
@@ -16,7 +15,7 @@ class ReadAhead:
     @property
     def is_ready(self) -> bool: ...
     @property
-    def why(self) -> Stop: ...
+    def why(self) -> _Stop: ...
     @property
     def claimed(self) -> int: ...
     @property

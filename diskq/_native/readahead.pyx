@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 
 from diskq._native.framing cimport CORRUPT, END, TORN, Record
 
-STOPS = ("END", "TORN", "CORRUPT")
+from diskq._native.framing import STOPS as _STOPS
 
 
 cdef class ReadAhead:
@@ -85,7 +85,7 @@ cdef class ReadAhead:
     @property
     def why(self):
         """Why no more records came: END of what was admitted, or TORN or CORRUPT at `position`."""
-        return STOPS[<int> self.stop]
+        return _STOPS[<int> self.stop]
 
     # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
 
