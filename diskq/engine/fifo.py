@@ -939,9 +939,9 @@ class FifoQueue:
     def _metadata(self) -> Metadata:
         write = Position(self._write_file, self.buffer.flushed)
         unwritten = self.buffer.records - self.buffer.records_written
-        return Metadata(
-            depth=self.depth - unwritten, read=min(self._position(), write), write=write, is_ours=True
-        )
+        # What was received from memory may be more than what is left of the written.
+        depth = max(0, self.depth - unwritten)
+        return Metadata(depth=depth, read=min(self._position(), write), write=write, is_ours=True)
 
     def mark(self, ticket: Ticket, is_replaced: bool) -> None:
         """The barrier is paid."""

@@ -15,6 +15,7 @@ from tests.channels.rig import (
     drain,
     fault_disk,
     left_in,
+    metadata,
     opened,
     until,
 )
@@ -442,6 +443,22 @@ async def test_a_synced_message_is_synced_though_somebody_elses_found_no_room(au
         disk.capacity(None)
         await queue.sync()
         assert left_in(disk.inner.crash()) == [b"first", b"second", b"third"]
+
+
+async def test_the_metadata_tells_of_the_file_though_memory_messages_were_received_that_are_not_in_it():
+    disk = fault_disk()
+    async with opened(disk, memory_flush=1e9) as queue:
+        await queue.send(b"first", durability="synced")
+        disk.capacity(200)  # enough for metadata, and for no body of the next ones
+        await queue.send_many([BODY, BODY, BODY], durability="memory")
+        assert len(await queue.receive_many(3)) == 3
+        with pytest.raises(diskq.DiskFullError):
+            await queue.sync()
+        assert metadata(disk.inner) == (0, 0, 9, 0, 9)
+        disk.capacity(None)
+        await queue.sync()
+        assert metadata(disk.inner)[0] == 1
+        assert left_in(disk.inner.crash()) == [BODY]
 
 
 async def test_memory_messages_that_find_no_room_until_the_end_are_missed_aloud():
