@@ -90,6 +90,7 @@ class _Recovery:
         self.strict = strict
         self.asides = Debts()
         self.repairs: list[Repair] = []
+        self.has_torn_tail = False
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
@@ -401,7 +402,15 @@ class _Recovery:
         """What a torn write left was never acknowledged, and is no message lost."""
         if self.strict and not loss.is_torn:
             raise CorruptionError(self.files.data(number), loss.start, loss.reason)
-        self._cut(number, loss.start, loss.reason, loss.records or 0 if loss.is_torn else loss.records)
+        records = loss.records or 0 if loss.is_torn else loss.records
+        try:
+            self._cut(number, loss.start, loss.reason, records)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            # No room to keep it aside: it stays where it is, as in a peer's queue, and the queue goes
+            # on in the next file. Whoever reads on passes over it, and tells.
+            self.has_torn_tail = True
 
     def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
         path = self.files.data(number)
@@ -432,7 +441,7 @@ class _Recovery:
         if not self.sizes or max(self.sizes) < known.file:
             return Position(known.file, 0)
         last = max(self.sizes)
-        return Position(last, self.sizes[last])
+        return Position(last + 1, 0) if self.has_torn_tail else Position(last, self.sizes[last])
 
     def _counted(self, read: Position) -> int:
         """The records from `read` on, by looking at all of them."""

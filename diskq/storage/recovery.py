@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from diskq.storage.barrier import Barrier, write_all
@@ -36,16 +37,24 @@ class Repair:
 
 
 def cut_tail(fs: FileSystem, handle: int, path: str, end: int, reason: str, records: int | None) -> Repair:
-    """Shorten the file to `end` bytes; the rest is durable in a file of its own first."""
+    """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
+
+    Raises OSError, the file system's fullness among others; the file is then as it was.
+    """
     size = fs.size(handle)
     aside = free_aside(fs, path)
     copy = fs.open(aside, write=True, create=True, exclusive=True)
     try:
-        for at in range(end, size, _PIECE):
-            write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - end)
-        Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
-    finally:
-        fs.close(copy)
+        try:
+            for at in range(end, size, _PIECE):
+                write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - end)
+            Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
+        finally:
+            fs.close(copy)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Barrier(removals=(aside,)).pay(fs)
+        raise
     fs.truncate(handle, end)
     return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
 

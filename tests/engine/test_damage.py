@@ -333,3 +333,43 @@ def test_no_memory_is_asked_for_on_the_word_of_a_length(length, place, at, is_kn
     assert (repair.path, repair.kept) == (data(files.index(broken)), at * 104)
     assert repair.dropped == len(broken) - at * 104
     assert repair.records is None or not is_known
+
+
+# --- several things at once -------------------------------------------------------------------
+
+
+def damage_something(fs: RamFS, rng: random.Random) -> None:
+    path = rng.choice(sorted(fs.files()))
+    content = bytearray(fs.read(path))
+    at = rng.randrange(len(content) + 1)
+    kind = rng.choice(["flip", "cut", "zeros", "length", "grown", "doubled", "gone", "metadata"])
+    if kind == "flip" and at < len(content):
+        content[at] ^= rng.randrange(1, 256)
+    elif kind == "cut":
+        del content[at:]
+    elif kind == "zeros":
+        content[at : at + 64] = bytes(len(content[at : at + 64]))
+    elif kind == "length":
+        content[at : at + 4] = rng.choice([b"\x7f\xff\xff\xff", b"\0\0\x10\0", b"\xff\xff\xff\xff"])
+    elif kind == "grown":
+        content += rng.choice([rng.randbytes(at % 500), bytes(at)])
+    elif kind == "doubled":
+        content *= 2
+    elif kind == "gone":
+        fs.unlink(path)
+        return
+    elif kind == "metadata":
+        path, numbers = meta(), (rng.randrange(-5, 300), *(rng.choice([0, 1, 2, 3, at]) for _ in range(4)))
+        content[:] = b"%d\n%d,%d\n%d,%d\n" % numbers
+    fs.write_durably(path, bytes(content))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_happened_the_queue_opens_ends_and_goes_on(seed):
+    rng = random.Random(seed)
+    for _ in range(100):
+        fs = queue().fs.kill()
+        for _ in range(rng.randrange(1, 5)):
+            damage_something(fs, rng)
+        reopened(fs)
+        check_that_it_is_over(fs)

@@ -15,7 +15,19 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
 from diskq.testing.faultfs import VERBS
-from tests.engine.queues import ROOT, bodies, body, data, drained, failing_disk, listed, meta, opened, records
+from tests.engine.queues import (
+    ROOT,
+    bodies,
+    body,
+    data,
+    disk,
+    drained,
+    failing_disk,
+    listed,
+    meta,
+    opened,
+    records,
+)
 
 # --- reading ----------------------------------------------------------------------------------
 
@@ -196,6 +208,29 @@ def test_a_batch_that_failed_midway_can_be_repeated_from_there():
             fs.heal()
             queue.put_many(sent[full.value.accepted :])
             assert drained(queue) == sent, room
+
+
+def test_a_torn_tail_that_finds_no_room_aside_stays_and_the_queue_goes_on_in_the_next_file():
+    inner = disk()
+    queue = opened(inner)
+    queue.put_many(bodies(3))
+    inner = inner.kill()
+    inner.write_durably(data(), inner.read(data()) + b"\0\0\0\x09torn")
+    fs = FaultFS(inner)
+    fs.capacity(0)
+    with opened(fs) as queue:
+        assert queue.depth == 3
+        assert queue.take() == body(0)
+        fs.heal()
+        queue.put(b"next")
+        assert drained(queue) == [*bodies(2, start=1), b"next"]
+        (repair,) = queue.repairs
+        assert (repair.path, repair.kept, repair.dropped) == (data(), 312, 8)
+    assert listed(fs)[1:] == [
+        "q.diskqueue.000000.dat.bad",
+        "q.diskqueue.000001.dat",
+        "q.diskqueue.meta.dat",
+    ]
 
 
 def test_consuming_makes_room_on_a_full_disk():

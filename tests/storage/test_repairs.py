@@ -65,6 +65,7 @@ def test_where_the_copy_cannot_be_made_nothing_is_cut():
     with pytest.raises(OSError, match="No space"):
         cut_tail(fs, fs.open(PATH, write=True), PATH, 100, "", 0)
     assert fs.inner.read(PATH) == CONTENT
+    assert fs.list_directory("/q") == ["data"], "no half of a copy is left"
 
 
 def test_rewriting_makes_the_next_sync_true():
