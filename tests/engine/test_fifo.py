@@ -1040,6 +1040,81 @@ def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, siz
                 assert queue.bytes_on_disk == on_disk <= bound
 
 
+bounded_acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 3000)),
+        st.tuples(st.just("put_many"), st.lists(st.integers(0, 1500), max_size=25)),
+        st.tuples(st.sampled_from(["take_many", "peek_many", "advance"]), st.integers(0, 40)),
+        st.tuples(st.sampled_from(["sync", "reopen", "empty"]), st.just(0)),
+    ),
+    min_size=10,
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
+@given(bounded_acts)
+@settings(max_examples=60, deadline=None)
+def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_policy(on_full, acts):
+    bound = 64 * 1024
+    fs = disk()
+    queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
+    model = bodies(400 if on_full == "drop_oldest" else 500, start=1_000_000)  # nearly full
+    queue.put_many(model)
+    peeked = number = dropped_before = 0
+    for act, value in acts:
+        if act in ("put", "put_many"):
+            lengths = value if act == "put_many" else [value]
+            batch = [body(number + index, length) for index, length in enumerate(lengths)]
+            number += len(batch)
+            accepted = len(batch)
+            try:
+                queue.put_many(batch)
+            except DiskFullError as full:
+                assert on_full == "reject"
+                accepted = full.accepted
+            model += batch[:accepted]
+            dropped = queue.statistics().dropped - dropped_before
+            assert on_full == "drop_oldest" or not dropped
+            dropped_before += dropped
+            # What was peeked at and dropped is passed over by `advance`.
+            gone = model[:dropped]
+            del model[:dropped]
+            forgotten = min(len(gone), peeked)
+            peeked -= forgotten
+            if forgotten:
+                queue.advance(forgotten)
+        elif act == "take_many":
+            taken = queue.take_many(value)
+            assert taken == model[:value]
+            del model[:value]
+            peeked = max(0, peeked - value)
+        elif act == "peek_many":
+            assert queue.peek_many(value) == model[:value]
+            peeked = max(peeked, min(value, len(model)))
+        elif act == "advance":
+            count = min(value, peeked)
+            queue.advance(count)
+            del model[:count]
+            peeked -= count
+        elif act == "empty":
+            queue.empty()
+            model.clear()
+            peeked = 0
+        elif act == "sync":
+            queue.sync()
+        else:
+            queue.close()
+            queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
+            peeked = dropped_before = 0
+        assert queue.depth == len(model)
+        on_disk = sum(len(content) for path, content in fs.files().items() if path not in (LOCK, meta()))
+        assert on_disk <= bound
+        assert queue.bytes_on_disk >= on_disk
+    queue.close()
+    assert contents(fs) == model
+
+
 # --- depth --------------------------------------------------------------------------------------
 
 
