@@ -211,7 +211,10 @@ LOOPS: dict[str, Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]
 }
 
 
-async def longest_step(directory: Path, loop: Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]) -> float:
+Loop = Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]
+
+
+async def longest_step(directory: Path, loop: Loop) -> float:
     """Of a task that does nothing but `loop`, in seconds of processor time."""
     options = diskq.QueueOptions(checkpoint_slice=SLICE, max_bytes_per_file=500_000)
     async with diskq.open_queue(directory, "a", options) as a, diskq.open_queue(directory, "b", options) as b:
@@ -230,8 +233,8 @@ async def longest_step(directory: Path, loop: Callable[[diskq.DiskQueue, diskq.D
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS.keys())
 async def test_a_task_that_loops_runs_no_longer_than_two_slices(tmp_path, loop, no_collector):
-    # What a hypervisor takes from a virtual machine is counted as the task's own processor time. That befalls one
-    # run, and not all three of them, as a step that is too long would.
+    # What a hypervisor takes from a virtual machine is counted as the task's own processor time. That
+    # befalls one run, and not all three of them, as a step that is too long would.
     runs = []
     for name in ("first", "second", "third"):
         (tmp_path / name).mkdir()
