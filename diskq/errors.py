@@ -11,10 +11,15 @@ __all__ = [
     "CorruptionError",
     "DiskFullError",
     "DiskqError",
+    "ForeignFilesError",
+    "GroupNameError",
+    "KeySizeError",
     "LockedError",
     "MessageSizeError",
+    "OffsetOutOfRangeError",
     "QueueNameError",
     "StorageFailedError",
+    "StreamNotFoundError",
     "UnsupportedFormatError",
 ]
 
@@ -51,6 +56,43 @@ class UnsupportedFormatError(DiskqError):
         self.supported = supported
 
 
+class StreamNotFoundError(DiskqError, LookupError):
+    """There is no such stream, or no such partition in it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class OffsetOutOfRangeError(DiskqError, LookupError):
+    """An offset before the first message that a partition has, or beyond the end.
+
+    `first` is the first offset that is there, `next` the one that the next message will get.
+    """
+
+    def __init__(self, path: str, partition: int, offset: int, first: int, next_offset: int) -> None:
+        what = "is gone" if offset < first else "is not there yet"
+        super().__init__(
+            f"offset {offset} of {path}[{partition}] {what}: the first is {first}, the next is {next_offset}"
+        )
+        self.path = path
+        self.partition = partition
+        self.offset = offset
+        self.first = first
+        self.next = next_offset
+
+
+class ForeignFilesError(DiskqError):
+    """A directory that is a stream's alone holds files that are not the stream's."""
+
+    def __init__(self, path: str, names: list[str]) -> None:
+        some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+        super().__init__(f"{path}: {some} is not a stream's file; move it elsewhere, go-diskq stops at it")
+        self.path = path
+        self.names = names
+
+
 # --- who may use them -----------------------------------------------------------------------------
 
 
@@ -82,6 +124,24 @@ class MessageSizeError(DiskqError, ValueError):
         super().__init__(f"message of {size} bytes: allowed are {minimum} to {maximum} bytes")
         self.size = size
         self.minimum = minimum
+        self.maximum = maximum
+
+
+class GroupNameError(DiskqError, ValueError):
+    """A consumer group's name becomes the name of a directory, and this one cannot."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"group name {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class KeySizeError(DiskqError, ValueError):
+    """A message's key is longer (bytes) than the options allow. Nothing was written."""
+
+    def __init__(self, size: int, maximum: int) -> None:
+        super().__init__(f"key of {size} bytes: at most {maximum} bytes are allowed")
+        self.size = size
         self.maximum = maximum
 
 

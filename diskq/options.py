@@ -6,18 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DURABILITY_WORDS", "Durability", "OnFull", "QueueOptions"]
+__all__ = ["DURABILITY_WORDS", "Durability", "Encoding", "OnFull", "QueueOptions", "StreamOptions"]
 
 Durability = Literal["memory", "written", "synced"]
 OnFull = Literal["wait", "reject", "drop_oldest"]
+Encoding = Literal["fixed", "varuint"]
+AgeRule = Literal["newest", "oldest"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
+_ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
+_AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
 
 MIB = 1024 * 1024
 
 # The length word is a signed 32-bit number.
 _LARGEST_MESSAGE = 2**31 - 1
+# Partitions are directories of six digits, with three open files each.
+_MOST_PARTITIONS = 999_999
+_LARGEST_KEY = 2**32 - 1
 # Fewer bytes could not hold a file with its checksums beside the next one.
 _LEAST_BOUND = 64 * 1024
 # A bounded queue is made of at least so many files, or none could be given back while it is full.
@@ -79,6 +86,75 @@ class QueueOptions:
         if self.max_bytes is None:
             return self.max_bytes_per_file
         return min(self.max_bytes_per_file, self.max_bytes // _FILES_IN_A_BOUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How a stream is laid out, written and kept. Sizes in bytes, durations in seconds.
+
+    The first five are the stream's settings, kept in its settings.json; None is the default there,
+    and is not written down. The others are the producer's, and may differ at each open.
+    """
+
+    partition_count: int | None = None
+    """So many partitions are written to (3). A stream keeps those it has beyond that."""
+    segment_size: int | None = None
+    """A segment whose data has reached so many bytes is followed by the next one (32 MiB)."""
+    retention_max_bytes: int | None = None
+    """Of each partition's complete segments the oldest go while they are together larger (no bound)."""
+    retention_max_age: float | None = None
+    """Complete segments that are older go (no bound)."""
+    encoding: Encoding | None = None
+    """How records tell their lengths: `fixed` as go-diskq's code does, `varuint` as its README (fixed)."""
+    min_message_size: int = 0
+    """Smaller values are refused; set 1 where Go programs read: they cannot read empty ones."""
+    max_message_size: int = 16 * MIB
+    """Larger values are refused."""
+    max_key_size: int = 64 * 1024
+    """Longer keys are refused."""
+    durability: Durability = "written"
+    """What `send` waits for: the process's memory, the page cache, or the platter."""
+    sync_every: int = 2500
+    """Sync after so many messages."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced message at the latest."""
+    max_unsynced: int = 64 * MIB
+    """So many bytes may wait for a sync; then senders wait for it."""
+    memory_flush: float = 0.01
+    """`memory` messages are written to the page cache after so many seconds at the latest."""
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    age_rule: AgeRule = "newest"
+    """Which message of a segment must be older than `retention_max_age`: its `newest`, as promised by
+    go-diskq, or its `oldest`, as go-diskq does it."""
+    keep_for_groups: bool = False
+    """Retention spares what the slowest consumer group has not committed yet."""
+    strict: bool = False
+    """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
+
+    def __post_init__(self) -> None:
+        for name in ("partition_count", "segment_size", "retention_max_bytes"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+        if self.partition_count is not None and self.partition_count > _MOST_PARTITIONS:
+            raise ValueError(f"partition_count is at most {_MOST_PARTITIONS}, got {self.partition_count}")
+        if self.retention_max_age is not None:
+            _positive("retention_max_age", self.retention_max_age)
+        if self.encoding is not None:
+            _one_of("encoding", self.encoding, _ENCODINGS)
+        _at_least("min_message_size", self.min_message_size, 0)
+        _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
+        _at_least("max_key_size", self.max_key_size, 32)  # a key that is made has 32 digits
+        if self.max_key_size > _LARGEST_KEY:
+            raise ValueError(f"max_key_size is at most {_LARGEST_KEY}, got {self.max_key_size}")
+        _one_of("durability", self.durability, DURABILITY_WORDS)
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
+        _at_least("max_unsynced", self.max_unsynced, 1)
+        _positive("memory_flush", self.memory_flush)
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _one_of("age_rule", self.age_rule, _AGE_RULES)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

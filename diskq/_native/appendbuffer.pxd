@@ -48,6 +48,8 @@ cdef class AppendBuffer:
     cdef bint _hold(self, object body) except -1
     cdef bint _jot(self, object body) except -1
     cdef bint _append(self, object body) except -1
+    cdef char* _room_for(self, Py_ssize_t size) except NULL
+    cdef void _laid_down(self, Py_ssize_t size) noexcept
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1
     cdef int _hand_over_blocks(self) except -1

@@ -275,10 +275,19 @@ cdef class AppendBuffer:
         total = size + self.framing.overhead
         if self.origin + self.used + total > self.limit:
             return False
-        if self.used + total > self.capacity:
-            self._grow(total)
-        self.framing.encode(self.buffer + self.used, PyBytes_AS_STRING(body), size)
-        self.used += total
+        self.framing.encode(self._room_for(total), PyBytes_AS_STRING(body), size)
+        self._laid_down(total)
+        return True
+
+    cdef char* _room_for(self, Py_ssize_t size) except NULL:
+        """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
+        if self.used + size > self.capacity:
+            self._grow(size)
+        return self.buffer + self.used
+
+    cdef void _laid_down(self, Py_ssize_t size) noexcept:
+        """A record of `size` bytes is in the buffer."""
+        self.used += size
         self.records += 1
         self.gate.left -= 1
         cdef Py_ssize_t block_from = self.cuts[self.cut_count - 1].at if self.cut_count else self.block.at
@@ -286,7 +295,6 @@ cdef class AppendBuffer:
             self.cuts[self.cut_count].at = self.used
             self.cuts[self.cut_count].records = self.records
             self.cut_count += 1
-        return True
 
     cdef bint _put(self, object body) except -1:
         cdef Py_ssize_t used = self.used

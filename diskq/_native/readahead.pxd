@@ -24,4 +24,5 @@ cdef class ReadAhead:
     cdef int hold(self, const char* data, Py_ssize_t size) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes)
     cdef object _take(self)
+    cdef object _made(self, const char* data, const Record* record)
     cdef Stop _decode(self, Record* record) noexcept

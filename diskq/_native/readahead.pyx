@@ -121,7 +121,7 @@ cdef class ReadAhead:
         while max_items > 0 and self.at < self.admitted:
             if self._decode(&record) != END or (record.body_size > left and bodies):
                 break
-            bodies.append(PyBytes_FromStringAndSize(self.buffer + self.at + record.body, record.body_size))
+            bodies.append(self._made(self.buffer + self.at, &record))
             self.at += record.size
             left -= record.body_size
             max_items -= 1
@@ -165,10 +165,15 @@ cdef class ReadAhead:
         cdef Py_ssize_t at = self.at
         if at >= self.admitted or self._decode(&record) != END:
             return None
+        message = self._made(self.buffer + at, &record)
         self.at = at + record.size
         self.records += 1
         self.gate.left -= 1
-        return PyBytes_FromStringAndSize(self.buffer + at + record.body, record.body_size)
+        return message
+
+    cdef object _made(self, const char* data, const Record* record):
+        """What is handed out for the record at `data`: its body. Formats that have more to say override it."""
+        return PyBytes_FromStringAndSize(data + record.body, record.body_size)
 
     cdef Stop _decode(self, Record* record) noexcept:
         self.stop = self.current.decode(self.buffer + self.at, self.admitted - self.at, record)

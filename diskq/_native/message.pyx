@@ -1,0 +1,78 @@
+# The message of a stream, and its place. Law: made once for each record that is handed out, so it
+# is small, its parts are read only, and the garbage collector does not walk it.
+
+cimport cython
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class Position(NamedTuple):
+    """The place of a message in a stream: its partition, and its offset there. Ordered as tuples are."""
+
+    partition: int
+    offset: int
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+cdef class Message:
+    """One message of a stream: where it is, when it was, its key and its value.
+
+    `timestamp_ns` is nanoseconds since the Unix epoch, `key` and `value` are bytes. Two messages are
+    equal if all of that is.
+    """
+
+    def __init__(self, int partition, int64_t offset, int64_t timestamp_ns, bytes key not None, bytes value not None):
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ns = timestamp_ns
+        self.key = key
+        self.value = value
+
+    @property
+    def timestamp(self):
+        """The moment as an aware datetime in UTC, to the microsecond (rounded down).
+
+        Raises OverflowError outside the years 1 to 9999, which the format can say: see `timestamp_ns`.
+        """
+        return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
+
+    @property
+    def position(self):
+        """Where it is: `Position(partition, offset)`."""
+        return Position(self.partition, self.offset)
+
+    def __eq__(self, other):
+        if type(other) is not Message:
+            return NotImplemented
+        return self._parts() == (<Message> other)._parts()
+
+    def __hash__(self):
+        return hash(self._parts())
+
+    def __reduce__(self):
+        return Message, self._parts()
+
+    def __repr__(self):
+        return (
+            f"Message(partition={self.partition}, offset={self.offset}, timestamp_ns={self.timestamp_ns}, "
+            f"key={self.key!r}, value={self.value!r})"
+        )
+
+    cdef tuple _parts(self):
+        return (self.partition, self.offset, self.timestamp_ns, self.key, self.value)
+
+
+cdef Message new_message(int partition, int64_t offset, int64_t timestamp_ns, bytes key, bytes value):
+    """For compiled code: without a call through Python."""
+    cdef Message message = Message.__new__(Message)
+    message.partition = partition
+    message.offset = offset
+    message.timestamp_ns = timestamp_ns
+    message.key = key
+    message.value = value
+    return message
