@@ -3,10 +3,10 @@
 
 cimport cython
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 
 class Position(NamedTuple):
