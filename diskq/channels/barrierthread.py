@@ -1,20 +1,28 @@
 # Where barriers are paid: a thread that waits for the platter, so that the event loop never does.
 #
-# One thread for the life of a queue: handing over to it costs a third of what a thread from a
+# One thread for the life of a queue or stream: handing over to it costs a third of what a thread from a
 # pool does, and a single producer's durable latency is mostly such hand-overs.
 
 from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
+from typing import Protocol
 
 import outcome
 import trio
 
-from diskq.engine.fifo import Ticket
+from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem
 
-__all__ = ["BarrierThread"]
+__all__ = ["BarrierThread", "Payable"]
+
+
+class Payable(Protocol):
+    """An engine's ticket, as far as this thread is concerned."""
+
+    @property
+    def barrier(self) -> Barrier: ...
 
 
 class BarrierThread:
@@ -24,11 +32,11 @@ class BarrierThread:
         self._fs = fs
         self._token = trio.lowlevel.current_trio_token()
         self._task: trio.lowlevel.Task | None = None
-        self._work: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._work: SimpleQueue[Payable | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
         self._thread.start()
 
-    async def pay(self, ticket: Ticket) -> bool:
+    async def pay(self, ticket: Payable) -> bool:
         """What `Barrier.pay` returns or raises. Not cancellable: a barrier begun is seen through."""
         self._task = trio.lowlevel.current_task()
         self._work.put(ticket)

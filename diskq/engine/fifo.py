@@ -126,6 +126,7 @@ class FifoQueue:
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
         self.gate_in = Gate(time_slice)
         self.gate_out = Gate(time_slice)
+        self.gates = (self.gate_in, self.gate_out)
         self._append = AppendFile(self._fs, self._framing, self.gate_in)
         self.ahead = ReadAhead(self._fs, self._framing, self.gate_out, self._any_size)
         self._reader: BlockReader | None = None

@@ -1,0 +1,380 @@
+# The loop behind everything that is written through a channel: it makes durable what others wrote.
+#
+#   go-diskqueue's arm                here
+#   count == syncEvery, syncTicker    `engine.note()` and `engine.deadline()`, slept on in `run`
+#   needSync                          the engine forces the next barrier
+#   exitChan                          `begin_to_close`: `run` pays the last barrier, and ends
+#
+# Law: the state is touched by Trio's thread only; the loop takes barriers, and a thread pays them,
+# one at a time; whoever waits for one is woken once it is paid, or has failed. What is written, by
+# whom, and who waits for what beside that, is the subclass's business.
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.barrierthread import BarrierThread, Payable
+from diskq.channels.parking import NOTHING, Line
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+
+__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket"]
+
+logger = logging.getLogger("diskq")
+
+# After the disk refused what no caller waits for, it is asked again so many seconds later.
+_RETRY = 0.1
+
+# --- what it drives -------------------------------------------------------------------------------
+
+
+class Gate(Protocol):
+    """What records pass without asking, until it is shut."""
+
+    left: int
+
+    def restart(self) -> None: ...
+
+    @property
+    def is_slice_over(self) -> bool: ...
+
+
+class Options(Protocol):
+    """What the loop wants to know of an engine's options; durations in seconds."""
+
+    @property
+    def checkpoint_slice(self) -> float: ...
+
+    @property
+    def memory_flush(self) -> float: ...
+
+
+class Ticket(Payable, Protocol):
+    """A barrier taken and not yet paid."""
+
+    @property
+    def left_out(self) -> DiskFullError | None:
+        """What was accepted and waits to be written found no room, and is not durable then."""
+
+
+T = TypeVar("T")
+
+
+class Engine(Protocol[T]):
+    """What is written to: synchronous, and asked by one thread at a time. `T` is its kind of ticket."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def gates(self) -> Iterable[Gate]:
+        """What passes its compiled doors without asking goes through these."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Is everything that was accepted in the page cache?"""
+
+    def note(self) -> bool:
+        """Count what passed the gates, and open them again. True: a barrier is due."""
+
+    def deadline(self) -> float:
+        """When one is due at the latest, on Trio's clock; infinity while nothing is pending."""
+
+    def flush(self) -> None:
+        """Write what was accepted and waits to be written. Raises DiskFullError, StorageFailedError."""
+
+    def take_ticket(self, *, with_metadata: bool) -> T:
+        """A barrier for all that was written. Pay it; then `mark` it, or `fail`."""
+
+    def mark(self, ticket: T, is_replaced: bool) -> None: ...
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """Promise nothing any more. Raises StorageFailedError."""
+
+    def close(self) -> None: ...
+
+
+E = TypeVar("E", bound=Engine[Any])
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+class CommitLoop(Generic[E]):
+    """One open engine, who waits for its barriers, and the task that takes them.
+
+    A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
+    and shuts in `_narrow_gates` what they must hear of.
+    """
+
+    kind = ""
+    """What people call it."""
+
+    def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
+        self.engine = engine
+        self.is_strict = engine.options.checkpoint_slice == 0
+        self.open_handles = 0
+        self.is_closing = False
+        self._thread = thread
+        self._gates = tuple(engine.gates)
+        self._lines = tuple(lines)  # whoever waits there is sent away when it is closed
+        self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
+        self._syncing: Line[int] = Line()  # the same: all messages there are
+        self._barriers_taken = 0
+        self._wants_barrier = False
+        self._wants_metadata = False
+        self._wants_flush = False  # something waits to be written as soon as the loop runs
+        self._is_full = False  # it could not be written
+        self._has_deadline = True  # the loop runs, or sleeps no longer than to one
+        self._flush_at = math.inf  # when `memory` messages are to be in the page cache
+        self._bell = _Bell()
+        self._is_over = False  # nobody takes barriers any more
+        self._failure: BaseException | None = None
+        self._missed: BaseException | None = None  # by the last barrier
+        self.new_slice()
+        self._open_gates()
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    def _after(self) -> None:
+        """Something has changed: serve who waits as far as it goes, and open the gates again."""
+        raise NotImplementedError
+
+    def _narrow_gates(self) -> None:
+        """Shut the gates on what somebody waits for: after each opening, and when a task gets in line."""
+        raise NotImplementedError
+
+    def _shut_gates(self) -> None:
+        for gate in self._gates:
+            gate.left = 0
+
+    # --- schedule points --------------------------------------------------------------------------
+
+    def new_slice(self) -> None:
+        for gate in self._gates:
+            gate.restart()
+
+    async def schedule_point(self) -> None:
+        """Let others run if the running task's slice is over. Cancellable then, and only then.
+
+        Every call has begun with a cancellation point of its own: without a yield in between there
+        is nothing new to be found out.
+        """
+        for gate in self._gates:
+            if gate.is_slice_over:
+                await trio.lowlevel.checkpoint()
+                self.new_slice()
+                return
+
+    # --- what a caller asks of the loop -----------------------------------------------------------
+
+    async def barrier(self, *, with_metadata: bool) -> None:
+        """Return when all that is written by now is on the platter. Not cancellable: it is already in.
+
+        With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
+        """
+        if self._failure is not None:
+            raise self._broken()
+        if self._is_over:
+            raise trio.ClosedResourceError(f"the {self.kind} was closed")
+        if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
+            self._wants_metadata |= with_metadata
+            self._bell.ring()
+        line = self._syncing if with_metadata else self._unsynced
+        await line.wait_to_the_end(self._barriers_taken + 1)
+        self.new_slice()
+
+    def _ask_for_barrier(self) -> None:
+        self._wants_barrier = True
+        self._bell.ring()
+
+    def _ask_for_flush(self) -> None:
+        """Have what waits written when the running task lets others run: the loop is among them."""
+        self._wants_flush = True
+        self._bell.ring()
+
+    def _note_held(self) -> None:
+        """If something waits in memory, have it written in time."""
+        if not self.engine.is_flushed and self._flush_at == math.inf:
+            self._flush_at = trio.current_time() + self.engine.options.memory_flush
+            self._bell.ring()
+
+    def _open_gates(self) -> None:
+        """Messages may pass without asking, unless somebody waits to hear of them."""
+        engine = self.engine
+        try:
+            if engine.note():
+                self._ask_for_barrier()
+            elif not self._has_deadline and engine.deadline() < math.inf:
+                self._has_deadline = True
+                self._bell.ring()  # the loop sleeps without a deadline, and has one now
+        except DiskqError as failure:
+            self._break(failure)
+        else:
+            self._narrow_gates()
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Take barriers when they are due and have them paid, until `begin_to_close`; then close the engine.
+
+        Never raises, whatever fails: it breaks the channel, and who uses it is told.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                while not self.is_closing or self._unsynced or self._syncing:
+                    await self._turn()
+            except BaseException as failure:
+                self._break(failure)
+            self._is_over = True
+            while not self.is_closing:
+                await self._bell.wait()
+            self._thread.stop()
+            try:
+                await trio.to_thread.run_sync(self.engine.close)
+            except StorageFailedError as failure:
+                self._break(failure)
+            except BaseException as failure:
+                logger.error("%s %r could not be closed cleanly: %s", self.kind, self.engine.name, failure)
+                self._missed = failure
+
+    async def _turn(self) -> None:
+        """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
+        if self._wants_flush or trio.current_time() >= self._flush_at:
+            self._flush_held()
+        if self.engine.note() or self._wants_barrier or self._unsynced or self._syncing:
+            await self._pay_barrier()
+            return
+        self._open_gates()
+        deadline = min(self.engine.deadline(), self._flush_at)
+        self._has_deadline = deadline < math.inf
+        with trio.move_on_at(deadline):
+            await self._bell.wait()
+
+    async def _pay_barrier(self) -> None:
+        with_metadata = self.engine.note() or self._wants_metadata
+        self._wants_barrier = self._wants_metadata = False
+        ticket: Ticket = self.engine.take_ticket(with_metadata=with_metadata)
+        self._barriers_taken += 1
+        number = self._barriers_taken
+        self._tell_flushed(ticket.left_out)
+        try:
+            is_replaced = await self._thread.pay(ticket)
+        except OSError as failure:
+            self.engine.fail(failure)
+        self.engine.mark(ticket, is_replaced)
+        while self._unsynced and self._unsynced.first <= number:
+            self._unsynced.wake_first()
+        while self._syncing and self._syncing.first <= number:
+            full = ticket.left_out
+            told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            self._syncing.wake_first(told)
+        self._after()
+
+    def _flush_held(self) -> None:
+        """Write what waits to be written."""
+        try:
+            self.engine.flush()
+        except DiskFullError as full:
+            self._tell_flushed(full)
+        else:
+            self._tell_flushed(None)
+
+    def _tell_flushed(self, full: DiskFullError | None) -> None:
+        """What waited is written now, or it found no room: then it is kept, and tried again."""
+        if full is not None and not self._is_full:
+            logger.warning("%s", full)
+        self._wants_flush = False
+        self._is_full = full is not None
+        self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def begin_to_close(self) -> None:
+        """Wake whoever waits, and have `run` sync for the last time, let go of the files and end."""
+        self.is_closing = True
+        self._narrow_gates()
+        for line in self._lines:
+            line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
+        self._bell.ring()
+
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+        """Wake those of the tasks that wait: their handle was closed. What is in stays in."""
+        for task in tasks:
+            for line in self._lines:
+                if task in line:
+                    line.wake(task, outcome.Error(trio.ClosedResourceError("this handle was closed")))
+        self._after()
+
+    def check(self) -> None:
+        """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed."""
+        if self._failure is not None:
+            raise self._broken()
+        if self.is_closing:
+            raise trio.ClosedResourceError(f"the {self.kind} was closed")
+
+    def check_end(self) -> None:
+        """After `run`: raises BrokenResourceError if it is broken, or what the last sync raised."""
+        if self._failure is not None:
+            raise self._broken()
+        if self._missed is not None:
+            raise self._missed
+
+    def _broken(self) -> trio.BrokenResourceError:
+        """One of its own for everybody who has to hear it."""
+        error = trio.BrokenResourceError(f"{self.kind} {self.engine.name!r}: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
+    def broke(self, failure: StorageFailedError) -> NoReturn:
+        """A caller met a failure that concerns everybody."""
+        self._break(failure)
+        raise self._broken() from failure
+
+    def _break(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+            logger.error("%s %r is broken: %s", self.kind, self.engine.name, failure)
+            if not isinstance(failure, DiskqError):
+                # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
+                with contextlib.suppress(StorageFailedError):
+                    self.engine.fail(failure)
+        self._shut_gates()
+        for line in (*self._lines, self._unsynced, self._syncing):
+            line.wake_all(lambda: outcome.Error(self._broken()))
+
+
+class _Bell:
+    """Wakes one task; rung while nobody listens, it is heard later."""
+
+    def __init__(self) -> None:
+        self._was_rung = False
+        self._listener: trio.lowlevel.Task | None = None
+
+    def ring(self) -> None:
+        if self._listener is not None:
+            task, self._listener = self._listener, None
+            trio.lowlevel.reschedule(task)
+        else:
+            self._was_rung = True
+
+    async def wait(self) -> None:
+        if self._was_rung:
+            self._was_rung = False
+            return
+        self._listener = trio.lowlevel.current_task()
+
+        def stop_listening(_: object) -> trio.lowlevel.Abort:
+            self._listener = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(stop_listening)
