@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t
 
+cdef int64_t wall_clock_ns() noexcept
+
 
 cdef class Gate:
     cdef public int64_t left               # records that may still pass

@@ -1,0 +1,364 @@
+# The way of a stream's messages into the page cache: one buffer for each partition, and a door in
+# front of them that knows which message goes where.
+#
+# Law: a record's rows are written after the record, the index row last: who finds an index row
+# finds the record. The rows of single records may wait, to be written together; the data file is
+# the authority, and recovery makes the rows again from it.
+#
+# A segment is left for the next one after the record that fills it. The door tells its owner so in
+# the same call (`on_full`), before the next record.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int64_t
+from libc.string cimport memmove
+
+from diskq._native.gate cimport Gate, wall_clock_ns
+from diskq._native.triplet cimport (
+    INDEX_ROW,
+    TIMEINDEX_ROW,
+    TripletFraming,
+    fnv1,
+    put_index_row,
+    put_timeindex_row,
+)
+
+from diskq._native.message import Position as _Position
+
+cdef enum:
+    FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
+    START_ROWS = 256
+
+cdef object _make_tuple = tuple.__new__
+
+
+cdef class TripletBuffer(AppendBuffer):
+    """One partition's active segment: records in, records and rows in the page cache.
+
+    `next_offset` is the offset that the partition's next record gets.
+    """
+
+    def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, on_block):
+        self.triplets = framing
+        self.index_handle = self.timeindex_handle = -1
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.index_rows)
+        PyMem_RawFree(self.timeindex_rows)
+
+    def number(self, int partition, int64_t next_offset):
+        """Once, before the first record: this is that partition, and its records count from there."""
+        self.partition = partition
+        self.first = self.rows_from = self.base = next_offset
+
+    def begin_rows(self, int64_t base, int index_handle, int timeindex_handle):
+        """The rows of the records to come go to these files, of the segment that begins at `base`."""
+        if self.rows_from != self.first + self.records:
+            raise AssertionError("a segment was left with rows that are not written")
+        self.base = base
+        self.index_handle = index_handle
+        self.timeindex_handle = timeindex_handle
+
+    @property
+    def next_offset(self):
+        return self.first + self.records
+
+    @property
+    def written_offset(self):
+        """The offset behind the last record in the page cache."""
+        return self.first + self.records_written
+
+    @property
+    def rows_written(self):
+        """The offset behind the last record whose rows are in the page cache."""
+        return self.rows_from
+
+    @property
+    def is_full(self):
+        """Has the segment reached its size? Then nothing more is taken in."""
+        return self._is_full()
+
+    def write_rows(self):
+        """Write the rows of the records that are written. Raises OSError; they then go on waiting."""
+        cdef int64_t count = self.first + self.records_written - self.rows_from
+        cdef int64_t row = self.rows_from - self.base
+        cdef Py_ssize_t left
+        if count <= 0:
+            return
+        self._write(self.timeindex_handle, self.timeindex_rows, count * TIMEINDEX_ROW, row * TIMEINDEX_ROW)
+        self._write(self.index_handle, self.index_rows, count * INDEX_ROW, row * INDEX_ROW)
+        self.rows_from += count
+        left = self.first + self.records - self.rows_from
+        if left:
+            memmove(self.timeindex_rows, self.timeindex_rows + count * TIMEINDEX_ROW, left * TIMEINDEX_ROW)
+            memmove(self.index_rows, self.index_rows + count * INDEX_ROW, left * INDEX_ROW)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    cdef bint _is_full(self) noexcept:
+        return self.origin + self.used >= self.limit
+
+    cdef bint _append_triplet(
+        self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
+    ) except -1:
+        """Lay one record and its rows down. False: the segment is full."""
+        cdef int64_t offset = self.first + self.records
+        cdef int64_t position = self.origin + self.used
+        cdef Py_ssize_t size = self.triplets.size_of(key_size, value_size)
+        cdef Py_ssize_t row = offset - self.rows_from
+        if self._is_full():
+            return False
+        if row >= self.rows_room:
+            self._make_room_for_a_row()
+        self.triplets.lay_down(self._room_for(size), key, key_size, timestamp, value, value_size)
+        put_index_row(self.index_rows + row * INDEX_ROW, offset, position, size)
+        put_timeindex_row(self.timeindex_rows + row * TIMEINDEX_ROW, offset, timestamp)
+        self._laid_down(size)
+        return True
+
+    cdef int _make_room_for_a_row(self) except -1:
+        cdef Py_ssize_t room = max(START_ROWS, 2 * self.rows_room)
+        cdef char* rows = <char*> PyMem_RawRealloc(self.index_rows, room * INDEX_ROW)
+        if rows == NULL:
+            raise MemoryError()
+        self.index_rows = rows
+        rows = <char*> PyMem_RawRealloc(self.timeindex_rows, room * TIMEINDEX_ROW)
+        if rows == NULL:
+            raise MemoryError()
+        self.timeindex_rows = rows
+        self.rows_room = room
+        return 0
+
+    cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
+        cdef Py_ssize_t taken
+        while size:
+            taken = self.door.pwrite(handle, data, size, offset)
+            data += taken
+            size -= taken
+            offset += taken
+        return 0
+
+
+cdef class StreamDoor:
+    """In front of a stream's partitions: takes a message in, to where its key belongs.
+
+    `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
+    epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
+    it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon.
+    """
+
+    def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
+        cdef TripletBuffer buffer
+        for buffer in buffers:
+            pass
+        self.buffers = tuple(buffers)
+        self.count = len(self.buffers)
+        self.framing = framing
+        self.gate = gate
+        self.new_key = new_key
+        self.clock = clock
+        self.on_full = on_full
+        self.touched = []
+
+    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
+
+    def put(self, value, key=None, timestamp=None):
+        """Write one message through to the page cache: its `Position`. None: not done; ask the owner.
+
+        Its rows wait for `write_rows`, behind others that do: the first one is refused as well.
+        Raises OSError where the disk refuses; the message is then not in.
+        """
+        if not self.is_awake or not self.gate.admits():
+            return None
+        return self._put(value, key, timestamp, True)
+
+    def put_untimed(self, value, key=None, timestamp=None):
+        """As `put`, for a caller who cannot yield: the slice may be over."""
+        if not self.is_awake or self.gate.left <= 0:
+            return None
+        return self._put(value, key, timestamp, True)
+
+    # --- the owner's doors: the gate is his -------------------------------------------------------
+
+    def put_now(self, value, key=None, timestamp=None):
+        """As `put`, whatever the gate says. None: the segment is full, or a message that needs judgement."""
+        return self._put(value, key, timestamp, True)
+
+    def hold_now(self, value, key=None, timestamp=None):
+        """As `put_now`, without writing: that is left to `flush`."""
+        return self._put(value, key, timestamp, False)
+
+    def first_odd(self, list items, Py_ssize_t start=0):
+        """The index of the first item from `start` on that needs judgement; -1: none does.
+
+        Items are values, (key, value) or (key, value, timestamp).
+        """
+        cdef Py_ssize_t i
+        cdef object value, key, timestamp
+        for i in range(start, len(items)):
+            item = items[i]
+            key = timestamp = None
+            if type(item) is tuple:
+                if len(<tuple> item) == 2:
+                    key, value = <tuple> item
+                elif len(<tuple> item) == 3:
+                    key, value, timestamp = <tuple> item
+                else:
+                    return i
+            else:
+                value = item
+            if not self._is_plain(value, key, timestamp):
+                return i
+        return -1
+
+    def put_many(self, list items, Py_ssize_t start, key, timestamp, bint through):
+        """Take in items[start:] as far as their segments let them; the index of the first one left out.
+
+        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. Written
+        at the end if `through`, and whenever much is waiting. Raises OSError where the disk refuses:
+        what was not written by then is not in.
+        """
+        cdef Py_ssize_t i = start
+        cdef Py_ssize_t n = len(items)
+        cdef TripletBuffer buffer
+        cdef object own_key, own_time, value
+        try:
+            while i < n:
+                value = items[i]
+                own_key, own_time = key, timestamp
+                if type(value) is tuple:
+                    own_key = (<tuple> value)[0]
+                    if len(<tuple> value) == 3:
+                        own_time = (<tuple> value)[2]
+                    value = (<tuple> value)[1]
+                own_key = own_key or self.new_key()
+                buffer = self._route(own_key)
+                if not buffer.is_in_batch:
+                    self._touch(buffer)
+                if not self._append(buffer, value, own_key, own_time):
+                    break
+                i += 1
+                if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+                    buffer._flush()
+                    self._touch(buffer)
+                    if buffer._is_full():
+                        self.on_full(buffer.partition)
+                        self._touch(buffer)
+            if through:
+                for buffer in self.touched:
+                    buffer._flush()
+                    buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
+        except BaseException:
+            for buffer in self.touched:
+                buffer._rewind(buffer.batch_used, buffer.batch_records)
+            raise
+        finally:
+            for buffer in self.touched:
+                buffer.is_in_batch = False
+            self.touched.clear()
+        return i
+
+    def flush(self):
+        """Write the records that wait, of all partitions. Raises OSError; the rest then goes on waiting."""
+        cdef TripletBuffer buffer
+        for buffer in self.buffers:
+            if buffer.used != buffer.written:
+                buffer._flush()
+
+    def write_rows(self):
+        """Write the rows that wait, of all partitions. Raises OSError; the rest then goes on waiting."""
+        cdef TripletBuffer buffer
+        for buffer in self.buffers:
+            if buffer.rows_from != buffer.first + buffer.records_written:
+                buffer.write_rows()
+        self.is_awake = False
+
+    @property
+    def has_rows(self):
+        """Do rows wait to be written?"""
+        cdef TripletBuffer buffer
+        for buffer in self.buffers:
+            if buffer.rows_from != buffer.first + buffer.records_written:
+                return True
+        return False
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _is_plain(self, value, key, timestamp):
+        cdef Py_ssize_t size
+        if type(value) is not bytes:
+            return False
+        size = PyBytes_GET_SIZE(value)
+        if size < self.framing.min_size or size > self.framing.max_size:
+            return False
+        if type(key) is bytes:
+            size = PyBytes_GET_SIZE(key)
+        elif type(key) is str:
+            try:
+                PyUnicode_AsUTF8AndSize(key, &size)
+            except UnicodeEncodeError:
+                return False
+        elif key is None:
+            size = 0
+        else:
+            return False
+        if size > self.framing.max_key_size:
+            return False
+        return timestamp is None or (type(timestamp) is int and -(2**63) <= timestamp < 2**63)
+
+    cdef object _put(self, object value, object key, object timestamp, bint through):
+        cdef TripletBuffer buffer
+        cdef Py_ssize_t used
+        cdef int64_t records
+        if not self._is_plain(value, key, timestamp):
+            return None
+        key = key or self.new_key()
+        buffer = self._route(key)
+        used, records = buffer.used, buffer.records
+        if not self._append(buffer, value, key, timestamp):
+            return None
+        position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
+        if through or buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+            try:
+                buffer._flush()
+            except OSError:
+                buffer._rewind(used, records)
+                raise
+            if buffer._is_full():
+                self.on_full(buffer.partition)
+        return position
+
+    cdef TripletBuffer _route(self, object key):
+        """The partition that `key`, of bytes or str, belongs to."""
+        cdef Py_ssize_t size = 0
+        cdef const char* data = _bytes_of(key, &size)
+        return <TripletBuffer> (<tuple> self.buffers)[fnv1(data, size) % self.count]
+
+    cdef bint _append(self, TripletBuffer buffer, object value, object key, object timestamp) except -1:
+        """Lay one message down. False: the segment is full."""
+        cdef Py_ssize_t size = 0
+        cdef const char* data = _bytes_of(key, &size)
+        cdef int64_t ns
+        if timestamp is not None:
+            ns = timestamp
+        elif self.clock is None:
+            ns = wall_clock_ns()
+        else:
+            ns = self.clock()
+        return buffer._append_triplet(data, size, ns, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef int _touch(self, TripletBuffer buffer) except -1:
+        """From here on the batch is to be forgotten where it cannot be written."""
+        if not buffer.is_in_batch:
+            buffer.is_in_batch = True
+            self.touched.append(buffer)
+        buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
+        return 0
+
+
+cdef const char* _bytes_of(object key, Py_ssize_t* size) except NULL:
+    if type(key) is bytes:
+        size[0] = PyBytes_GET_SIZE(key)
+        return PyBytes_AS_STRING(key)
+    return PyUnicode_AsUTF8AndSize(key, size)
