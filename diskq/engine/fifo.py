@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
+from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
 from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
@@ -127,7 +128,9 @@ class FifoQueue:
         self.gate_in = Gate(time_slice)
         self.gate_out = Gate(time_slice)
         self.gates = (self.gate_in, self.gate_out)
-        self._append = AppendFile(self._fs, self._framing, self.gate_in)
+        self._append = AppendFile(
+            self._fs, self.gate_in, lambda tell: AppendBuffer(self._fs, self._framing, self.gate_in, tell)
+        )
         self.ahead = ReadAhead(self._fs, self._framing, self.gate_out, self._any_size)
         self._reader: BlockReader | None = None
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
-from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar
@@ -16,13 +18,21 @@ from diskq.storage.fs import FileSystem, directory_of
 __all__ = ["AppendFile"]
 
 
-class AppendFile:
-    """A data file open for appending, and the checksums beside it."""
+B = TypeVar("B", bound=AppendBuffer)
 
-    def __init__(self, fs: FileSystem, framing: Framing, gate: Gate) -> None:
+OnBlock = Callable[[int, int, int, memoryview], object]
+
+
+class AppendFile(Generic[B]):
+    """A data file open for appending, and the checksums beside it.
+
+    `make_buffer` makes the format's buffer, which tells the function it is given of each block.
+    """
+
+    def __init__(self, fs: FileSystem, gate: Gate, make_buffer: Callable[[OnBlock], B]) -> None:
         self._fs = fs
         self._gate = gate
-        self.buffer = AppendBuffer(fs, framing, gate, self._on_block)
+        self.buffer = make_buffer(self._on_block)
         self.path = ""
         self.handle = -1
         self._sidecar: Sidecar | None = None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.appendbuffer import BLOCK_SIZE
+from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.gate import Gate
 from diskq._native.nsq import NsqFraming
 from diskq._native.readahead import ReadAhead
@@ -38,7 +38,7 @@ class File:
         self.sums = f"{directory}/sums"
         self.gate = Gate()
         self.gate.left = WIDE
-        self.append = AppendFile(fs, FRAMING, self.gate)
+        self.append = AppendFile(fs, self.gate, lambda tell: AppendBuffer(fs, FRAMING, self.gate, tell))
         self.debts = Debts()
         self.append.begin(self.path, self.sums, self.debts)
         self.append.make_room_for_rows()
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing_open():
     fs = CrashFS()
     fs.make_directory_durably("/q")
     faulty = FaultFS(fs)
-    append = AppendFile(faulty, FRAMING, Gate())
+    append = AppendFile(faulty, gate := Gate(), lambda tell: AppendBuffer(faulty, FRAMING, gate, tell))
     faulty.fail("open", error=errno.EMFILE, path="/q/sums")
     with pytest.raises(OSError, match="Too many"):
         append.begin("/q/data", "/q/sums", Debts())
