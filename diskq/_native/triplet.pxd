@@ -18,6 +18,14 @@ cdef struct Parts:
     int64_t timestamp            # nanoseconds since the Unix epoch
 
 
+cdef struct Extent:              # of the whole records at the start of some bytes
+    Py_ssize_t records
+    Py_ssize_t end               # the byte behind the last of them
+    Py_ssize_t key_bytes         # of all of them together
+    Py_ssize_t value_bytes
+    Stop stop                    # why no more came: END also where enough were found
+
+
 cdef class TripletFraming(Framing):
     cdef readonly bint varuint             # lengths as the README has them, not as the code has
     cdef readonly Py_ssize_t max_key_size  # of a key that may be written
@@ -29,6 +37,10 @@ cdef class TripletFraming(Framing):
     ) noexcept nogil
 
 
+cdef void measure(
+    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, Extent* extent
+) noexcept nogil
+cdef object columns_of(bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records)
 cdef uint32_t fnv1(const char* key, Py_ssize_t size) noexcept nogil
 cdef void put_index_row(char* out, int64_t offset, int64_t position, int64_t size) noexcept nogil
 cdef void put_timeindex_row(char* out, int64_t offset, int64_t timestamp) noexcept nogil

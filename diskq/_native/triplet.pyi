@@ -1,9 +1,46 @@
-from diskq._native.framing import Framing
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from diskq._native.framing import Framing, _Stop
+from diskq._native.message import Message
+
+_Bytes: TypeAlias = bytes | bytearray | memoryview
 
 INDEX_ROW_SIZE: int
 MAX_KEY: int
 MAX_VALUE: int
 TIMEINDEX_ROW_SIZE: int
+
+class Encoded(NamedTuple):
+    data: bytes
+    index_rows: bytes
+    timeindex_rows: bytes
+
+class Scan(NamedTuple):
+    messages: list[Message]
+    valid_end: int
+    stop: _Stop
+
+class Slices(NamedTuple):
+    triples: list[tuple[slice, int, slice]]
+    valid_end: int
+    stop: _Stop
+
+class Count(NamedTuple):
+    records: int
+    valid_end: int
+    stop: _Stop
+
+class Columns(NamedTuple):
+    records: int
+    timestamps: bytes
+    keys: bytes
+    key_offsets: bytes
+    values: bytes
+    value_offsets: bytes
+    offset_width: int
+    valid_end: int
+    stop: _Stop
 
 class TripletFraming(Framing):
     def __init__(
@@ -14,4 +51,18 @@ class TripletFraming(Framing):
     @property
     def max_key_size(self) -> int: ...
 
+def encode(
+    messages: Iterable[tuple[_Bytes, int, _Bytes]],
+    first_offset: int = 0,
+    position: int = 0,
+    varuint: bool = False,
+) -> Encoded: ...
+def scan(
+    buffer: _Bytes, partition: int = 0, first_offset: int = 0, varuint: bool = False, max_records: int = ...
+) -> Scan: ...
+def slices(buffer: _Bytes, varuint: bool = False, max_records: int = ...) -> Slices: ...
+def count(buffer: _Bytes, varuint: bool = False, max_records: int = ...) -> Count: ...
+def columns(buffer: _Bytes, varuint: bool = False, max_records: int = ...) -> Columns: ...
+def index_rows(buffer: _Bytes) -> list[tuple[int, int, int]]: ...
+def timeindex_rows(buffer: _Bytes) -> list[tuple[int, int]]: ...
 def key_hash(key: bytes) -> int: ...

@@ -5,12 +5,14 @@
 # ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a record),
 # CORRUPT (a length that no writer wrote). No I/O, no state.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.number cimport PyNumber_Index
 
-from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop
+from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop, borrow
+from diskq._native.message cimport new_message
 from diskq._native.wire cimport (
     get_u32_le,
     get_u64_le,
@@ -20,6 +22,10 @@ from diskq._native.wire cimport (
     put_varuint,
     varuint_size,
 )
+
+from typing import NamedTuple
+
+from diskq._native.framing import STOPS as _STOPS
 
 cdef enum:
     KEY_LENGTH = 4
@@ -36,6 +42,57 @@ TIMEINDEX_ROW_SIZE = TIMEINDEX_ROW
 
 cdef uint64_t LARGEST_KEY = MAX_KEY
 cdef uint64_t LARGEST_VALUE = MAX_VALUE
+
+
+class Encoded(NamedTuple):
+    """What `encode` made: the records, and their rows in the two indices."""
+
+    data: bytes
+    index_rows: bytes
+    timeindex_rows: bytes
+
+
+class Scan(NamedTuple):
+    """What `scan` found: the messages, the byte after the last whole record, and why it stopped."""
+
+    messages: list
+    valid_end: int
+    stop: str
+
+
+class Slices(NamedTuple):
+    """What `slices` found: as `Scan`, and instead of each message where its parts are."""
+
+    triples: list
+    valid_end: int
+    stop: str
+
+
+class Count(NamedTuple):
+    """What `count` found: as `Scan`, the number of messages alone."""
+
+    records: int
+    valid_end: int
+    stop: str
+
+
+class Columns(NamedTuple):
+    """What `columns` found: the parts of the records by column, and as `Scan`.
+
+    Numbers are in the machine's byte order. Key i is `keys[o[i] : o[i + 1]]`, where o are the records + 1
+    numbers of `offset_width` bytes (4 or 8, signed) in `key_offsets`; values likewise. So the buffers
+    are what Arrow calls binary columns, or large binary ones where the width is 8.
+    """
+
+    records: int
+    timestamps: bytes
+    keys: bytes
+    key_offsets: bytes
+    values: bytes
+    value_offsets: bytes
+    offset_width: int
+    valid_end: int
+    stop: str
 
 
 cdef class TripletFraming(Framing):
@@ -68,12 +125,7 @@ cdef class TripletFraming(Framing):
 
     cdef Stop parts(self, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
         """The record at `data`: END and all of `parts` filled; TORN and `size`, if it tells; or CORRUPT."""
-        parts.size = 0
-        if left == 0:
-            return END
-        if self.varuint:
-            return _varuint_parts(data, left, parts)
-        return _fixed_parts(data, left, parts)
+        return _parts(self.varuint, data, left, parts)
 
     cdef Py_ssize_t size_of(self, Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
         """The bytes of a record with such a key and value."""
@@ -101,6 +153,13 @@ cdef class TripletFraming(Framing):
             put_u64_le(out, value_size)
             out += VALUE_LENGTH
         memcpy(out, value, value_size)
+
+
+cdef inline Stop _parts(bint varuint, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
+    parts.size = 0
+    if left == 0:
+        return END
+    return _varuint_parts(data, left, parts) if varuint else _fixed_parts(data, left, parts)
 
 
 cdef inline Stop _fixed_parts(const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
@@ -148,6 +207,110 @@ cdef inline Stop _varuint_parts(const char* data, Py_ssize_t left, Parts* parts)
     return END if left >= parts.size else TORN
 
 
+# --- many records at once, in compiled code --------------------------------------------------------
+
+
+cdef void measure(
+    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, Extent* extent
+) noexcept nogil:
+    """How far whole records go at the start of `data`, at most `max_records`, and what they hold."""
+    cdef Parts parts
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t records = 0
+    cdef Py_ssize_t key_bytes = 0
+    cdef Py_ssize_t value_bytes = 0
+    cdef Stop stop = END
+    while at < left and records < max_records:
+        stop = _parts(varuint, data + at, left - at, &parts)
+        if stop != END:
+            break
+        key_bytes += parts.key_size
+        value_bytes += parts.value_size
+        records += 1
+        at += parts.size
+    extent.records = records
+    extent.end = at
+    extent.key_bytes = key_bytes
+    extent.value_bytes = value_bytes
+    extent.stop = stop
+
+
+cdef object columns_of(bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records):
+    """The `Columns` of at most `max_records` whole records at the start of `data`.
+
+    Two passes, so that each buffer is made once, as large as it is to be. Other threads run meanwhile:
+    raises BufferError where one of them changed the bytes. Raises MemoryError.
+    """
+    cdef Extent extent
+    with nogil:
+        measure(varuint, data, left, max_records, &extent)
+    cdef Py_ssize_t width = 4 if extent.key_bytes <= INT32_MAX and extent.value_bytes <= INT32_MAX else 8
+    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, extent.records * TIMESTAMP)
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, extent.key_bytes)
+    cdef bytes key_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
+    cdef bytes values = PyBytes_FromStringAndSize(NULL, extent.value_bytes)
+    cdef bytes value_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
+    cdef int64_t* to_timestamps = <int64_t*> PyBytes_AS_STRING(timestamps)
+    cdef char* to_keys = PyBytes_AS_STRING(keys)
+    cdef char* to_key_offsets = PyBytes_AS_STRING(key_offsets)
+    cdef char* to_values = PyBytes_AS_STRING(values)
+    cdef char* to_value_offsets = PyBytes_AS_STRING(value_offsets)
+    cdef bint is_done
+    with nogil:
+        if width == 4:
+            is_done = _lay_out[int32_t](
+                varuint, data, &extent, to_timestamps,
+                to_keys, <int32_t*> to_key_offsets, to_values, <int32_t*> to_value_offsets,
+            )
+        else:
+            is_done = _lay_out[int64_t](
+                varuint, data, &extent, to_timestamps,
+                to_keys, <int64_t*> to_key_offsets, to_values, <int64_t*> to_value_offsets,
+            )
+    if not is_done:
+        raise BufferError("the bytes were changed while they were read")
+    return Columns(
+        extent.records, timestamps, keys, key_offsets, values, value_offsets, width,
+        extent.end, _STOPS[<int> extent.stop],
+    )
+
+
+ctypedef fused Offset:
+    int32_t
+    int64_t
+
+
+cdef bint _lay_out(
+    bint varuint, const char* data, const Extent* extent,
+    int64_t* timestamps, char* keys, Offset* key_offsets, char* values, Offset* value_offsets,
+) noexcept nogil:
+    """Copy the parts of the records of `extent` into columns made for it. False: they are others."""
+    cdef Parts parts
+    cdef Py_ssize_t i
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t key_at = 0
+    cdef Py_ssize_t value_at = 0
+    for i in range(extent.records):
+        if (
+            at == extent.end
+            or _parts(varuint, data + at, extent.end - at, &parts) != END
+            or parts.key_size > extent.key_bytes - key_at
+            or parts.value_size > extent.value_bytes - value_at
+        ):
+            return False
+        timestamps[i] = parts.timestamp
+        key_offsets[i] = <Offset> key_at
+        value_offsets[i] = <Offset> value_at
+        memcpy(keys + key_at, data + at + parts.key, parts.key_size)
+        memcpy(values + value_at, data + at + parts.value, parts.value_size)
+        key_at += parts.key_size
+        value_at += parts.value_size
+        at += parts.size
+    key_offsets[extent.records] = <Offset> key_at
+    value_offsets[extent.records] = <Offset> value_at
+    return key_at == extent.key_bytes and value_at == extent.value_bytes
+
+
 cdef uint32_t fnv1(const char* key, Py_ssize_t size) noexcept nogil:
     cdef uint32_t h = 2166136261u
     cdef Py_ssize_t i
@@ -167,6 +330,159 @@ cdef void put_timeindex_row(char* out, int64_t offset, int64_t timestamp) noexce
     put_u64_le(out + 8, <uint64_t> timestamp)
 
 
+# --- for Python -----------------------------------------------------------------------------------
+
+
+def encode(messages, int64_t first_offset=0, int64_t position=0, bint varuint=False):
+    """The records of `messages`, triples of key, timestamp in nanoseconds and value, and their rows.
+
+    The first is message `first_offset` of its partition, and its record is at byte `position` of its
+    data file. Raises TypeError for a key or value that is not bytes, or a timestamp that is no whole
+    number; OverflowError for one that 64 bits cannot say; ValueError for a key over 2**32 - 1 bytes.
+    """
+    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef const char* key = NULL
+    cdef const char* value = NULL
+    cdef Py_ssize_t key_size = 0
+    cdef Py_ssize_t value_size = 0
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t size
+    cdef int64_t timestamp
+    cdef list alive = []
+    for its_key, its_timestamp, its_value in messages:
+        its_key = borrow(its_key, &key, &key_size)
+        its_value = borrow(its_value, &value, &value_size)
+        timestamp = PyNumber_Index(its_timestamp)
+        if <uint64_t> key_size > LARGEST_KEY:
+            raise ValueError(f"key of {key_size} bytes: the format ends at {MAX_KEY}")
+        total += framing.size_of(key_size, value_size)
+        alive.append((its_key, timestamp, its_value))
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
+    cdef bytes index = PyBytes_FromStringAndSize(NULL, len(alive) * INDEX_ROW)
+    cdef bytes timeindex = PyBytes_FromStringAndSize(NULL, len(alive) * TIMEINDEX_ROW)
+    cdef char* to_data = PyBytes_AS_STRING(data)
+    cdef char* to_index = PyBytes_AS_STRING(index)
+    cdef char* to_timeindex = PyBytes_AS_STRING(timeindex)
+    for its_key, its_timestamp, its_value in alive:
+        borrow(its_key, &key, &key_size)
+        borrow(its_value, &value, &value_size)
+        size = framing.size_of(key_size, value_size)
+        timestamp = its_timestamp
+        framing.lay_down(to_data, key, key_size, timestamp, value, value_size)
+        put_index_row(to_index, first_offset, position, size)
+        put_timeindex_row(to_timeindex, first_offset, timestamp)
+        to_data += size
+        to_index += INDEX_ROW
+        to_timeindex += TIMEINDEX_ROW
+        position += size
+        first_offset += 1
+    return Encoded(data, index, timeindex)
+
+
+def scan(
+    const unsigned char[::1] buffer, int partition=0, int64_t first_offset=0, bint varuint=False,
+    Py_ssize_t max_records=MAX_VALUE,
+):
+    """The messages of the whole records at the start of `buffer`, at most `max_records` of them.
+
+    Returns the messages, the first one as number `first_offset` of `partition`; the byte just after
+    the last of their records (0 <= valid_end <= len(buffer)); and why it stopped: END at a record
+    boundary, TORN inside a record, CORRUPT where a length is one that no file can hold. Never reads
+    past `buffer`; asks for no memory on the word of a length. Format: docs/format/triplet.md.
+    """
+    cdef const char* data = _start(buffer)
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Parts parts
+    cdef Stop stop = END
+    cdef list messages = []
+    while at < left and max_records > 0:
+        stop = _parts(varuint, data + at, left - at, &parts)
+        if stop != END:
+            break
+        messages.append(
+            new_message(
+                partition,
+                first_offset,
+                parts.timestamp,
+                PyBytes_FromStringAndSize(data + at + parts.key, parts.key_size),
+                PyBytes_FromStringAndSize(data + at + parts.value, parts.value_size),
+            )
+        )
+        at += parts.size
+        first_offset += 1
+        max_records -= 1
+    return Scan(messages, at, _STOPS[<int> stop])
+
+
+def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
+    """As `scan`, copying nothing: where the parts of each record are.
+
+    A triple is the slice of `buffer` that is the key, the timestamp in nanoseconds, and the slice that
+    is the value.
+    """
+    cdef const char* data = _start(buffer)
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Parts parts
+    cdef Stop stop = END
+    cdef list triples = []
+    while at < left and len(triples) < max_records:
+        stop = _parts(varuint, data + at, left - at, &parts)
+        if stop != END:
+            break
+        triples.append(
+            (
+                slice(at + parts.key, at + parts.key + parts.key_size),
+                parts.timestamp,
+                slice(at + parts.value, at + parts.value + parts.value_size),
+            )
+        )
+        at += parts.size
+    return Slices(triples, at, _STOPS[<int> stop])
+
+
+def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
+    """As `scan`, counting the records instead of making their messages."""
+    cdef const char* data = _start(buffer)
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Extent extent
+    with nogil:
+        measure(varuint, data, left, max_records, &extent)
+    return Count(extent.records, extent.end, _STOPS[<int> extent.stop])
+
+
+def columns(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
+    """As `scan`, by column: see `Columns`. No object is made for a message. Raises MemoryError."""
+    return columns_of(varuint, _start(buffer), buffer.shape[0], max_records)
+
+
+def index_rows(const unsigned char[::1] buffer):
+    """The whole rows in `buffer`: of each message its offset, the byte of its record, the record's size."""
+    cdef const char* row = _start(buffer)
+    cdef Py_ssize_t i
+    cdef list found = []
+    for i in range(buffer.shape[0] // INDEX_ROW):
+        found.append((get_u64_le(row), get_u64_le(row + 8), get_u64_le(row + 16)))
+        row += INDEX_ROW
+    return found
+
+
+def timeindex_rows(const unsigned char[::1] buffer):
+    """The whole rows in `buffer`: of each message its offset, and its timestamp in nanoseconds."""
+    cdef const char* row = _start(buffer)
+    cdef Py_ssize_t i
+    cdef list found = []
+    for i in range(buffer.shape[0] // TIMEINDEX_ROW):
+        found.append((get_u64_le(row), <int64_t> get_u64_le(row + 8)))
+        row += TIMEINDEX_ROW
+    return found
+
+
 def key_hash(bytes key not None):
     """FNV-1, 32 bits (not 1a): a message goes to partition `key_hash(key) % partition_count`."""
     return fnv1(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline const char* _start(const unsigned char[::1] buffer) noexcept:
+    return <const char*> &buffer[0] if buffer.shape[0] else NULL
