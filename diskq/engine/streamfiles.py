@@ -5,17 +5,22 @@
 #   parts/000000/                       one directory for each partition
 #     %020d.data .index .timeindex      a segment, named by the offset of its first message
 #   groups/<group>/000000               a group's offset marker: the last offset it has processed
-#   .diskq/                             ours: the lock, recovery's points, and by partition
+#   .diskq/                             ours: the lock, recovery's points, our owner's id, and by partition
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
 #                                       and what repairs set aside
-#     groups/<group>/000000.claim .mark
+#     groups/<group>/000000.claim .mark who has the partition, and the twin of the group's marker
+#
+# A temporary of any of them is `.diskq/<name>.<number>.tmp`, or stands beside the twin of its marker.
 #
 # Format: docs/format/triplet.md.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 from diskq.errors import ForeignFilesError, StreamNotFoundError
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.segments import Naming, private_path
 
 __all__ = ["PartitionFiles", "StreamFiles"]
@@ -26,6 +31,9 @@ _INDEX = Naming("", 20, ".index")
 _TIMEINDEX = Naming("", 20, ".timeindex")
 _SUMS = Naming("", 20, ".data.sums")
 _MARKS = Naming("", 20, ".marks")
+_CLAIM = Naming("", 6, ".claim")
+_TWIN = Naming("", 6, ".mark")
+_TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp", re.DOTALL)
 
 
 class StreamFiles:
@@ -41,6 +49,7 @@ class StreamFiles:
         self.private = private_path(path, "")[:-1]
         self.lock = private_path(path, "stream.lock")
         self.points = private_path(path, "points")
+        self.owner_id = private_path(path, "owner")
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
@@ -58,6 +67,47 @@ class StreamFiles:
     def private_group(self, name: str) -> str:
         """The directory of what is ours of a group."""
         return join(self.private, "groups", name)
+
+    def marker(self, group: str, partition: int) -> str:
+        """What a group has processed of a partition."""
+        return join(self.group(group), _PARTITION.name(partition))
+
+    def markers(self, group: str) -> list[int]:
+        """The partitions of which a group has a marker, ascending; none where there is no such group."""
+        try:
+            return _PARTITION.listed(self._fs, self.group(group))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def twin(self, group: str, partition: int) -> str:
+        """What our last marker said, so that a rotten one is told from one that a peer has moved."""
+        return join(self.private_group(group), _TWIN.name(partition))
+
+    def claim(self, group: str, partition: int) -> str:
+        """The lock of who processes a partition for a group."""
+        return join(self.private_group(group), _CLAIM.name(partition))
+
+    def temporary(self, path: str) -> Callable[[int], str]:
+        """How the temporaries of a file in the root, or in its private directory, are called."""
+        return lambda number: f"{join(self.private, base_name(path))}.{number}.tmp"
+
+    def marker_temporary(self, group: str, partition: int) -> Callable[[int], str]:
+        name = join(self.private_group(group), _PARTITION.name(partition))
+        return lambda number: f"{name}.{number}.tmp"
+
+    def leftovers(self) -> list[str]:
+        """Temporaries in the private directory that a crash left, if asked by who holds the lock."""
+        return [join(self.private, name) for name in self._temporaries(self.private)]
+
+    def marker_leftovers(self, group: str, partition: int) -> list[str]:
+        """The same of one marker, if asked by who holds the claim."""
+        directory, mine = self.private_group(group), _PARTITION.name(partition)
+        return [join(directory, name) for name, of in self._temporaries(directory).items() if of == mine]
+
+    def _temporaries(self, directory: str) -> dict[str, str]:
+        """The names of temporaries, and what they are temporaries of."""
+        found = {name: _TEMPORARY.fullmatch(name) for name in self._fs.list_directory(directory)}
+        return {name: match[1] for name, match in found.items() if match is not None}
 
 
 class PartitionFiles:
@@ -93,6 +143,10 @@ class PartitionFiles:
     def beside(self, base: int) -> tuple[str, str]:
         """What is ours beside a segment."""
         return self.sidecar(base), self.marks(base)
+
+    def kept(self, path: str) -> str:
+        """Beside what, out of the peer's sight, bytes of a file of this partition are kept."""
+        return join(self.private, base_name(path))
 
     def bases(self) -> list[int]:
         """The segments there are, ascending; the last one is active. Raises StreamNotFoundError."""
