@@ -37,7 +37,9 @@ TABLE = """
   module                   may import beyond its room
   diskq._native.door       libc.errno posix.* <unistd.h> <fcntl.h>
   diskq._native.gate       posix.time
+  diskq._native.inotify    libc.errno <errno.h> <unistd.h> <sys/inotify.h>
   diskq.storage.fs         os.* mmap socket time portalocker.*
+  diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
   diskq.cli.spark          diskq.spark.*

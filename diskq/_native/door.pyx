@@ -1,4 +1,5 @@
-# The door, compiled side. Law: the only file of this room that makes system calls.
+# The door, compiled side. Law: the only file of this room that makes system calls on files; clocks are in
+# the gate, and who asks to be told of changes goes to inotify.
 #
 # `native` file systems hand out file descriptors, and the calls below go straight to the kernel.
 # Any other file system is asked through its Python verbs, so that CrashFS and FaultFS are the

@@ -15,13 +15,14 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import portalocker
 
 from diskq._native.door import start_writeback
+from diskq.storage.filewatch import FileWatch, open_inotify
 
 __all__ = [
     "FULL_DISK_ERRNOS",
@@ -119,6 +120,12 @@ class FileSystem(Protocol):
     def size_of(self, path: str) -> int | None:
         """The size of the file at `path`, None where there is none."""
 
+    def place_of(self, path: str) -> Hashable:
+        """Equal for two paths that lead to the same file or directory, and for no others."""
+
+    def open_watch(self) -> FileWatch | None:
+        """Something that tells when files change. None: there is no such thing here, look now and then."""
+
     def try_lock(self, handle: int) -> bool:
         """Take the exclusive lock that ends with the process (flock). False: somebody has it."""
 
@@ -210,6 +217,13 @@ class OsFileSystem:
         with contextlib.suppress(FileNotFoundError):
             return os.stat(path, follow_symlinks=False).st_size
         return None
+
+    def place_of(self, path: str) -> Hashable:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+
+    def open_watch(self) -> FileWatch | None:
+        return open_inotify()
 
     def try_lock(self, handle: int) -> bool:
         try:

@@ -26,9 +26,10 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import Identity, join
 from diskq.testing._platter import (
     Directory,
@@ -286,6 +287,15 @@ class CrashFS:
             except FileNotFoundError:
                 return None
             return len(node.now) if isinstance(node, File) else _DIRECTORY_SIZE
+
+    def place_of(self, path: str) -> Hashable:
+        with self._mutex:
+            self._check_power()
+            return self, id(self._node(path))
+
+    def open_watch(self) -> FileWatch | None:
+        """None: nobody is told of changes in memory."""
+        return None
 
     def try_lock(self, handle: int) -> bool:
         with self._mutex:

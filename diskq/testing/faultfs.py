@@ -17,12 +17,13 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Generic, TypeVar
 
+from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import FileSystem, Identity
 
 __all__ = ["Call", "Fault", "FaultFS"]
@@ -220,6 +221,12 @@ class FaultFS(Generic[Disk]):
 
     def size_of(self, path: str) -> int | None:
         return self._call(Call("size_of", path), lambda: self.inner.size_of(path))
+
+    def place_of(self, path: str) -> Hashable:
+        return self.inner.place_of(path)
+
+    def open_watch(self) -> FileWatch | None:
+        return self.inner.open_watch()
 
     def try_lock(self, handle: int) -> bool:
         return self._call(Call("try_lock", self._path(handle)), lambda: self.inner.try_lock(handle))

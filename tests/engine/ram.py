@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from diskq.storage.fs import Identity
 
@@ -101,6 +101,12 @@ class RamFS:
 
     def size_of(self, path: str) -> int | None:
         return len(self.now[path]) if path in self.now else None
+
+    def place_of(self, path: str) -> Hashable:
+        return self, path
+
+    def open_watch(self) -> None:
+        return None
 
     def try_lock(self, handle: int) -> bool:
         if id(self._handles[handle]) in self._locked:
