@@ -4,9 +4,9 @@ from diskq._native.framing import _Stop
 from diskq._native.triplet import TripletFraming
 
 class RowsOf(NamedTuple):
-    count: int
-    index: bytes
-    timeindex: bytes
+    records: int
+    index_rows: bytes
+    timeindex_rows: bytes
     valid_end: int
     stop: _Stop
     claimed: int

@@ -24,9 +24,9 @@ class RowsOf(NamedTuple):
     `claimed` is what a torn record needs at least, in bytes, where it tells; otherwise 0.
     """
 
-    count: int
-    index: bytes
-    timeindex: bytes
+    records: int
+    index_rows: bytes
+    timeindex_rows: bytes
     valid_end: int
     stop: str
     claimed: int

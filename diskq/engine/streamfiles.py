@@ -16,8 +16,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from diskq.errors import ForeignFilesError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, base_name, join
@@ -154,6 +155,18 @@ class PartitionFiles:
             return _DATA.listed(self._fs, self.directory)
         except FileNotFoundError:
             raise StreamNotFoundError(self.stream.path, f"there is no partition {self.index}") from None
+
+    def orphans(self, bases: Iterable[int]) -> list[str]:
+        """Files whose segment is gone: a removal was cut short, or a peer removed what it knows of."""
+        known = set(bases)
+        orphans = []
+        for directory, namings in ((self.directory, (_INDEX, _TIMEINDEX)), (self.private, (_SUMS, _MARKS))):
+            with contextlib.suppress(FileNotFoundError):
+                for name in sorted(self._fs.list_directory(directory)):
+                    numbers = [naming.parse(name) for naming in namings]
+                    if any(number is not None and number not in known for number in numbers):
+                        orphans.append(join(directory, name))
+        return orphans
 
     def check_names(self) -> None:
         """Raises ForeignFilesError where there is a file in the directory that no producer made."""

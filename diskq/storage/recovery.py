@@ -9,7 +9,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.segments import free_aside
 
-__all__ = ["Repair", "cut_tail", "rewrite"]
+__all__ = ["Repair", "cut_tail", "keep_copy", "rewrite"]
 
 _PIECE = 1024 * 1024
 
@@ -36,18 +36,39 @@ class Repair:
         return f"{self.path}: {self.reason}; {dropped}{where}"
 
 
-def cut_tail(fs: FileSystem, handle: int, path: str, end: int, reason: str, records: int | None) -> Repair:
+def cut_tail(
+    fs: FileSystem,
+    handle: int,
+    path: str,
+    end: int,
+    reason: str,
+    records: int | None,
+    *,
+    beside: str | None = None,
+) -> Repair:
     """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
 
-    Raises OSError, the file system's fullness among others; the file is then as it was.
+    That file is `path.bad`, or `beside.bad` where nothing may lie beside `path`. Raises OSError, the
+    file system's fullness among others; the file is then as it was.
     """
     size = fs.size(handle)
-    aside = free_aside(fs, path)
+    aside = keep_copy(fs, handle, beside or path, end)
+    fs.truncate(handle, end)
+    return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
+
+
+def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0) -> str:
+    """The file's bytes from `start` on, durable in a new file `beside.bad`, whose path it returns.
+
+    Raises OSError; there is then no such file.
+    """
+    size = fs.size(handle)
+    aside = free_aside(fs, beside)
     copy = fs.open(aside, write=True, create=True, exclusive=True)
     try:
         try:
-            for at in range(end, size, _PIECE):
-                write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - end)
+            for at in range(start, size, _PIECE):
+                write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - start)
             Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
         finally:
             fs.close(copy)
@@ -55,8 +76,7 @@ def cut_tail(fs: FileSystem, handle: int, path: str, end: int, reason: str, reco
         with contextlib.suppress(OSError):
             Barrier(removals=(aside,)).pay(fs)
         raise
-    fs.truncate(handle, end)
-    return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
+    return aside
 
 
 def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:

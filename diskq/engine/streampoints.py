@@ -1,0 +1,78 @@
+# Recovery's points: up to where each partition was on the platter at the last full barrier, and
+# whether the stream was closed since. A hint with a checksum: without it recovery looks at
+# everything.
+#
+# Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diskq.engine.streamfiles import StreamFiles
+from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Point", "Points", "read_points"]
+
+_HEAD = re.compile(rb"diskq points 1 (open|closed)\n")
+_LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+_LAST = re.compile(rb"crc32c ([0-9a-f]{8})\n")
+
+
+class Point(NamedTuple):
+    """A place in a partition: the segment that begins at `base`, its data's byte, the next offset there."""
+
+    base: int
+    end: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Everything before these places is durable."""
+
+    is_closed: bool
+    """Was nothing written after them?"""
+    partitions: Mapping[int, Point]
+
+    def render(self) -> bytes:
+        lines = [f"diskq points 1 {'closed' if self.is_closed else 'open'}\n"]
+        lines += [f"{index} {p.base} {p.end} {p.next_offset}\n" for index, p in self.partitions.items()]
+        content = "".join(lines).encode()
+        return content + f"crc32c {checksum(content):08x}\n".encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> Points | None:
+        """None for bytes that nobody wrote like that."""
+        head = _HEAD.match(content)
+        if head is None:
+            return None
+        at = head.end()
+        partitions = {}
+        while (line := _LINE.match(content, at)) is not None:
+            index, *place = map(int, line.groups())
+            partitions[index] = Point(*place)
+            at = line.end()
+        last = _LAST.fullmatch(content, at)
+        if last is None or int(last[1], 16) != checksum(content[:at]):
+            return None
+        return cls(head[1] == b"closed", partitions)
+
+    def replacing(self, files: StreamFiles) -> Replacement:
+        return Replacement(files.points, self.render(), lambda number: f"{files.points}.{number}.tmp")
+
+
+def read_points(fs: FileSystem, files: StreamFiles) -> Points | None:
+    """None where there are none, or rotten ones."""
+    size = fs.size_of(files.points)
+    if size is None:
+        return None
+    handle = fs.open(files.points)
+    try:
+        return Points.parse(fs.pread(handle, size, 0))
+    finally:
+        fs.close(handle)

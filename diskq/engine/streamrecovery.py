@@ -1,0 +1,296 @@
+# Opening a partition after whatever happened to it. Law: opening never refuses because of a crash,
+# never loses a whole record, never invents one, never gives an offset twice, and tells what it did.
+#
+# What is believed behind the last full barrier depends on what happened:
+#
+#   the machine ran on   (or a peer wrote): the page cache survived. The active segment's files are
+#                        made to agree (mending.py); the others were complete before it was begun.
+#   it was restarted     what has no agreeing checksum may be zeros behind a good length: each
+#                        partition is cut at the first byte that no checksum vouches for.
+#
+# Whatever is cut is kept aside, under `.diskq/`.
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from diskq._native.appendbuffer import BLOCK_SIZE
+from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq.engine.mending import INDEX_ROW, mend
+from diskq.engine.streamfiles import PartitionFiles
+from diskq.engine.streampoints import Point
+from diskq.errors import CorruptionError
+from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.checksums import Rows, Sidecar
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.segments import free_aside
+
+__all__ = ["Found", "recover_partition"]
+
+UNSYNCED = "not synced before the machine stopped"
+_MOST_OPEN = 64  # files that wait for the first barrier
+_ROWS_AT_ONCE = 64 * 1024
+
+
+@dataclass(slots=True)
+class Found:
+    """A partition as it is found, and mended: what its producer goes on from."""
+
+    bases: list[int]
+    """Its segments, ascending. The last one is active; it may have to be made, and is empty then."""
+    end: int
+    """Bytes of the active segment's data."""
+    next_offset: int
+    rows: int = 0
+    """Bytes of checksum rows that belong to them."""
+    repairs: list[Repair] = field(default_factory=list)
+    changed_from: int | None = None
+    """What else is known of segments from this one on is stale: rows of theirs were changed."""
+
+
+def recover_partition(
+    fs: FileSystem,
+    files: PartitionFiles,
+    framing: TripletFraming,
+    debts: Debts,
+    *,
+    point: Point | None,
+    was_closed: bool,
+    was_restarted: bool,
+    strict: bool,
+) -> Found:
+    """Mend what needs it, and owe it to the first barrier.
+
+    `point`: everything of ours before it is known to be durable; `was_closed`: and there is nothing of
+    ours behind. `was_restarted`: the machine was, since we last wrote. Raises CorruptionError if
+    `strict` and something other than a torn tail was found, and OSError.
+    """
+    return _Recovery(fs, files, framing, debts, strict).run(point, was_closed, was_restarted)
+
+
+class _Recovery:
+    def __init__(
+        self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, debts: Debts, strict: bool
+    ) -> None:
+        self.fs = fs
+        self.files = files
+        self.framing = framing
+        self.debts = debts
+        self.strict = strict
+        self.found = Found([], 0, 0)
+
+    def run(self, point: Point | None, was_closed: bool, was_restarted: bool) -> Found:
+        found = self.found
+        found.bases = self.files.bases()
+        self.debts.removals += self.files.orphans(found.bases)
+        point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
+        if not found.bases or found.bases[-1] < point.base:
+            pass  # files that were there are gone
+        elif was_restarted and not was_closed:
+            self._believe_checksums(point)
+        elif was_closed and self._is_as_it_was_left(point):
+            found.end, found.next_offset = point.end, point.next_offset
+        else:
+            for base in found.bases[:-1]:
+                if base >= point.base and not was_closed:
+                    self._owe(base, point)
+            self._mend(found.bases[-1], point)
+        if found.next_offset < point.next_offset or not found.bases:
+            self._begin_behind(point)
+        else:
+            found.rows = self._covered(found.bases[-1], found.end)
+        return found
+
+    def _is_as_it_was_left(self, point: Point) -> bool:
+        sizes = tuple(self.fs.size_of(path) for path in self.files.segment(point.base))
+        count = point.next_offset - point.base
+        return self.found.bases[-1] == point.base and sizes == (
+            point.end,
+            count * INDEX_ROW_SIZE,
+            count * TIMEINDEX_ROW_SIZE,
+        )
+
+    def _begin_behind(self, point: Point) -> None:
+        """Messages that were there are gone: their offsets are not given to others."""
+        found = self.found
+        if lost := point.next_offset - found.next_offset if found.bases else point.next_offset - point.base:
+            path = self.files.data(found.bases[-1] if found.bases else point.base)
+            self._report(
+                Repair(path=path, kept=found.end, dropped=0, reason="files are missing", records=lost)
+            )
+        found.bases.append(point.next_offset)
+        found.end, found.next_offset = 0, point.next_offset
+
+    # --- after a power cut ------------------------------------------------------------------------
+
+    def _believe_checksums(self, point: Point) -> None:
+        """Keep what they vouch for, without a gap, from the point on; set the rest aside."""
+        found = self.found
+        pending = [base for base in found.bases if base >= point.base]
+        found.bases = [base for base in found.bases if base < point.base]
+        is_complete = True
+        while pending and is_complete and (pending[0] == found.next_offset or not found.end):
+            base = pending.pop(0)
+            end, is_complete = self._vouched(base, point.end if base == point.base else 0)
+            self._cut_data(base, end)
+            found.bases.append(base)
+            self._mend(base, point)
+        asides = Debts()
+        for base in pending:
+            self._set_aside(base, asides)
+        # Before the lock is signed with the new boot: who comes next would believe their framing.
+        asides.directories[self.files.private] = None
+        asides.freeze((), ()).pay(self.fs)
+
+    def _vouched(self, base: int, start: int) -> tuple[int, bool]:
+        """Up to where checksums vouch for the data from `start` on, and is the segment complete there?"""
+        size = self.fs.size_of(self.files.data(base)) or 0
+        end = min(start, size)
+        rows = Rows(self.fs, self.files.sidecar(base))
+        handle = self.fs.open(self.files.data(base))
+        try:
+            rows.seek(end)
+            while group := rows.covering(end, BLOCK_SIZE):
+                row = group[0]
+                data = self.fs.pread(handle, row.end - row.start, row.start)
+                if row.start != end or row.end > size or not row.matches(data):
+                    break
+                end = row.end
+            last = rows.last
+        finally:
+            self.fs.close(handle)
+            rows.close()
+        return end, last is not None and last.is_seal and last.end == end == size
+
+    def _cut_data(self, base: int, end: int) -> None:
+        path = self.files.data(base)
+        if (self.fs.size_of(path) or 0) <= end:
+            return
+        handle = self.fs.open(path, write=True)
+        try:
+            self.found.repairs.append(
+                cut_tail(self.fs, handle, path, end, UNSYNCED, 0, beside=self.files.kept(path))
+            )
+        finally:
+            self.fs.close(handle)
+
+    def _set_aside(self, base: int, asides: Debts) -> None:
+        data, *others = self.files.segment(base)
+        aside = free_aside(self.fs, self.files.kept(data))
+        size = self.fs.size_of(data) or 0
+        asides.asides.append((data, aside))
+        asides.removals += [*others, *self.files.beside(base)]
+        self._changed(base)
+        if size:
+            self.found.repairs.append(
+                Repair(path=data, kept=0, dropped=size, reason=UNSYNCED, records=0, saved_as=aside)
+            )
+
+    # --- the small steps --------------------------------------------------------------------------
+
+    def _mend(self, base: int, point: Point) -> None:
+        """Make the segment's files agree; it is then the last one that was found."""
+        mended = mend(self.fs, self.files, self.framing, base)
+        for repair in mended.repairs:
+            self._report(repair)
+        if mended.is_changed:
+            self._changed(base)
+        self.found.end, self.found.next_offset = mended.end, mended.next_offset
+        self._owe(base, point)
+
+    def _owe(self, base: int, point: Point) -> None:
+        """Let the first barrier write and sync what may never have reached the platter."""
+        data, index, timeindex = self.files.segment(base)
+        start = count = 0
+        if base == point.base:
+            start, count = point.end, point.next_offset - base
+        for path, begin in (
+            (data, start),
+            (self.files.sidecar(base), 0),
+            (timeindex, count * TIMEINDEX_ROW_SIZE),
+            (index, count * INDEX_ROW_SIZE),
+        ):
+            if self.fs.size_of(path) is not None:
+                handle = self.fs.open(path, write=True)
+                self.debts.files.append(handle)
+                self.debts.closing.append(handle)
+                rewrite(self.fs, handle, begin, self.fs.size(handle))
+        if len(self.debts.closing) >= _MOST_OPEN:
+            Barrier(files=tuple(self.debts.files), closing=tuple(self.debts.closing)).pay(self.fs)
+            self.debts.files.clear()
+            self.debts.closing.clear()
+
+    def _covered(self, base: int, end: int) -> int:
+        """Vouch for the records that no checksum covers: they were looked at. Returns the bytes of rows."""
+        if not end:
+            return 0
+        rows = Rows(self.fs, self.files.sidecar(base))
+        try:
+            rows.seek(end)
+            kept, covered = rows.consumed, rows.last_end
+        finally:
+            rows.close()
+        if covered >= end:
+            return kept
+        try:
+            return self._cover(base, kept, covered)
+        except OSError as failure:
+            # On a full disk they do without.
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            return kept
+
+    def _cover(self, base: int, kept: int, covered: int) -> int:
+        handle = self.fs.open(self.files.data(base))
+        sidecar = None
+        try:
+            sidecar = Sidecar.open(self.fs, self.files.sidecar(base), kept, covered)
+            start = end = covered
+            records = 0
+
+            def close_block() -> None:
+                data = memoryview(self.fs.pread(handle, end - start, start))
+                sidecar.add(end, end - start, records, data)
+
+            for position, size in self._places(base, covered):
+                if records and (position != end or end - start >= BLOCK_SIZE):
+                    close_block()
+                    records = 0
+                if not records:
+                    start = position
+                end = position + size
+                records += 1
+            if records:
+                close_block()
+            sidecar.flush()
+            return sidecar.written
+        finally:
+            self.fs.close(handle)
+            if sidecar is not None:
+                self.fs.close(sidecar.handle)
+
+    def _places(self, base: int, start: int) -> list[tuple[int, int]]:
+        """Position and size of the records that begin at byte `start` of the data or later."""
+        path = self.files.index_of(base)
+        handle = self.fs.open(path)
+        try:
+            places: list[tuple[int, int]] = []
+            at = self.fs.size(handle)
+            while at > 0 and (not places or places[0][0] > start):
+                first = max(0, at - _ROWS_AT_ONCE * INDEX_ROW_SIZE)
+                rows = INDEX_ROW.iter_unpack(self.fs.pread(handle, at - first, first))
+                places[:0] = [(position, size) for _, position, size in rows if position >= start]
+                at = first
+            return places
+        finally:
+            self.fs.close(handle)
+
+    def _changed(self, base: int) -> None:
+        found = self.found
+        found.changed_from = base if found.changed_from is None else min(base, found.changed_from)
+
+    def _report(self, repair: Repair) -> None:
+        if self.strict and repair.records != 0:
+            raise CorruptionError(repair.path, repair.kept, repair.reason)
+        self.found.repairs.append(repair)
