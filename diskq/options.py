@@ -6,7 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DURABILITY_WORDS", "Durability", "Encoding", "OnFull", "QueueOptions", "StreamOptions"]
+__all__ = [
+    "DURABILITY_WORDS",
+    "ENCODINGS",
+    "MIB",
+    "MOST_PARTITIONS",
+    "Durability",
+    "Encoding",
+    "OnFull",
+    "QueueOptions",
+    "StreamOptions",
+]
 
 Durability = Literal["memory", "written", "synced"]
 OnFull = Literal["wait", "reject", "drop_oldest"]
@@ -15,7 +25,7 @@ AgeRule = Literal["newest", "oldest"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
-_ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
+ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
 _AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
 
 MIB = 1024 * 1024
@@ -23,8 +33,11 @@ MIB = 1024 * 1024
 # The length word is a signed 32-bit number.
 _LARGEST_MESSAGE = 2**31 - 1
 # Partitions are directories of six digits, with three open files each.
-_MOST_PARTITIONS = 999_999
+MOST_PARTITIONS = 999_999
 _LARGEST_KEY = 2**32 - 1
+# Settings hold sizes, and durations in nanoseconds, as signed 64-bit numbers: 292 years.
+_LARGEST_SIZE = 2**63 - 1
+_LONGEST_AGE = _LARGEST_SIZE // 10**9
 # Fewer bytes could not hold a file with its checksums beside the next one.
 _LEAST_BOUND = 64 * 1024
 # A bounded queue is made of at least so many files, or none could be given back while it is full.
@@ -136,12 +149,16 @@ class StreamOptions:
         for name in ("partition_count", "segment_size", "retention_max_bytes"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
-        if self.partition_count is not None and self.partition_count > _MOST_PARTITIONS:
-            raise ValueError(f"partition_count is at most {_MOST_PARTITIONS}, got {self.partition_count}")
+                if getattr(self, name) > _LARGEST_SIZE:
+                    raise ValueError(f"{name} is at most {_LARGEST_SIZE}, got {getattr(self, name)}")
+        if self.partition_count is not None and self.partition_count > MOST_PARTITIONS:
+            raise ValueError(f"partition_count is at most {MOST_PARTITIONS}, got {self.partition_count}")
         if self.retention_max_age is not None:
             _positive("retention_max_age", self.retention_max_age)
+            if self.retention_max_age > _LONGEST_AGE:
+                raise ValueError(f"retention_max_age is at most {_LONGEST_AGE} seconds; None is no bound")
         if self.encoding is not None:
-            _one_of("encoding", self.encoding, _ENCODINGS)
+            _one_of("encoding", self.encoding, ENCODINGS)
         _at_least("min_message_size", self.min_message_size, 0)
         _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
         _at_least("max_key_size", self.max_key_size, 32)  # a key that is made has 32 digits
