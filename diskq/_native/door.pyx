@@ -6,10 +6,14 @@
 # disk for the compiled path too.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from libc.errno cimport EINTR, errno
-from libc.string cimport memcpy
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
+from libc.errno cimport EINTR, ENOENT, errno
+from libc.string cimport memcpy, strlen
+from posix.stat cimport fstat, lstat, struct_stat
 from posix.types cimport off_t
+
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(str path)
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t c_pwrite "pwrite" (int fd, const void* data, size_t size, off_t offset)
@@ -88,3 +92,39 @@ def start_writeback(int fd):
     """Ask the kernel to begin writing the file's dirty pages; a hint, so its answer is ignored."""
     with nogil:
         diskq_start_writeback(fd)
+
+
+# --- what a file says of itself, without the dozen other things that os.stat tells --------------------
+
+
+def size_of_file(int fd):
+    """Bytes of the open file. Raises OSError."""
+    cdef struct_stat told
+    if fstat(fd, &told):
+        PyErr_SetFromErrno(OSError)
+    return told.st_size
+
+
+def has_name(int fd):
+    """Does a directory still lead to the open file? Raises OSError."""
+    cdef struct_stat told
+    if fstat(fd, &told):
+        PyErr_SetFromErrno(OSError)
+    return told.st_nlink > 0
+
+
+def size_at(str path not None):
+    """Bytes of the file at `path`, which is not followed if it is a link; None: there is none. Raises OSError."""
+    cdef struct_stat told
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef const char* name = PyBytes_AS_STRING(encoded)
+    cdef int failed
+    if PyBytes_GET_SIZE(encoded) != <Py_ssize_t> strlen(name):
+        raise ValueError("embedded null character in a path")
+    with nogil:
+        failed = lstat(name, &told)
+    if not failed:
+        return told.st_size
+    if errno != ENOENT:
+        PyErr_SetFromErrnoWithFilenameObject(OSError, path)
+    return None

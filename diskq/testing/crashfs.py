@@ -211,6 +211,11 @@ class CrashFS:
         with self._mutex:
             return len(self._handle(handle).file.now)
 
+    def has_name(self, handle: int) -> bool:
+        with self._mutex:
+            mine = self._handle(handle).file
+            return any(file is mine for _, file in _paths(self._root, ""))
+
     def sync_files(self, handles: Sequence[int]) -> None:
         for handle in handles:
             with self._mutex:
@@ -345,7 +350,7 @@ class CrashFS:
 
     def files(self) -> dict[str, bytes]:
         """Every file's bytes by its path, as programs see them."""
-        return dict(_files(self._root, ""))
+        return {path: bytes(file.now) for path, file in _paths(self._root, "")}
 
     def make_directory_durably(self, path: str) -> None:
         """Make a directory and those above it, where they are not there; counts as no operation."""
@@ -462,10 +467,10 @@ def _error(number: int, path: str) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
-def _files(directory: Directory, path: str) -> Iterator[tuple[str, bytes]]:
+def _paths(directory: Directory, path: str) -> Iterator[tuple[str, File]]:
     for name, node in directory.now.items():
         below = f"{path}/{name}"
         if isinstance(node, Directory):
-            yield from _files(node, below)
+            yield from _paths(node, below)
         else:
-            yield below, bytes(node.now)
+            yield below, node

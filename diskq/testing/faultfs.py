@@ -29,7 +29,7 @@ from diskq.storage.fs import FileSystem, Identity
 __all__ = ["Call", "Fault", "FaultFS"]
 
 VERBS = (
-    *("open", "close", "pread", "pwrite", "truncate", "size", "sync_files", "sync_directory"),
+    *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
     *("rename", "unlink", "make_directory", "list_directory", "size_of", "try_lock", "share_memory"),
 )
 
@@ -194,6 +194,9 @@ class FaultFS(Generic[Disk]):
 
     def size(self, handle: int) -> int:
         return self._call(Call("size", self._path(handle)), lambda: self.inner.size(handle))
+
+    def has_name(self, handle: int) -> bool:
+        return self._call(Call("has_name", self._path(handle)), lambda: self.inner.has_name(handle))
 
     def sync_files(self, handles: Sequence[int]) -> None:
         for handle in handles:

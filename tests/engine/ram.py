@@ -75,6 +75,9 @@ class RamFS:
     def size(self, handle: int) -> int:
         return len(self._handles[handle])
 
+    def has_name(self, handle: int) -> bool:
+        return any(file is self._handles[handle] for file in self.now.values())
+
     def sync_files(self, handles: Sequence[int]) -> None:
         for handle in handles:
             self._handles[handle]

@@ -409,6 +409,7 @@ def test_no_verb_works_after_the_power_cut(fs):
         lambda: fs.pwrite(handle, b"x", 0),
         lambda: fs.pread(handle, 1, 0),
         lambda: fs.size(handle),
+        lambda: fs.has_name(handle),
         lambda: fs.close(handle),
         lambda: fs.open("/q/a"),
         lambda: fs.size_of("/q/a"),

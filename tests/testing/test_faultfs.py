@@ -54,6 +54,7 @@ VERBS = {
     "pwrite": lambda fs, at, handle: fs.pwrite(handle, b"x", 0),
     "truncate": lambda fs, at, handle: fs.truncate(handle, 0),
     "size": lambda fs, at, handle: fs.size(handle),
+    "has_name": lambda fs, at, handle: fs.has_name(handle),
     "sync_files": lambda fs, at, handle: fs.sync_files((handle,)),
     "sync_directory": lambda fs, at, handle: fs.sync_directory(at),
     "rename": lambda fs, at, handle: fs.rename(f"{at}/a", f"{at}/b"),
