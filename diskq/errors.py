@@ -97,10 +97,10 @@ class ForeignFilesError(DiskqError):
 
 
 class LockedError(DiskqError):
-    """Somebody else, alive, has the files open for writing. `holder` says who, and since when."""
+    """Somebody else has the files open for writing. `holder` says who, and since when."""
 
-    def __init__(self, path: str, holder: str) -> None:
-        super().__init__(f"{path} is in use by {holder}; close it there first")
+    def __init__(self, path: str, holder: str, advice: str = "close it there first") -> None:
+        super().__init__(f"{path} is in use by {holder}; {advice}")
         self.path = path
         self.holder = holder
 
