@@ -58,7 +58,9 @@ GROUPS = {
     "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
     "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
     # The compiled objects that every message passes through; the codecs are their neighbours.
-    "PATH": {f"diskq._native.{name}" for name in ("appendbuffer", "door", "framing", "gate", "readahead")},
+    "PATH": {
+        f"diskq._native.{name}" for name in ("appendbuffer", "blocks", "door", "framing", "gate", "readahead")
+    },
     "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}
     | {"<limits.h>", "<stddef.h>", "<stdint.h>", "<stdlib.h>", "<string.h>"},
 }

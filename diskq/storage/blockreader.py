@@ -60,16 +60,16 @@ class BlockReader:
         position = self._ahead.position
         if position >= readable_end:
             return None
-        rows: list[Row] = []
+        row: Row | None = None
         if covered_end is None or position < covered_end:
-            rows = self.rows.covering(position, STRETCH)
-        if rows and rows[0].start <= position and rows[0].end <= readable_end:
+            row = self.rows.first_after(position)
+        if row and row.start <= position:
+            if row.end > readable_end:
+                return self._fill_unverified(position, readable_end, readable_end, row)
             if position < self._verified_to and self._ahead.why != "END":
-                return self._pass_over(rows[0], position, "its checksum holds but its framing does not")
-            return self._fill_verified([row for row in rows if row.end <= readable_end], position)
-        if rows and rows[0].start <= position:
-            return self._fill_unverified(position, readable_end, readable_end, rows[0])
-        end = min(rows[0].start, readable_end) if rows else readable_end
+                return self._pass_over(row, position, "its checksum holds but its framing does not")
+            return self._fill_verified(row, position, readable_end)
+        end = min(row.start, readable_end) if row else readable_end
         return self._fill_unverified(position, end, end, None)
 
     def missing(self, size: int) -> Loss | None:
@@ -85,18 +85,15 @@ class BlockReader:
             return None
         return Loss(start, end, records, f"the file ends at byte {size}, its checksums at {end}")
 
-    def _fill_verified(self, rows: list[Row], position: int) -> Loss | None:
-        first = rows[0]
+    def _fill_verified(self, first: Row, position: int, readable_end: int) -> Loss | None:
         why, claimed = self._ahead.why, self._ahead.claimed
-        loaded = self._ahead.load(self.handle, first.start, rows[-1].end - first.start)
-        if first.start + loaded < first.end:
+        end = self.rows.reach(STRETCH, readable_end)
+        assert end is not None, "the first row's block at least"
+        loaded = first.start + self._ahead.load(self.handle, first.start, end - first.start)
+        if loaded < first.end:
             # Somebody cut the file under us.
-            return self._fill_unverified(position, first.start + loaded, first.end, first, why, claimed)
-        good_end = first.start
-        for row in rows:
-            if row.end > first.start + loaded or not row.matches(self._ahead.view(row.start, row.end)):
-                break
-            good_end = row.end
+            return self._fill_unverified(position, loaded, first.end, first, why, claimed)
+        good_end = self.rows.agreeing(self._ahead.view(first.start, loaded))
         if good_end <= position:
             return self._pass_over(first, position, "checksum mismatch")
         self._ahead.admit(position, good_end, is_verified=True)

@@ -17,19 +17,19 @@
 from __future__ import annotations
 
 import struct
-from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from diskq._native.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FileSystem
 
 __all__ = ["ROW", "Row", "Rows", "Sidecar", "checksum"]
 
 ROW = struct.Struct("<QIIII")
-assert ROW.size == 24
+assert ROW.size == ROW_SIZE == 24
 _NO_ROW = bytes(ROW.size)
 _CHECKED = struct.Struct("<QIII")
 assert _CHECKED.size == 20
@@ -38,7 +38,7 @@ _WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until the
 _SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a message is in
 _LEAST_AHEAD = 4 * 1024
 _MOST_AHEAD = 64 * 1024
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = 512  # for about 2 MiB of data
 
 
 def checksum(data: bytes | memoryview) -> int:
@@ -70,10 +70,10 @@ def pack_row(row: Row) -> bytes:
 
 def unpack_row(data: bytes | memoryview) -> Row | None:
     """The row in these 24 bytes; None where there is none, or a rotten one."""
-    end, size, records, crc, check = ROW.unpack(data)
-    if size > end or check != crc32c(data[: _CHECKED.size]):
-        return None
-    return Row(end - size, end, records, crc)
+    blocks = Blocks(crc32c)
+    blocks.load(bytes(data), 0)
+    first = blocks.first()
+    return Row(*first[:4]) if first else None
 
 
 @dataclass(slots=True)
@@ -154,18 +154,26 @@ class Sidecar:
 class Rows:
     """The reading side: the rows of one file, in order, a few hundred at a time.
 
-    The sidecar may still be growing: rows that were not there yet are looked for again.
+    The sidecar may still be growing, or be made only later: rows that were not there yet are looked
+    for again.
     """
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
-        self._handle: int | None = fs.open(path) if fs.size_of(path) is not None else None
-        self._loaded: deque[tuple[Row, int]] = deque()  # each with the sidecar's byte behind it
+        self._path = path
+        self._handle: int | None = None
+        self._blocks = Blocks(crc32c)
         self._at = 0  # the sidecar's byte behind what is loaded
         self.consumed = 0
         """The sidecar's byte behind the last row that was passed."""
         self.last: Row | None = None
         """That row."""
+        self._open()
+
+    def _open(self) -> int | None:
+        if self._handle is None and self._fs.size_of(self._path) is not None:
+            self._handle = self._fs.open(self._path)
+        return self._handle
 
     def close(self) -> None:
         if self._handle is not None:
@@ -174,9 +182,9 @@ class Rows:
 
     def seek(self, position: int) -> None:
         """Go, in O(log n), to the first row that ends after byte `position` of the data."""
-        if self._handle is None:
+        if (handle := self._open()) is None:
             return
-        low, high = 0, self._fs.size(self._handle) // ROW.size
+        low, high = 0, self._fs.size(handle) // ROW.size
         while low < high:
             middle = (low + high) // 2
             row = self._first_whole(middle, high)
@@ -184,54 +192,69 @@ class Rows:
                 high = middle
             else:
                 low = middle + 1
-        self._loaded.clear()
+        self._blocks.load(b"", 0)
         self._at = self.consumed = low * ROW.size
         self.last = self._last_whole(low)
-        self.covering(position, 0)  # where zeros hid rows, there may be some left to pass
+        self.first_after(position)  # where zeros hid rows, there may be some left to pass
 
     @property
     def last_end(self) -> int:
         """The byte of the data behind the block of the last row that was passed."""
         return self.last.end if self.last else 0
 
+    def first_after(self, position: int) -> Row | None:
+        """The first row that ends after `position`; None where there is none (yet).
+
+        Rows that end at or before `position` are passed for good.
+        """
+        while True:
+            if (passed := self._blocks.pass_to(position)) is not None:
+                *row, self.consumed = passed
+                self.last = Row(*row)
+            if (first := self._blocks.first()) is not None:
+                return Row(*first[:4])
+            if not self._load():
+                return None
+
     def covering(self, position: int, most: int) -> list[Row]:
-        """Rows without a gap between them, the first one being the first that ends after `position`.
+        """Rows without a gap between them, the first one being `first_after(position)`.
 
         Together they cover at most `most` bytes, but there is one, however large its block, unless
-        no row ends after `position` (yet). Rows that end at or before `position` are passed for good.
+        no row ends after `position` (yet).
         """
-        while self._loaded or self._load():
-            row, behind = self._loaded[0]
-            if row.end > position:
-                break
-            self._loaded.popleft()
-            self.consumed = behind
-            self.last = row
-        rows: list[Row] = []
-        for row, _ in self._loaded:
-            if rows and (row.start != rows[-1].end or row.end - rows[0].start > most):
-                break
-            rows.append(row)
-        return rows
+        if self.first_after(position) is None:
+            return []
+        return [Row(*row) for row in self._blocks.following(most)]
+
+    def reach(self, most: int, limit: int) -> int | None:
+        """Where the last one ends of the rows that `covering` returns, by byte `limit`; None: none does."""
+        return self._blocks.reach(most, limit)
+
+    def agreeing(self, data: memoryview) -> int:
+        """`data` begins with the block of the first row: up to which byte of the file are blocks as written?
+
+        Up to where that block begins, if not even that one is.
+        """
+        return self._blocks.agreeing(data)
 
     def _load(self) -> bool:
         """Load the next few rows. False: there are none (yet)."""
         start = self._at
-        while self._handle is not None and not self._loaded:
-            data = self._fs.pread(self._handle, _ROWS_AT_ONCE * ROW.size, start)
+        while (handle := self._handle or self._open()) is not None:
+            data = self._fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start)
             # Zeros at the end are rows to come, to be looked at again; zeros before a row are a hole
             # that somebody tore, and rotten rows are passed over.
             behind = min(len(data), len(data.rstrip(b"\0")) + ROW.size - 1) // ROW.size * ROW.size
-            for at in range(0, behind, ROW.size):
-                if (row := unpack_row(data[at : at + ROW.size])) is not None:
-                    self._loaded.append((row, start + at + ROW.size))
             if behind:
+                is_found = self._blocks.load(data[:behind], start)
                 self._at = start = start + behind
+                if is_found:
+                    return True
             elif len(data) == _ROWS_AT_ONCE * ROW.size:
                 start += len(data)
             else:
                 return False
-        return bool(self._loaded)
+        return False
 
     def _first_whole(self, index: int, limit: int) -> Row | None:
         """The first row that is whole in rows index:limit, None where the zeros begin first."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -152,6 +153,33 @@ def test_rows_are_passed_in_order_without_seeking(pieces, steps):
         check(rows.covering(position, 100), table.expected(position, 100))
 
 
+@given(pieces, st.integers(0, 400), st.integers(0, 1000), st.integers(0, 1000))
+def test_a_stretch_of_rows_ends_where_they_do_or_before_its_limit(pieces, position, most, limit):
+    table = Table(pieces)
+    rows = Rows(table.fs, PATH)
+    found = [row for row in rows.covering(position, most) if row.end <= limit]
+    assert rows.reach(most, limit) == (found[-1].end if found else None)
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.data())
+def test_blocks_agree_up_to_the_first_that_is_rotten_or_not_all_there(sizes, data):
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    content = bytearray(sum(sizes))
+    for size in sizes:
+        sidecar.add(sidecar.covered + size, size, 1, memoryview(content)[sidecar.covered :][:size])
+    sidecar.flush()
+    rotten = data.draw(st.integers(0, len(content)))
+    if rotten < len(content):
+        content[rotten] ^= 1
+    there = data.draw(st.integers(0, len(content)))
+    rows = Rows(fs, PATH)
+    if (first := rows.first_after(0)) is not None:
+        ends = [end for end in accumulate(sizes) if end <= min(rotten, there)]
+        assert first.start == 0
+        assert rows.agreeing(memoryview(bytes(content[:there]))) == max(ends, default=0)
+
+
 def test_a_row_in_a_long_table_is_found_by_halving():
     table = Table([("row", 4096)] * 20_000)
     for position in (0, 1, 4096 * 9_999, 4096 * 19_999 + 5, 4096 * 20_000):
@@ -176,6 +204,17 @@ def test_rows_that_come_later_are_found_where_zeros_were():
     sidecar.add(30, 20, 1, memoryview(bytes(20)))
     sidecar.flush()
     assert [row.end for row in rows.covering(10, 100)] == [30]
+
+
+def test_a_sidecar_that_is_made_later_is_found():
+    fs = disk()
+    rows = Rows(fs, PATH)
+    rows.seek(0)
+    assert rows.covering(0, 100) == []
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    sidecar.add(10, 10, 1, memoryview(bytes(10)))
+    sidecar.flush()
+    assert [row.end for row in rows.covering(0, 100)] == [10]
 
 
 def test_where_there_is_no_sidecar_there_are_no_rows():
