@@ -1,0 +1,175 @@
+# Who is called when files change. Law: a call is a hint; whoever is called looks for himself, and
+# missing a change is not possible for one who adds the path first and looks then.
+#
+# One system task for each Trio run and file system: it sleeps on the kernel's word where there is
+# such a thing (inotify, through `wait_readable`: no thread), and costs nothing while nothing
+# happens. Elsewhere, and where the kernel has no more watches to give, those who wait are called
+# now and then: every 10 ms at first, and every 250 ms when nothing came for long.
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from diskq.storage.fs import FileSystem, OsFileSystem
+
+__all__ = ["Listener", "listen"]
+
+_SOON = 0.010
+_SELDOM = 0.250
+
+Notice = Callable[[str | None], bool]
+"""Called with a path that has changed, or None: anything may have. Tells whether something was found.
+
+It runs in a system task: it must not raise, nor take long.
+"""
+
+
+def listen(fs: FileSystem, notice: Notice) -> Listener:
+    """Let `notice` be called when what the listener adds changes. Call it in a Trio task."""
+    watchers = _watchers.get(None)
+    if watchers is None:
+        watchers = {}
+        _watchers.set(watchers)
+    key = OsFileSystem if isinstance(fs, OsFileSystem) else fs
+    watcher = watchers.get(key)
+    if watcher is None:
+        watcher = watchers[key] = _Watcher(fs, partial(watchers.pop, key))
+    return Listener(watcher, notice)
+
+
+class Listener:
+    """One who wants to know of changes. To be closed."""
+
+    def __init__(self, watcher: _Watcher, notice: Notice) -> None:
+        self.notice = notice
+        self.is_waiting = False
+        self._watcher = watcher
+        self._paths: set[str] = set()
+        self._unwatched: set[str] = set()
+        watcher.listeners.add(self)
+
+    @property
+    def is_polled(self) -> bool:
+        """Is it called now and then, because nobody tells of all that it wants to know?"""
+        return not self._watcher.is_told or bool(self._unwatched)
+
+    def add_file(self, path: str) -> None:
+        """Be called when the file was written to."""
+        self._add(path, self._watcher.watch_file)
+
+    def add_directory(self, path: str) -> None:
+        """Be called when names came or went in the directory."""
+        self._add(path, self._watcher.watch_directory)
+
+    def _add(self, path: str, watch: Callable[[str], None]) -> None:
+        self._watcher.by_path[path].add(self)
+        self._paths.add(path)
+        try:
+            watch(path)
+        except OSError:
+            # Not there (then its directory tells more), or no more watches to be had.
+            self._unwatched.add(path)
+        else:
+            self._unwatched.discard(path)
+
+    def remove(self, path: str) -> None:
+        """Be called no more for that. Idempotent."""
+        self._paths.discard(path)
+        self._unwatched.discard(path)
+        self._watcher.leave(path, self)
+
+    def begin_to_wait(self) -> None:
+        """Somebody waits now for what may come. Where it must be looked for, look soon."""
+        self.is_waiting = True
+        if self.is_polled:
+            self._watcher.look_soon()
+
+    def end_waiting(self) -> None:
+        self.is_waiting = False
+
+    def close(self) -> None:
+        """Be called no more. Idempotent."""
+        for path in list(self._paths):
+            self.remove(path)
+        self._watcher.dismiss(self)
+
+
+class _Watcher:
+    """The task that is told, or looks, and calls the listeners. Ends with the last of them."""
+
+    def __init__(self, fs: FileSystem, on_end: Callable[[], object]) -> None:
+        self.listeners: set[Listener] = set()
+        self.by_path: defaultdict[str, set[Listener]] = defaultdict(set)
+        self._on_end = on_end
+        self._watch = fs.open_watch()
+        self._interval = _SOON
+        self._sleep = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(self._run, name="diskq watches files")
+
+    @property
+    def is_told(self) -> bool:
+        return self._watch is not None
+
+    def watch_file(self, path: str) -> None:
+        if self._watch is not None:
+            self._watch.add_file(path)
+
+    def watch_directory(self, path: str) -> None:
+        if self._watch is not None:
+            self._watch.add_directory(path)
+
+    def leave(self, path: str, listener: Listener) -> None:
+        listeners = self.by_path[path]
+        listeners.discard(listener)
+        if not listeners:
+            del self.by_path[path]
+            if self._watch is not None:
+                self._watch.remove(path)
+
+    def dismiss(self, listener: Listener) -> None:
+        self.listeners.discard(listener)
+        if not self.listeners:
+            self._sleep.cancel()
+
+    def look_soon(self) -> None:
+        self._interval = _SOON
+        self._sleep.deadline = min(self._sleep.deadline, trio.current_time() + _SOON)
+
+    async def _run(self) -> None:
+        try:
+            while self.listeners:
+                await self._turn()
+        finally:
+            self._on_end()
+            if self._watch is not None:
+                self._watch.close()
+
+    async def _turn(self) -> None:
+        looks = any(listener.is_waiting and listener.is_polled for listener in self.listeners)
+        with trio.CancelScope() as self._sleep:
+            self._sleep.deadline = trio.current_time() + self._interval if looks else math.inf
+            if self._watch is not None:
+                await trio.lowlevel.wait_readable(self._watch.fileno())
+            else:
+                await trio.sleep_forever()
+        if self._watch is not None:
+            for path in self._watch.drain():
+                for listener in list(self.by_path.get(path, ())):
+                    listener.notice(path)
+        if trio.current_time() >= self._sleep.deadline:
+            self._look()
+
+    def _look(self) -> None:
+        has_found = False
+        for listener in list(self.listeners):
+            if listener.is_waiting and listener.is_polled:
+                has_found |= listener.notice(None)
+        self._interval = _SOON if has_found else min(2 * self._interval, _SELDOM)
+
+
+_watchers: trio.lowlevel.RunVar[dict[object, _Watcher] | None] = trio.lowlevel.RunVar("diskq watchers", None)
