@@ -1,0 +1,173 @@
+# Many receivers as one. Law: nothing is taken before somebody asks, and what was taken is handed over.
+#
+# Whoever asks goes round the receivers with `receive_nowait`. Where none has a message, he waits on
+# all of them at once, and the first one ends the wait. A second one may come at that very moment, or
+# the wait be cancelled then: what was taken by then is held, and comes first when somebody asks again.
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
+
+import outcome
+import trio
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
+
+__all__ = ["Merged", "Receiver", "merge"]
+
+# So many messages of one receiver, then it is the next one's turn.
+_TURN = 16
+# A task that never needs to wait lets others run after so many seconds.
+_SLICE = 100e-6
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Receiver(Protocol[T_co]):
+    """What can be merged: Trio's memory channels, a disk queue, a stream's consumer, another merge."""
+
+    async def receive(self) -> T_co: ...
+
+    def receive_nowait(self) -> T_co: ...
+
+
+@runtime_checkable
+class _Peekable(Protocol):
+    """It can be waited on without taking anything."""
+
+    async def peek(self) -> object: ...
+
+
+@overload
+def merge(*receivers: Receiver[T_co], with_source: Literal[False] = False) -> Merged[T_co]: ...
+@overload
+def merge(*receivers: Receiver[T_co], with_source: Literal[True]) -> Merged[tuple[Receiver[T_co], T_co]]: ...
+def merge(*receivers: Receiver[Any], with_source: bool = False) -> Merged[Any]:
+    """All the receivers' messages, through one channel that is fair to each of them.
+
+    `with_source` gives pairs of a receiver and its message. Each receiver's messages stay in order.
+    The channel ends when all of them have; an error of one comes out as it is, and the others go on
+    to be received. Closing the channel leaves the receivers open: they are their owners'.
+    """
+    return Merged(receivers, with_source)
+
+
+class Merged(trio.abc.ReceiveChannel[T_co]):
+    """Made by `merge`. Receivers are asked in turn; any number of tasks may receive at once."""
+
+    def __init__(self, receivers: tuple[Receiver[Any], ...], with_source: bool) -> None:
+        self._turns = deque(dict.fromkeys(receivers))  # those that have not ended; whose turn it is first
+        self._left = _TURN
+        self._make: Callable[[Receiver[Any], Any], Any] = _pair if with_source else _message
+        self._held: deque[outcome.Outcome[Any]] = deque()
+        self._lock = trio.StrictFIFOLock()  # held by the one who waits
+        self._scope: trio.CancelScope | None = None
+        self._is_closed = False
+        self._slice_end = 0.0
+
+    @enable_ki_protection
+    async def receive(self) -> T_co:
+        """The next message of any of them; waits for one.
+
+        `Cancelled` means: no message is lost. Raises EndOfChannel when all have ended, and what a
+        receiver raises, as it is.
+        """
+        await self._point()
+        if not self._lock.locked():
+            try:
+                return self.receive_nowait()
+            except trio.WouldBlock:
+                pass
+        async with self._lock:
+            while True:
+                try:
+                    return self._take()
+                except trio.WouldBlock:
+                    await self._wait()
+
+    async def _point(self) -> None:
+        """A cancellation point, and a schedule point once per slice."""
+        if time.perf_counter() < self._slice_end:
+            await checkpoint_if_cancelled()
+        else:
+            await checkpoint()
+            self._slice_end = time.perf_counter() + _SLICE
+
+    def receive_nowait(self) -> T_co:
+        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        if self._lock.locked():
+            raise trio.WouldBlock
+        return self._take()
+
+    def _take(self) -> T_co:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this merge was closed")
+        if self._held:
+            return self._held.popleft().unwrap()  # type: ignore[no-any-return]
+        for _ in range(len(self._turns)):
+            receiver = self._turns[0]
+            try:
+                message = receiver.receive_nowait()
+            except trio.WouldBlock:
+                self._next_turn()
+            except trio.EndOfChannel:
+                self._turns.popleft()
+                self._left = _TURN
+            except BaseException:
+                self._next_turn()  # the others are to be heard as well
+                raise
+            else:
+                self._left -= 1
+                if not self._left:
+                    self._next_turn()
+                return self._make(receiver, message)  # type: ignore[no-any-return]
+        if not self._turns:
+            raise trio.EndOfChannel
+        raise trio.WouldBlock
+
+    def _next_turn(self) -> None:
+        self._turns.rotate(-1)
+        self._left = _TURN
+
+    async def _wait(self) -> None:
+        """Return when something is held, may be taken without waiting, or has ended."""
+        async with trio.open_nursery() as nursery:
+            self._scope = nursery.cancel_scope
+            for receiver in self._turns:
+                is_peekable = isinstance(receiver, _Peekable)
+                nursery.start_soon(self._wait_for, receiver, nursery.cancel_scope, is_peekable)
+
+    @enable_ki_protection
+    async def _wait_for(self, receiver: Receiver[Any], scope: trio.CancelScope, is_peekable: bool) -> None:
+        call: Callable[[], Awaitable[Any]] = receiver.peek if is_peekable else receiver.receive  # type: ignore[attr-defined]
+        try:
+            message = await call()
+        except trio.EndOfChannel:
+            pass  # who asks next will find out
+        except Exception as failure:
+            self._held.append(outcome.Error(failure))
+        else:
+            if not is_peekable:
+                self._held.append(outcome.Value(self._make(receiver, message)))
+        scope.cancel()
+
+    def close(self) -> None:
+        """Close this channel, and wake who waits on it with ClosedResourceError. What is held is given up."""
+        self._is_closed = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await checkpoint()
+
+
+def _message(_: Receiver[Any], message: Any) -> Any:
+    return message
+
+
+def _pair(receiver: Receiver[Any], message: Any) -> Any:
+    return receiver, message
