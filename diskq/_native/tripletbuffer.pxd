@@ -16,6 +16,7 @@ cdef class TripletBuffer(AppendBuffer):
     cdef char* index_rows                  # rows of the records from rows_from on
     cdef char* timeindex_rows
     cdef Py_ssize_t rows_room              # so many fit
+    cdef readonly int64_t accepted_bytes   # of records, over all segments
     cdef bint is_in_batch
     cdef Py_ssize_t batch_used             # what to go back to where a batch cannot be written
     cdef int64_t batch_records

@@ -75,6 +75,11 @@ cdef class TripletBuffer(AppendBuffer):
         return self.rows_from
 
     @property
+    def is_flushed(self):
+        """Are all records, and their rows, in the page cache?"""
+        return self.used == self.written and self.rows_from == self.first + self.records
+
+    @property
     def is_full(self):
         """Has the segment reached its size? Then nothing more is taken in."""
         return self._is_full()
@@ -115,7 +120,12 @@ cdef class TripletBuffer(AppendBuffer):
         put_index_row(self.index_rows + row * INDEX_ROW, offset, position, size)
         put_timeindex_row(self.timeindex_rows + row * TIMEINDEX_ROW, offset, timestamp)
         self._laid_down(size)
+        self.accepted_bytes += size
         return True
+
+    cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
+        self.accepted_bytes -= self.used - used
+        AppendBuffer._rewind(self, used, records)
 
     cdef int _make_room_for_a_row(self) except -1:
         cdef Py_ssize_t room = max(START_ROWS, 2 * self.rows_room)
@@ -275,13 +285,31 @@ cdef class StreamDoor:
         self.is_awake = False
 
     @property
-    def has_rows(self):
-        """Do rows wait to be written?"""
+    def records(self):
+        """Records accepted, by all partitions."""
+        cdef TripletBuffer buffer
+        cdef int64_t total = 0
+        for buffer in self.buffers:
+            total += buffer.records
+        return total
+
+    @property
+    def accepted_bytes(self):
+        """Bytes of records accepted, by all partitions."""
+        cdef TripletBuffer buffer
+        cdef int64_t total = 0
+        for buffer in self.buffers:
+            total += buffer.accepted_bytes
+        return total
+
+    @property
+    def is_flushed(self):
+        """Are all records, and their rows, in the page cache?"""
         cdef TripletBuffer buffer
         for buffer in self.buffers:
-            if buffer.rows_from != buffer.first + buffer.records_written:
-                return True
-        return False
+            if not buffer.is_flushed:
+                return False
+        return True
 
     # --- inside -----------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Points:
         return cls(head[1] == b"closed", partitions)
 
     def replacing(self, files: StreamFiles) -> Replacement:
-        return Replacement(files.points, self.render(), lambda number: f"{files.points}.{number}.tmp")
+        return Replacement(files.points, self.render(), files.temporary(files.points))
 
 
 def read_points(fs: FileSystem, files: StreamFiles) -> Points | None:

@@ -114,7 +114,8 @@ class _Recovery:
     def _begin_behind(self, point: Point) -> None:
         """Messages that were there are gone: their offsets are not given to others."""
         found = self.found
-        if lost := point.next_offset - found.next_offset if found.bases else point.next_offset - point.base:
+        lost = point.next_offset - (found.next_offset or point.base)
+        if lost:
             path = self.files.data(found.bases[-1] if found.bases else point.base)
             self._report(
                 Repair(path=path, kept=found.end, dropped=0, reason="files are missing", records=lost)

@@ -13,7 +13,8 @@ __all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
 # All that is ours alone lives here, in the root of what it belongs to, where no peer lists its files.
 PRIVATE = ".diskq"
 
-_MOST_DIGITS = 19  # what fits a signed 64-bit number
+_LARGEST = 2**63 - 1
+_MOST_DIGITS = 20  # more would not fit, whatever they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Naming:
         if not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", middle):
             return None
         number = int(middle)
-        return number if self.name(number) == name else None
+        return number if number <= _LARGEST and self.name(number) == name else None
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:
         """The numbers of the files in `directory`, ascending."""

@@ -1,0 +1,586 @@
+# A stream, and the one who writes it: partitions in go-diskq's files. Law: a message goes where its
+# key belongs, offsets are dense and given once, and what is acknowledged is what the word says.
+#
+# Synchronous, and complete in itself; the Trio channel (diskq.channels.stream) drives the same
+# object, takes its barriers inline and has them paid in a thread. Whoever reads needs no stream:
+# see partitionreader.py.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+from diskq._native.gate import Gate
+from diskq._native.message import Position
+from diskq._native.triplet import TripletFraming
+from diskq._native.tripletbuffer import StreamDoor
+from diskq.engine.segmentedlog import SegmentedLog
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamowner import OwnerFile
+from diskq.engine.streampoints import Points, read_points
+from diskq.engine.streamrecovery import recover_partition
+from diskq.engine.streamsettings import read_settings, settings_as, settings_of
+from diskq.engine.timestamps import as_timestamp
+from diskq.engine.tripletsegment import TripletSegment
+from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
+from diskq.options import Durability, StreamOptions
+from diskq.storage.barrier import Barrier, Debts, Replacement
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
+from diskq.storage.lock import Lock
+from diskq.storage.recovery import Repair
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When"]
+
+logger = logging.getLogger("diskq")
+
+Value = bytes | bytearray | memoryview
+Key = str | bytes | None
+When = datetime | int | None
+Item = Value | tuple[Key, Value] | tuple[Key, Value, When]
+
+_UNLIMITED = 2**62
+_A_DAY = 86_400.0
+# So many handles of complete segments may wait to be synced and closed.
+_MANY_WAITING = 64
+_MOST_WAITING = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTicket:
+    """A barrier taken and not yet paid, and what is true once it is."""
+
+    barrier: Barrier
+    written: int
+    """Of all bytes ever accepted, this many are then durable."""
+    has_metadata: bool
+    left_out: DiskFullError | None
+    """What was accepted and waits to be written found no room, and is not durable then."""
+
+
+class _Partition:
+    """One partition that is written to."""
+
+    def __init__(self, files: PartitionFiles, segment: TripletSegment, bases: list[int]) -> None:
+        self.files = files
+        self.segment = segment
+        self.buffer = segment.buffer
+        self.log = SegmentedLog(segment, bases)
+        self.settled = -1  # records that a barrier has been taken for: of their data,
+        self.indexed = -1  # and of their rows
+
+    def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What of it a barrier has to sync: data and checksums, and rows. Raises OSError."""
+        records = self.buffer.records_written
+        data: tuple[int, ...] = ()
+        rows: tuple[int, ...] = ()
+        if records != self.settled:
+            data = self.segment.settle()
+            self.settled = records
+        if with_rows and records != self.indexed:
+            rows = self.segment.rows
+            self.indexed = records
+        return data, rows
+
+
+class Stream:
+    """A stream open for writing: messages go to its partitions, in the order in which they are appended.
+
+    For one thread at a time, and one process at a time.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: StreamOptions | None = None,
+        *,
+        take_over: bool = False,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+    ) -> None:
+        """Open the stream in the directory `path`, which is made where it is not there.
+
+        Returns when every partition is whole and durable; `repairs` tells what was mended. What
+        `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
+        a go-diskq producer is left behind; be sure that it does not run. `clock` (seconds, monotonic) is
+        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically: both for a channel.
+
+        Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
+        OSError, and CorruptionError if `options.strict`.
+        """
+        self.options = options or StreamOptions()
+        self._fs: FileSystem = fs or OsFileSystem()
+        self.path = as_path(path)
+        self.name = self.path
+        self.files = StreamFiles(self._fs, self.path)
+        self._clock = clock or self._fs.monotonic
+        self._keeps_time = time_slice is None
+        self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
+        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._debts = Debts()
+        self._partitions: list[_Partition] = []
+        self._repairs: list[Repair] = []
+        self._outstanding: StreamTicket | None = None
+        self._failure: DiskqError | None = None
+        self._is_closed = False
+        self._counted = 0
+        self._synced_bytes = 0
+        self._barriers = 0
+        self._open(take_over)
+
+    def _open(self, take_over: bool) -> None:
+        fs, files = self._fs, self.files
+        self._make_directories(files.path, files.private, files.parts)
+        self._lock = Lock(fs, files.lock, f"stream {self.path}")
+        try:
+            self._owner = OwnerFile(fs, files, take_over=take_over)
+            self._repairs += self._owner.repairs
+            existing = read_settings(fs, files)
+            self.settings = settings_of(self.options, existing, files.settings)
+            self._framing = TripletFraming(
+                self.options.min_message_size,
+                self.options.max_message_size,
+                self.options.max_key_size,
+                self.settings.encoding == "varuint",
+            )
+            points = read_points(fs, files)
+            for index in range(self.settings.partitions):
+                self._open_partition(index, points)
+            self.door = StreamDoor(
+                [partition.buffer for partition in self._partitions],
+                self._framing,
+                self.gate,
+                self._new_key,
+                None if fs.native else lambda: int(fs.wall_clock() * 1_000_000_000),
+                self._on_full,
+            )
+            self._lock.sign()
+            self._debts.files.append(self._lock.handle)
+            replacements = () if self.settings == existing else (settings_as(files, self.settings),)
+            self._pay(self._ticket((), (*replacements, self._points())))
+            self.note()
+        except BaseException:
+            self._release()
+            raise
+        for repair in self._repairs:
+            logger.warning("%s", repair)
+
+    def _make_directories(self, *paths: str) -> None:
+        for path in paths:
+            if self._fs.make_directory(path):
+                self._debts.directories[directory_of(path)] = None
+            self._debts.directories[path] = None
+
+    def _open_partition(self, index: int, points: Points | None) -> None:
+        files = self.files.partition(index)
+        self._make_directories(files.directory, directory_of(files.private), files.private)
+        files.check_names()
+        found = recover_partition(
+            self._fs,
+            files,
+            self._framing,
+            self._debts,
+            point=points.partitions.get(index) if points else None,
+            was_closed=points is not None and points.is_closed,
+            was_restarted=self._lock.previous is not None and self._lock.was_restarted,
+            strict=self.options.strict,
+        )
+        self._repairs += found.repairs
+        bases = found.bases or [found.next_offset]
+        segment = TripletSegment(self._fs, files, self._framing, self.gate, self.settings.roll_size)
+        segment.buffer.number(index, found.next_offset)
+        partition = _Partition(files, segment, bases)
+        self._partitions.append(partition)
+        segment.resume(bases[-1], found.end, found.rows, self._debts)
+
+    def close(self) -> None:
+        """Sync everything, remove the owner file and let go of the lock. Idempotent.
+
+        Raises as `sync`; the stream is closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+                self._debts.removals += self._owner.removals()
+                self._pay(self._ticket((), (self._points(is_closed=True),)))
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._is_closed = True
+        self.gate.left = 0
+        for partition in self._partitions:
+            partition.segment.abandon()
+        for handle in self._debts.closing:
+            self._fs.close(handle)
+        self._debts = Debts()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ValueError(f"stream {self.path} is closed")
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self, value: Value, key: Key = None, timestamp: When = None, durability: Durability | None = None
+    ) -> Position:
+        """Add one message: to the partition that its key belongs to, at the end.
+
+        Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
+        (an aware datetime, or nanoseconds since the Unix epoch) the time it is. Returns when it is as
+        durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
+        KeySizeError and DiskFullError, after which the message is not in the stream, and
+        StorageFailedError, after which nobody knows.
+        """
+        word = durability or self.options.durability
+        while self.obstacle(len(value)):
+            self.sync()
+        position = self.accept(value, key, timestamp, is_held=word == "memory")
+        if word != "memory":
+            self.flush()
+        self._sync_if_due(word)
+        return position
+
+    def append_many(
+        self,
+        items: Iterable[Item],
+        key: Key = None,
+        timestamp: When = None,
+        durability: Durability | None = None,
+    ) -> dict[int, range]:
+        """Add messages, with as few system calls as they allow. Returns each partition's new offsets.
+
+        An item is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
+        that have none. All are checked before the first is added. Raises as `append`;
+        `DiskFullError.accepted` tells how many of them are in the stream all the same.
+        """
+        word = durability or self.options.durability
+        batch = self.checked_many(items, key, timestamp)
+        while self.obstacle(sum(map(_size_of, batch))):
+            self.sync()
+        offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
+        if word != "memory":
+            self.flush()
+        self._sync_if_due(word)
+        return offsets
+
+    def _sync_if_due(self, word: Durability) -> None:
+        if self.note():
+            self.sync()
+        elif word == "synced":
+            self._pay(self.take_ticket(with_metadata=False))
+
+    # --- the same, for a channel that waits where this cannot -------------------------------------
+
+    def accept(self, value: Value, key: Key, timestamp: When, *, is_held: bool) -> Position:
+        """Add one message that has no `obstacle`. Its rows wait for `flush`. Raises as `append`."""
+        self._make_way()
+        put = self.door.hold_now if is_held else self.door.put_now
+        try:
+            position = put(value, key, timestamp)
+            if position is None:
+                key, value, timestamp = self.checked(value, key, timestamp)
+                position = put(value, key, timestamp)
+        except OSError as failure:
+            self.write_failed(failure)
+        assert position is not None
+        return position
+
+    def accept_many(self, batch: list[Any], key: Key, timestamp: When, *, is_held: bool) -> dict[int, range]:
+        """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
+        if timestamp is not None:
+            timestamp = as_timestamp(timestamp)
+        before = [partition.buffer.next_offset for partition in self._partitions]
+        done = 0
+        try:
+            while done < len(batch):
+                self._make_way()
+                done = self.door.put_many(batch, done, key, timestamp, not is_held)
+        except DiskFullError as full:
+            full.accepted = self._count_since(before)
+            raise
+        except OSError as failure:
+            self.write_failed(failure, self._count_since(before))
+        return {
+            partition.files.index: range(first, partition.buffer.next_offset)
+            for partition, first in zip(self._partitions, before, strict=True)
+            if partition.buffer.next_offset > first
+        }
+
+    def _count_since(self, before: list[int]) -> int:
+        return sum(p.buffer.next_offset - first for p, first in zip(self._partitions, before, strict=True))
+
+    def checked(
+        self, value: Value, key: Key, timestamp: When
+    ) -> tuple[str | bytes | None, bytes, int | None]:
+        """Key, value and timestamp as the compiled door takes them.
+
+        Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
+        """
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            hint = "; encode it first" if isinstance(value, str) else ""
+            raise TypeError(f"a message's value is bytes, not {type(value).__name__}{hint}")
+        if not self.options.min_message_size <= len(value) <= self.options.max_message_size:
+            raise MessageSizeError(len(value), self.options.min_message_size, self.options.max_message_size)
+        if key is not None and not isinstance(key, (str, bytes)):
+            raise TypeError(f"a message's key is a str or bytes, not {type(key).__name__}")
+        key = key.encode() if isinstance(key, str) else key
+        if key is not None and len(key) > self.options.max_key_size:
+            raise KeySizeError(len(key), self.options.max_key_size)
+        return key, bytes(value), None if timestamp is None else as_timestamp(timestamp)
+
+    def checked_many(self, items: Iterable[Item], key: Key, timestamp: When) -> list[Any]:
+        """The batch as the compiled door takes it. Raises as `checked`, before anything is written."""
+        self._check_usable()
+        self.checked(b"x" * self.options.min_message_size, key, timestamp)
+        batch: list[Any] = list(items)
+        odd = self.door.first_odd(batch)
+        while odd >= 0:
+            item = batch[odd]
+            if isinstance(item, tuple):
+                if not 2 <= len(item) <= 3:
+                    raise TypeError(
+                        f"a message is (key, value) or (key, value, timestamp), not {len(item)} things"
+                    )
+                batch[odd] = self.checked(item[1], item[0], item[2] if len(item) == 3 else timestamp)
+            else:
+                batch[odd] = self.checked(item, None, None)[1]
+            odd = self.door.first_odd(batch, odd + 1)
+        return batch
+
+    def obstacle(self, size: int) -> Literal["unsynced"] | None:
+        """What keeps `size` more bytes from being accepted now: they have to wait for a barrier."""
+        self._check_usable()
+        unsynced = self.unsynced_bytes
+        is_over = unsynced and unsynced + size > self.options.max_unsynced
+        return "unsynced" if is_over or len(self._debts.closing) >= _MOST_WAITING else None
+
+    def flush(self) -> None:
+        """Write what was accepted and waits to be written, rows too. Raises DiskFullError, OSError."""
+        self._check_usable()
+        try:
+            self.door.flush()
+            self.door.write_rows()
+        except OSError as failure:
+            self.write_failed(failure)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Is every message that was accepted in the page cache, with its rows?"""
+        return self.door.is_flushed
+
+    def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+        """The disk refused a write: cut back to whole records, and stay usable if that works."""
+        for partition in self._partitions:
+            try:
+                partition.segment.cut_back()
+            except OSError as second:
+                self.fail(second)
+        if failure.errno in FULL_DISK_ERRNOS:
+            raise DiskFullError(self.path, f"the disk is full ({failure})", accepted) from failure
+        raise failure
+
+    def _make_way(self) -> None:
+        """Have segments open that take the next message, as go-diskq would choose them."""
+        for partition in self._partitions:
+            if not partition.segment.is_ready:
+                try:
+                    if partition.segment.is_full:
+                        self._roll(partition)
+                    partition.segment.prepare()
+                except OSError as failure:
+                    self.write_failed(failure)
+
+    def _on_full(self, index: int) -> None:
+        """The compiled door filled a segment. The message is in: a failure is for the next one."""
+        try:
+            self._roll(self._partitions[index])
+        except OSError:
+            self.gate.left = 0
+        except DiskqError:
+            pass  # `fail` has noted it
+
+    def _roll(self, partition: _Partition) -> None:
+        partition.log.roll(self._debts)
+        if len(self._debts.closing) >= _MANY_WAITING:
+            self._policy.force()
+
+    def _new_key(self) -> bytes:
+        """A random UUID (version 4) in 32 hex digits."""
+        bits = self._fs.unique_number() << 63 | self._fs.unique_number()
+        bits = bits & ~(0xF << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62
+        return b"%032x" % (bits & (1 << 128) - 1)
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when every message that was appended is on the platter, and with it its rows.
+
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which the stream is of no use but to be closed.
+        """
+        ticket = self.take_ticket(with_metadata=True)
+        self._pay(ticket)
+        if ticket.left_out is not None:
+            raise ticket.left_out
+
+    def _pay(self, ticket: StreamTicket) -> None:
+        try:
+            is_replaced = ticket.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.mark(ticket, is_replaced)
+
+    def note(self) -> bool:
+        """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
+        now = self._clock()
+        total = self.door.records
+        was_idle = not self._policy.pending
+        self._policy.passed(total - self._counted, now)
+        self._counted = total
+        if self._keeps_time and was_idle and self._policy.pending:
+            self.gate.restart()
+        for partition in self._partitions:
+            if partition.segment.append.failure is not None:
+                self.fail(partition.segment.append.failure)
+        is_due = self._policy.due(now)
+        if is_due:
+            left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
+        elif self._policy.pending:
+            left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
+        else:
+            left = 0  # so does the first after a barrier: it sets the clock running
+        is_ready = self._failure is None and not self._is_closed
+        self.gate.left = left if is_ready and all(p.segment.is_ready for p in self._partitions) else 0
+        return is_due
+
+    def deadline(self) -> float:
+        """When a barrier is due at the latest, on the clock; infinity while nothing is pending."""
+        return self._policy.deadline()
+
+    def take_ticket(self, *, with_metadata: bool) -> StreamTicket:
+        """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
+
+        Without metadata it syncs the records and their checksums, from which all else can be made
+        again; with it their rows too, and where recovery begins.
+        """
+        self._check_usable()
+        left_out = None
+        try:
+            self.flush()
+        except DiskFullError as full:
+            left_out = full
+        except OSError as failure:
+            self.fail(failure)
+        data: list[int] = []
+        rows: list[int] = []
+        try:
+            for partition in self._partitions:
+                own_data, own_rows = partition.handles(with_rows=with_metadata)
+                data += own_data
+                rows += own_rows
+        except OSError as failure:
+            self.fail(failure)
+        if with_metadata:
+            self.note()
+            self._policy.taken()
+            self.note()
+        replacements = (self._points(),) if with_metadata else ()
+        return self._ticket((*data, *rows), replacements, left_out)
+
+    def _ticket(
+        self,
+        active: tuple[int, ...],
+        replacements: tuple[Replacement, ...],
+        left_out: DiskFullError | None = None,
+    ) -> StreamTicket:
+        assert self._outstanding is None, "one barrier at a time"
+        waiting = sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
+        self._outstanding = StreamTicket(
+            barrier=self._debts.freeze(active, replacements),
+            written=self.accepted_bytes - waiting,
+            has_metadata=bool(replacements),
+            left_out=left_out,
+        )
+        return self._outstanding
+
+    def _points(self, *, is_closed: bool = False) -> Replacement:
+        points = {partition.files.index: partition.segment.point for partition in self._partitions}
+        return Points(is_closed, points).replacing(self.files)
+
+    def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:
+        """The barrier is paid."""
+        assert ticket is self._outstanding, "not the barrier that was taken"
+        self._outstanding = None
+        self._synced_bytes = ticket.written
+        self._barriers += 1
+        if ticket.has_metadata and not is_replaced:
+            # The disk is full. Recovery will begin at an older point; the new one is still owed.
+            logger.warning("%s: the disk is full, it will be written later", self.files.points)
+            self._policy.passed(1, self._clock())
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """A promise of the disk was broken: nothing is promised from here on."""
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        self._failure = error
+        self._outstanding = None
+        self.gate.left = 0
+        raise error from failure
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def gates(self) -> tuple[Gate]:
+        return (self.gate,)
+
+    @property
+    def partition_count(self) -> int:
+        """So many partitions are written to."""
+        return len(self._partitions)
+
+    def live(self, partition: int) -> TripletSegment | None:
+        """Where a partition is written, for readers of this thread; None where it is not written to."""
+        return self._partitions[partition].segment if partition < len(self._partitions) else None
+
+    @property
+    def next_offsets(self) -> tuple[int, ...]:
+        """Of each partition: the offset that its next message gets."""
+        return tuple(partition.buffer.next_offset for partition in self._partitions)
+
+    @property
+    def accepted_bytes(self) -> int:
+        """Bytes of records accepted since the open."""
+        return self.door.accepted_bytes
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Accepted, and not yet on the platter."""
+        return self.accepted_bytes - self._synced_bytes
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong at the open, and what was done about it."""
+        return tuple(self._repairs)
+
+
+def _size_of(item: Any) -> int:
+    return len(item[1]) if isinstance(item, tuple) else len(item)
