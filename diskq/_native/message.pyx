@@ -37,7 +37,7 @@ cdef class Message:
     def timestamp(self):
         """The moment as an aware datetime in UTC, to the microsecond (rounded down).
 
-        Raises OverflowError outside the years 1 to 9999, which the format can say: see `timestamp_ns`.
+        Never raises: 64 bits of nanoseconds reach from the year 1677 to 2262.
         """
         return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
 
