@@ -40,7 +40,9 @@ cdef class TripletFraming(Framing):
 cdef void measure(
     bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, Extent* extent
 ) noexcept nogil
-cdef object columns_of(bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records)
+cdef object columns_of(
+    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, bint wide=*
+)
 cdef uint32_t fnv1(const char* key, Py_ssize_t size) noexcept nogil
 cdef void put_index_row(char* out, int64_t offset, int64_t position, int64_t size) noexcept nogil
 cdef void put_timeindex_row(char* out, int64_t offset, int64_t timestamp) noexcept nogil

@@ -235,16 +235,19 @@ cdef void measure(
     extent.stop = stop
 
 
-cdef object columns_of(bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records):
+cdef object columns_of(
+    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, bint wide=False
+):
     """The `Columns` of at most `max_records` whole records at the start of `data`.
 
-    Two passes, so that each buffer is made once, as large as it is to be. Other threads run meanwhile:
-    raises BufferError where one of them changed the bytes. Raises MemoryError.
+    Their offsets have 8 bytes if `wide`, or where 4 cannot tell them. Two passes, so that each buffer is
+    made once, as large as it is to be. Other threads run meanwhile: raises BufferError where one of them
+    changed the bytes. Raises MemoryError.
     """
     cdef Extent extent
     with nogil:
         measure(varuint, data, left, max_records, &extent)
-    cdef Py_ssize_t width = 4 if extent.key_bytes <= INT32_MAX and extent.value_bytes <= INT32_MAX else 8
+    cdef Py_ssize_t width = 8 if wide or max(extent.key_bytes, extent.value_bytes) > INT32_MAX else 4
     cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, extent.records * TIMESTAMP)
     cdef bytes keys = PyBytes_FromStringAndSize(NULL, extent.key_bytes)
     cdef bytes key_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
@@ -452,9 +455,15 @@ def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_re
     return Count(extent.records, extent.end, _STOPS[<int> extent.stop])
 
 
-def columns(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
-    """As `scan`, by column: see `Columns`. No object is made for a message. Raises MemoryError."""
-    return columns_of(varuint, _start(buffer), buffer.shape[0], max_records)
+def columns(
+    const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE, bint wide=False
+):
+    """As `scan`, by column: see `Columns`. No object is made for a message.
+
+    Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
+    to go together need one width. Raises MemoryError.
+    """
+    return columns_of(varuint, _start(buffer), buffer.shape[0], max_records, wide)
 
 
 def index_rows(const unsigned char[::1] buffer):
