@@ -156,15 +156,28 @@ class PartitionFiles:
         except FileNotFoundError:
             raise StreamNotFoundError(self.stream.path, f"there is no partition {self.index}") from None
 
-    def orphans(self, bases: Iterable[int]) -> list[str]:
-        """Files whose segment is gone: a removal was cut short, or a peer removed what it knows of."""
+    def marked(self) -> list[int]:
+        """The segments that have, or had, marks beside them, ascending."""
+        try:
+            return _MARKS.listed(self._fs, self.private)
+        except FileNotFoundError:
+            return []
+
+    def orphans(self, bases: Iterable[int], before: int | None = None) -> list[str]:
+        """Files whose segment is gone: a removal was cut short, or a peer removed what it knows of.
+
+        Of segments `before` that one only, where a producer may be making new ones meanwhile.
+        """
         known = set(bases)
         orphans = []
         for directory, namings in ((self.directory, (_INDEX, _TIMEINDEX)), (self.private, (_SUMS, _MARKS))):
             with contextlib.suppress(FileNotFoundError):
                 for name in sorted(self._fs.list_directory(directory)):
                     numbers = [naming.parse(name) for naming in namings]
-                    if any(number is not None and number not in known for number in numbers):
+                    if any(
+                        number is not None and number not in known and (before is None or number < before)
+                        for number in numbers
+                    ):
                         orphans.append(join(directory, name))
         return orphans
 
