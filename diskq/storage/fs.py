@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import portalocker
 
@@ -30,6 +30,7 @@ __all__ = [
     "FileSystem",
     "Identity",
     "OsFileSystem",
+    "Stamp",
     "as_path",
     "base_name",
     "directory_of",
@@ -74,6 +75,18 @@ class Identity:
     pid: int
     host: str
     boot_id: str
+
+
+class Stamp(NamedTuple):
+    """Which file has a name, and when it was written last: the same as before, so are its bytes.
+
+    Unless they rotted; or were written within a tick of the kernel's clock, some milliseconds.
+    """
+
+    file: int
+    """Nobody else's on this file system while the file is there (an inode's number)."""
+    modified_ns: int
+    """Since the Unix epoch."""
 
 
 class FileSystem(Protocol):
@@ -122,6 +135,9 @@ class FileSystem(Protocol):
 
     def size_of(self, path: str) -> int | None:
         """The size of the file at `path`, None where there is none."""
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        """The stamp of the file at `path`, None where there is none."""
 
     def place_of(self, path: str) -> Hashable:
         """Equal for two paths that lead to the same file or directory, and for no others."""
@@ -221,6 +237,12 @@ class OsFileSystem:
 
     def size_of(self, path: str) -> int | None:
         return size_at(path)
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path, follow_symlinks=False)
+            return Stamp(found.st_ino, found.st_mtime_ns)
+        return None
 
     def place_of(self, path: str) -> Hashable:
         found = os.stat(path)

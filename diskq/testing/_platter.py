@@ -6,11 +6,22 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Iterator
 from typing import Literal, TypeAlias, TypeVar
 
-__all__ = ["Directory", "File", "NameChange", "Severity", "after_power_cut", "commit", "copied", "set_entry"]
+__all__ = [
+    "Directory",
+    "File",
+    "NameChange",
+    "Numbers",
+    "Severity",
+    "after_power_cut",
+    "commit",
+    "copied",
+    "set_entry",
+]
 
 SECTOR = 512
 
@@ -24,24 +35,70 @@ Entries: TypeAlias = "dict[str, File | Directory]"
 T = TypeVar("T")
 
 
+class Numbers:
+    """What tells files apart: each gets the lowest number that no file has, as an inode does on ext4."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        self._free: list[int] = []
+
+    def draw(self) -> int:
+        number = heapq.heappop(self._free) if self._free else len(self._files) + 1
+        self._files[number] = 0
+        return number
+
+    def hold(self, number: int) -> None:
+        """One more file has it: the same one, on another disk."""
+        self._files[number] += 1
+
+    def release(self, number: int) -> None:
+        self._files[number] -= 1
+        if not self._files[number]:
+            del self._files[number]
+            heapq.heappush(self._free, number)
+
+
 class File:
     """One file, whatever its name."""
 
-    __slots__ = ("durable", "is_shared", "locked_by", "now", "pending")
+    __slots__ = (
+        *("durable", "is_shared", "locked_by", "modified", "modified_durably", "now", "number"),
+        *("_numbers", "pending"),
+    )
 
-    def __init__(self, now: bytes | bytearray = b"", durable: bytes | bytearray = b"") -> None:
+    def __init__(
+        self,
+        numbers: Numbers,
+        modified: int,
+        now: bytes | bytearray = b"",
+        durable: bytes | bytearray = b"",
+        *,
+        number: int | None = None,
+    ) -> None:
         self.now = bytearray(now)
         self.durable = bytearray(durable)
+        self.modified = self.modified_durably = modified
+        """When it was made or written (nanoseconds); what of that a power cut leaves at the latest."""
+        self._numbers = numbers
+        self.number = numbers.draw() if number is None else number
+        numbers.hold(self.number)
         self.pending: list[ByteChange] = []
         self.locked_by: int | None = None
         self.is_shared = False
         """Was it mapped into memory? What is stored there comes to `now` without a change."""
 
-    def change(self, change: ByteChange) -> None:
+    def __del__(self) -> None:
+        # It has no name any more, no handle, and no power cut can bring it back.
+        self._numbers.release(self.number)
+
+    def change(self, change: ByteChange, at: int) -> None:
+        """At this time (nanoseconds)."""
         _apply(self.now, change)
         self.pending.append(change)
+        self.modified = at
 
     def sync(self) -> None:
+        self.modified_durably = self.modified
         for change in self.pending:
             _apply(self.durable, change)
         self.pending.clear()
@@ -61,8 +118,14 @@ class File:
             size = end
         self.pending = sizes
 
+    def after(self, data: bytearray, times: random.Random) -> File:
+        """As a power cut leaves it, with `data`: its time may be as old as what was synced."""
+        modified = times.choice((self.modified_durably, self.modified))
+        return File(self._numbers, modified, data, data, number=self.number)
+
     def copy(self) -> File:
-        twin = File(self.now, self.durable)
+        twin = File(self._numbers, self.modified, self.now, self.durable, number=self.number)
+        twin.modified_durably = self.modified_durably
         twin.pending = self.pending.copy()
         twin.is_shared = self.is_shared
         return twin
@@ -145,6 +208,9 @@ def after_power_cut(
     root: Directory, pending: list[NameChange], rng: random.Random, of_bytes: Severity, of_names: Severity
 ) -> Directory:
     """What is found when the power is back, all of it durable."""
+    # Times are drawn apart, so that what else a draw finds does not depend on them.
+    times = random.Random()
+    times.setstate(rng.getstate())
     found: dict[int, Entries] = {}
     for change in surviving_changes(pending, rng, of_names):
         for directory, name, node in change:
@@ -157,7 +223,7 @@ def after_power_cut(
                 after.now[name] = rebuilt(node)
             else:
                 data = surviving_bytes(node, rng, of_bytes)
-                after.now[name] = File(data, data)
+                after.now[name] = node.after(data, times)
         after.durable = after.now.copy()
         return after
 

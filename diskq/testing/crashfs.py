@@ -13,12 +13,14 @@
 #   survive whose file is empty or torn; a synced file is gone if no sync covered its name.
 # - After `sync_files` failed, the bytes read as written, and no later sync writes them: the kernel
 #   holds them for clean. Only writing them again helps. (The file's size is made durable, over zeros.)
+# - A file has the lowest number that no other has, and the time of its last write, which a power cut may
+#   set back to that of its last sync, whatever it leaves of the bytes.
 # - A killed process loses its handles and locks, and nothing else.
 #
 # This is as harsh as POSIX allows, which is harsher than ext4 or XFS are: their journals keep renames
 # in order, and give a synced new file its name. In one thing it is kind: a torn write never harms its
-# neighbours in the same sector. Bytes do not rot here, a sync that returns has not lied, no time passes
-# by itself, and there are no links, permissions or file times. A directory does not move to another.
+# neighbours in the same sector. Bytes rot only where `rot` is called, a sync that returns has not lied,
+# no time passes by itself, and there are no links or permissions. A directory does not move to another.
 
 from __future__ import annotations
 
@@ -30,11 +32,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from diskq.storage.filewatch import FileWatch
-from diskq.storage.fs import Identity, join
+from diskq.storage.fs import Identity, Stamp, join
 from diskq.testing._platter import (
     Directory,
     File,
     NameChange,
+    Numbers,
     Severity,
     after_power_cut,
     commit,
@@ -87,6 +90,7 @@ class CrashFS:
         """What `wall_clock` tells when `clock` is 0. Set it back to step the wall clock back."""
         self._log: list[tuple[str, str, str]] = []
         self._root = Directory()
+        self._numbers = Numbers()
         self._pending: list[NameChange] = []
         self._handles: dict[int, _Handle] = {}
         self._next_handle = _FIRST_HANDLE
@@ -131,6 +135,7 @@ class CrashFS:
     def _successor(self) -> CrashFS:
         after = CrashFS()
         after.clock, after.epoch = self.clock, self.epoch
+        after._numbers = self._numbers
         after._drawn, after._process, after._boot = self._drawn, self._process, self._boot
         return after
 
@@ -157,7 +162,7 @@ class CrashFS:
                 if not create:
                     raise _error(errno.ENOENT, path)
                 self._count("create", path)
-                node = File()
+                node = File(self._numbers, self._now_ns())
                 self._enact((directory, name, node))
             self._next_handle += 1
             self._handles[self._next_handle] = _Handle(node, path, write)
@@ -187,7 +192,7 @@ class CrashFS:
             taken = bytes(data)
             if taken:
                 self._count("pwrite", opened.path, f"{len(taken)} bytes at {offset}")
-                opened.file.change((offset, taken))
+                opened.file.change((offset, taken), self._now_ns())
             return len(taken)
 
     def truncate(self, handle: int, size: int) -> None:
@@ -196,7 +201,7 @@ class CrashFS:
             if not opened.writable or size < 0:
                 raise _error(errno.EINVAL, opened.path)
             self._count("truncate", opened.path, f"to {size} bytes")
-            opened.file.change((size, None))
+            opened.file.change((size, None), self._now_ns())
 
     def share_memory(self, handle: int, size: int) -> memoryview:
         """A kill keeps what is stored there, a power cut any part. The file keeps its size meanwhile."""
@@ -293,6 +298,16 @@ class CrashFS:
                 return None
             return len(node.now) if isinstance(node, File) else _DIRECTORY_SIZE
 
+    def stamp_of(self, path: str) -> Stamp | None:
+        """Its time is `wall_clock`'s, which stands still until somebody sets it."""
+        with self._mutex:
+            self._check_power()
+            try:
+                node = self._node(path)
+            except FileNotFoundError:
+                return None
+            return Stamp(node.number, node.modified) if isinstance(node, File) else Stamp(0, 0)
+
     def place_of(self, path: str) -> Hashable:
         with self._mutex:
             self._check_power()
@@ -369,9 +384,20 @@ class CrashFS:
             if not name or isinstance(node, Directory):
                 raise _error(errno.EISDIR, path)
             self._pending = commit(self._pending, directory)
-            file = directory.now[name] = directory.durable[name] = node or File()
+            file = node or File(self._numbers, self._now_ns())
+            directory.now[name] = directory.durable[name] = file
             file.now[:] = file.durable[:] = data
+            file.modified = file.modified_durably = self._now_ns()
             file.pending.clear()
+
+    def rot(self, path: str, data: bytes) -> None:
+        """Let the file hold other bytes, durably, without anybody having written it: its stamp stays."""
+        with self._mutex:
+            node = self._node(path)
+            if isinstance(node, Directory):
+                raise _error(errno.EISDIR, path)
+            node.now[:] = node.durable[:] = data
+            node.pending.clear()
 
     @classmethod
     def from_directory(cls, real_path: str | os.PathLike[str], at: str = "/q") -> CrashFS:
@@ -411,6 +437,9 @@ class CrashFS:
         if self.cut_at is not None and self.operations >= self.cut_at:
             self.is_cut = True
             raise PowerCut(f"power cut instead of operation {self.operations}: {verb} {path} {more}".rstrip())
+
+    def _now_ns(self) -> int:
+        return round((self.epoch + self.clock) * 1_000_000_000)
 
     def _handle(self, handle: int) -> _Handle:
         self._check_power()

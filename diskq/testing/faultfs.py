@@ -24,13 +24,14 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from diskq.storage.filewatch import FileWatch
-from diskq.storage.fs import FileSystem, Identity
+from diskq.storage.fs import FileSystem, Identity, Stamp
 
 __all__ = ["Call", "Fault", "FaultFS"]
 
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
-    *("rename", "unlink", "make_directory", "list_directory", "size_of", "try_lock", "share_memory"),
+    *("rename", "unlink", "make_directory", "list_directory", "size_of", "stamp_of"),
+    *("try_lock", "share_memory"),
 )
 
 T = TypeVar("T")
@@ -224,6 +225,9 @@ class FaultFS(Generic[Disk]):
 
     def size_of(self, path: str) -> int | None:
         return self._call(Call("size_of", path), lambda: self.inner.size_of(path))
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        return self._call(Call("stamp_of", path), lambda: self.inner.stamp_of(path))
 
     def place_of(self, path: str) -> Hashable:
         return self.inner.place_of(path)

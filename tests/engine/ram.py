@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Hashable, Sequence
 
-from diskq.storage.fs import Identity
+from diskq.storage.fs import Identity, Stamp
 
 __all__ = ["RamFS"]
 
@@ -104,6 +104,9 @@ class RamFS:
 
     def size_of(self, path: str) -> int | None:
         return len(self.now[path]) if path in self.now else None
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        return Stamp(id(self.now[path]), 0) if path in self.now else None
 
     def place_of(self, path: str) -> Hashable:
         return self, path

@@ -413,6 +413,7 @@ def test_no_verb_works_after_the_power_cut(fs):
         lambda: fs.close(handle),
         lambda: fs.open("/q/a"),
         lambda: fs.size_of("/q/a"),
+        lambda: fs.stamp_of("/q/a"),
         lambda: fs.list_directory("/q"),
         lambda: fs.sync_directory("/nowhere"),
         lambda: fs.try_lock(handle),
@@ -553,6 +554,7 @@ ERRORS = [
     (lambda fs: fs.list_directory("/q/missing"), errno.ENOENT),
     (lambda fs: fs.list_directory("/q/file"), errno.ENOTDIR),
     (lambda fs: fs.size_of("/q/file/a"), errno.ENOTDIR),
+    (lambda fs: fs.stamp_of("/q/file/a"), errno.ENOTDIR),
 ]
 
 
@@ -595,6 +597,100 @@ def test_sizes_and_lists_tell_what_is_there(fs):
     assert fs.size_of("/q/b") is None
     assert sorted(fs.list_directory("/q")) == ["a", "d"]
     assert not fs.make_directory("/q")
+
+
+# --- stamps -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "real disk"])
+def either(request, tmp_path):
+    """A disk and the directory to use on it; both are asked the same questions."""
+    return (disk(), "/q") if request.param == "memory" else (OsFileSystem(), str(tmp_path))
+
+
+def test_a_stamp_stays_until_the_file_is_written_or_is_another(either):
+    fs, at = either
+    assert fs.stamp_of(f"{at}/a") is None
+    write(fs, f"{at}/a", b"abc", sync=True)
+    stamp = fs.stamp_of(f"{at}/a")
+    fs.rename(f"{at}/a", f"{at}/b")
+    assert fs.stamp_of(f"{at}/b") == stamp
+    assert fs.stamp_of(f"{at}/a") is None
+    write(fs, f"{at}/a", b"abc")
+    fs.rename(f"{at}/a", f"{at}/b")
+    replaced = fs.stamp_of(f"{at}/b")
+    assert replaced is not None
+    assert replaced.file != stamp.file
+
+
+def test_a_stamp_tells_when_a_file_was_written(tmp_path):
+    begun = OsFileSystem().wall_clock()
+    write(OsFileSystem(), str(tmp_path / "a"), b"abc")
+    stamp = OsFileSystem().stamp_of(str(tmp_path / "a"))
+    assert stamp is not None
+    assert abs(stamp.modified_ns / 1e9 - begun) < 5
+
+
+def test_writing_and_cutting_move_the_stamp_as_far_as_the_clock_went(fs):
+    handle = fs.open("/q/a", write=True, create=True)
+    first = fs.stamp_of("/q/a")
+    fs.pwrite(handle, b"abc", 0)
+    assert fs.stamp_of("/q/a") == first
+    fs.clock = 0.5
+    assert fs.stamp_of("/q/a") == first
+    fs.pwrite(handle, b"abc", 0)
+    assert fs.stamp_of("/q/a") == first._replace(modified_ns=first.modified_ns + 500_000_000)
+    fs.clock = 1.0
+    fs.truncate(handle, 0)
+    assert fs.stamp_of("/q/a").modified_ns == first.modified_ns + 1_000_000_000
+    assert fs.kill().stamp_of("/q/a") == fs.stamp_of("/q/a")
+
+
+def test_the_number_of_a_file_is_given_again_once_no_power_cut_can_bring_the_file_back(fs):
+    write(fs, "/q/a", b"", sync=True)
+    fs.sync_directory("/q")
+    number = fs.stamp_of("/q/a").file
+    fs.unlink("/q/a")
+    write(fs, "/q/b", b"")
+    assert fs.stamp_of("/q/b").file != number
+    fs.sync_directory("/q")
+    write(fs, "/q/c", b"")
+    assert fs.stamp_of("/q/c").file == number
+
+
+def test_a_file_that_is_open_keeps_its_number(fs):
+    handle = fs.open("/q/a", write=True, create=True)
+    number = fs.stamp_of("/q/a").file
+    fs.unlink("/q/a")
+    fs.sync_directory("/q")
+    write(fs, "/q/b", b"")
+    assert fs.stamp_of("/q/b").file != number
+    fs.close(handle)
+    write(fs, "/q/c", b"")
+    assert fs.stamp_of("/q/c").file == number
+
+
+def test_a_power_cut_may_set_a_files_time_back_to_its_last_sync_and_keeps_its_number(fs):
+    handle = fs.open("/q/a", write=True, create=True)
+    fs.sync_files((handle,))
+    fs.sync_directory("/q")
+    synced = fs.stamp_of("/q/a")
+    fs.clock = 1.0
+    fs.pwrite(handle, b"abc", 0)
+    stamps = {fs.crash(random.Random(seed)).stamp_of("/q/a") for seed in SEEDS}
+    assert stamps == {synced, fs.stamp_of("/q/a")}
+    fs.sync_files((handle,))
+    assert {fs.crash(random.Random(seed)).stamp_of("/q/a") for seed in SEEDS} == {fs.stamp_of("/q/a")}
+
+
+def test_rot_is_no_operation_and_leaves_no_trace_but_the_bytes(fs):
+    write(fs, "/q/a", b"abc")
+    stamp, operations = fs.stamp_of("/q/a"), fs.operations
+    fs.clock = 1.0
+    fs.rot("/q/a", b"aBc")
+    assert (fs.stamp_of("/q/a"), fs.operations) == (stamp, operations)
+    fs.sync_directory("/q")
+    assert fs.crash().read("/q/a") == b"aBc"
 
 
 # --- to and from a real disk ------------------------------------------------------------------

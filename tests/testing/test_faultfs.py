@@ -61,6 +61,7 @@ VERBS = {
     "unlink": lambda fs, at, handle: fs.unlink(f"{at}/a"),
     "make_directory": lambda fs, at, handle: fs.make_directory(f"{at}/new"),
     "list_directory": lambda fs, at, handle: fs.list_directory(at),
+    "stamp_of": lambda fs, at, handle: fs.stamp_of(f"{at}/a"),
     "size_of": lambda fs, at, handle: fs.size_of(f"{at}/a"),
     "try_lock": lambda fs, at, handle: fs.try_lock(handle),
 }
