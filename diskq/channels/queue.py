@@ -19,6 +19,7 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
+from diskq.channels.opening import Opening
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, QueueOptions
@@ -380,7 +381,7 @@ def _refuse_to_take(*_: object) -> None:
     return None
 
 
-class open_queue:  # noqa: N801 (it is used as a function)
+class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
     """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
 
     The directory must exist; the queue begins empty where it is not there. Options may be given as
@@ -406,8 +407,7 @@ class open_queue:  # noqa: N801 (it is used as a function)
         self._options = dataclasses.replace(options or QueueOptions(), **changes)
         self._fs = fs or OsFileSystem()
 
-    @enable_ki_protection
-    async def __aenter__(self) -> DiskQueue:
+    async def _open(self) -> tuple[QueueLoop, DiskQueue]:
         options, clock = self._options, trio.lowlevel.current_clock()
         engine = await trio.to_thread.run_sync(
             lambda: FifoQueue(
@@ -420,27 +420,5 @@ class open_queue:  # noqa: N801 (it is used as a function)
                 uses_slate=options.checkpoint_slice > 0,
             )
         )
-        self._loop = QueueLoop(engine, BarrierThread(self._fs, self._name))
-        # The loop's task never raises, so this nursery never has an exception of its own: what the
-        # block raises leaves it as it is, not wrapped in a group.
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        nursery.start_soon(self._loop.run, name=f"io_loop of queue {self._name}")
-        self._handle = DiskQueue(self._loop)
-        return self._handle
-
-    @enable_ki_protection
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle.close()
-        self._loop.begin_to_close()
-        try:
-            # Waits for the loop to end, whoever is cancelled meanwhile.
-            await self._nursery_manager.__aexit__(None, None, None)
-        except BaseExceptionGroup as interrupted:
-            # A KeyboardInterrupt, kept until the files were closed: as it is, too.
-            raise interrupted.exceptions[0] from None
-        if value is None:
-            # Otherwise the block is ending with an exception of its own, which says more.
-            self._loop.check_end()
+        loop = QueueLoop(engine, BarrierThread(self._fs, self._name))
+        return loop, DiskQueue(loop)

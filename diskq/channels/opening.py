@@ -1,0 +1,56 @@
+# What opens a channel and closes it: an async context manager around a loop and its first handle.
+#
+# Law: the files are closed before the block is left, whoever is cancelled, and what the block
+# raises leaves it as it is.
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.commitloop import CommitLoop
+
+__all__ = ["Opening"]
+
+
+class _Handle(Protocol):
+    def close(self) -> None: ...
+
+
+H = TypeVar("H", bound=_Handle)
+
+
+class Opening(Generic[H]):
+    """For a subclass that makes the loop and the handle in `_open`."""
+
+    async def _open(self) -> tuple[CommitLoop[Any], H]:
+        raise NotImplementedError
+
+    @enable_ki_protection
+    async def __aenter__(self) -> H:
+        self._loop, self._handle = await self._open()
+        # The loop's task never raises, so this nursery never has an exception of its own: what the
+        # block raises leaves it as it is, not wrapped in a group.
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self._loop.run, name=f"io_loop of {self._loop.kind} {self._loop.engine.name}")
+        return self._handle
+
+    @enable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.close()
+        self._loop.begin_to_close()
+        try:
+            # Waits for the loop to end, whoever is cancelled meanwhile.
+            await self._nursery_manager.__aexit__(None, None, None)
+        except BaseExceptionGroup as interrupted:
+            # A KeyboardInterrupt, kept until the files were closed: as it is, too.
+            raise interrupted.exceptions[0] from None
+        if value is None:
+            # Otherwise the block is ending with an exception of its own, which says more.
+            self._loop.check_end()
