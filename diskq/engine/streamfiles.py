@@ -156,6 +156,16 @@ class PartitionFiles:
         except FileNotFoundError:
             raise StreamNotFoundError(self.stream.path, f"there is no partition {self.index}") from None
 
+    def behind(self, base: int) -> list[int]:
+        """The segments behind `base`, ascending: without a look at all that lie before it."""
+        try:
+            names = self._fs.list_directory(self.directory)
+        except FileNotFoundError:
+            return self.bases()
+        mine = _DATA.name(base)
+        numbers = [_DATA.parse(name) for name in names if name > mine]
+        return sorted(number for number in numbers if number is not None)
+
     def marked(self) -> list[int]:
         """The segments that have, or had, marks beside them, ascending."""
         try:
