@@ -22,7 +22,12 @@ class Scan(NamedTuple):
     stop: _Stop
 
 class Slices(NamedTuple):
-    triples: list[tuple[slice, int, slice]]
+    records: int
+    timestamps: bytes
+    key_starts: bytes
+    key_ends: bytes
+    value_starts: bytes
+    value_ends: bytes
     valid_end: int
     stop: _Stop
 

@@ -61,9 +61,18 @@ class Scan(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """What `slices` found: as `Scan`, and instead of each message where its parts are."""
+    """What `slices` found: where the parts of the records are, and as `Scan`.
 
-    triples: list
+    Numbers are of 8 bytes, in the machine's byte order, one for each record. Key i is
+    `buffer[key_starts[i] : key_ends[i]]`; values likewise.
+    """
+
+    records: int
+    timestamps: bytes
+    key_starts: bytes
+    key_ends: bytes
+    value_starts: bytes
+    value_ends: bytes
     valid_end: int
     stop: str
 
@@ -419,30 +428,37 @@ def scan(
 
 
 def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
-    """As `scan`, copying nothing: where the parts of each record are.
+    """As `scan`, copying nothing: where in `buffer` the parts are, see `Slices`.
 
-    A triple is the slice of `buffer` that is the key, the timestamp in nanoseconds, and the slice that
-    is the value.
+    No object is made for a message. Raises MemoryError.
     """
     cdef const char* data = _start(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
-    cdef Py_ssize_t at = 0
+    cdef Extent extent
     cdef Parts parts
-    cdef Stop stop = END
-    cdef list triples = []
-    while at < left and len(triples) < max_records:
-        stop = _parts(varuint, data + at, left - at, &parts)
-        if stop != END:
-            break
-        triples.append(
-            (
-                slice(at + parts.key, at + parts.key + parts.key_size),
-                parts.timestamp,
-                slice(at + parts.value, at + parts.value + parts.value_size),
-            )
-        )
-        at += parts.size
-    return Slices(triples, at, _STOPS[<int> stop])
+    cdef Py_ssize_t i
+    cdef Py_ssize_t at = 0
+    cdef int64_t* out[5]
+    cdef list made = []
+    with nogil:
+        measure(varuint, data, left, max_records, &extent)
+    for i in range(5):
+        numbers = PyBytes_FromStringAndSize(NULL, extent.records * sizeof(int64_t))
+        out[i] = <int64_t*> PyBytes_AS_STRING(numbers)
+        made.append(numbers)
+    with nogil:
+        for i in range(extent.records):
+            if _parts(varuint, data + at, left - at, &parts) != END:
+                break
+            out[0][i] = parts.timestamp
+            out[1][i] = at + parts.key
+            out[2][i] = at + parts.key + parts.key_size
+            out[3][i] = at + parts.value
+            out[4][i] = at + parts.value + parts.value_size
+            at += parts.size
+    if at != extent.end:
+        raise BufferError("the bytes were changed while they were read")
+    return Slices(extent.records, *made, extent.end, _STOPS[<int> extent.stop])
 
 
 def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):

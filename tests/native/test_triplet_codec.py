@@ -59,13 +59,23 @@ def found(data: Any, varuint: bool) -> tuple[list[Triple], int, str]:
     assert [m.position for m in messages] == [(3, 70 + i) for i in range(len(messages))]
     assert count(data, varuint) == (len(messages), valid_end, stop)
     places = slices(data, varuint)
-    assert [(bytes(data[k]), when, bytes(data[v])) for k, when, v in places.triples] == triples
-    assert places[1:] == (valid_end, stop)
+    assert cut_out(places, data) == triples
+    assert places[-2:] == (valid_end, stop)
     for wide in (False, True):
         by_column = columns(data, varuint, wide=wide)
         assert rejoined(by_column) == triples
         assert by_column[-3:] == (8 if wide else 4, valid_end, stop)
     return triples, valid_end, stop
+
+
+def cut_out(found: triplet.Slices, data: bytes) -> list[Triple]:
+    """What lies at those places."""
+    whens, *places = ([number for (number,) in struct.iter_unpack("=q", column)] for column in found[1:6])
+    assert [len(numbers) for numbers in (whens, *places)] == [found.records] * 5
+    return [
+        (bytes(data[key:key_end]), when, bytes(data[value:value_end]))
+        for when, key, key_end, value, value_end in zip(whens, *places, strict=True)
+    ]
 
 
 def rejoined(found: triplet.Columns) -> list[Triple]:
@@ -213,7 +223,8 @@ def test_no_more_records_are_read_than_were_asked_for(messages, varuint, most):
     assert count(data, varuint, most) == (len(expected[0]), *expected[1:])
     by_column = columns(data, varuint, most)
     assert (rejoined(by_column), *by_column[-2:]) == expected
-    assert len(slices(data, varuint, most).triples) == len(expected[0])
+    places = slices(data, varuint, most)
+    assert (cut_out(places, data), *places[-2:]) == expected
 
 
 def test_a_message_knows_its_place():
@@ -323,10 +334,11 @@ def test_columns_of_nothing_have_one_offset():
     assert columns(b"") == (0, b"", b"", bytes(4), b"", bytes(4), 4, 0, "END")
 
 
-def test_columns_cost_no_object_for_each_message():
+@pytest.mark.parametrize("read", [columns, slices])
+def test_columns_and_slices_cost_no_object_for_each_message(read: Callable[[bytes], Any]):
     data = encode([ONE] * 10_000).data
     before = sys.getallocatedblocks()
-    made = columns(data)
+    made = read(data)
     assert sys.getallocatedblocks() - before < 100
     assert made.records == 10_000
 
