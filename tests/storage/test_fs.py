@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
-from diskq.storage.fs import OsFileSystem
+from diskq.storage.fs import OsFileSystem, join
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.ram import RamFS
 
@@ -101,3 +102,9 @@ def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"a hundred bytes of it" * 5)
     (tmp_path / "link").symlink_to("file")
     assert OsFileSystem().size_of(str(tmp_path / "link")) == len("file")
+
+
+@pytest.mark.parametrize("directory", ["", "a", "a/", "/", "/a", "a//", ".", "..", "a/b/"])
+@pytest.mark.parametrize("names", [("x",), (".diskq", "x"), (".diskq", ""), ("parts", "000000", "x.data")])
+def test_paths_are_joined_as_the_system_joins_them(directory, names):
+    assert join(directory, *names) == os.path.join(directory, *names)
