@@ -416,7 +416,7 @@ class CrashFS:
         """Write what is in directory `at`, and below it, into a real directory, made if need be."""
         os.makedirs(real_path, exist_ok=True)
         for name, node in self._directory(at).now.items():
-            real = join(real_path, name)
+            real = join(os.fspath(real_path), name)
             if isinstance(node, Directory):
                 self.to_directory(real, join(at, name))
             else:
