@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,10 +57,18 @@ def measure(name: str, options: argparse.Namespace) -> Report:
     show("")
     about |= {
         "load_after": machine.load(),
-        "versions": machine.versions() | harness.GoBench.versions,
+        "versions": machine.versions() | _go_versions(measurements.values()),
         "measurements": {key: measurement.describe() for key, measurement in measurements.items()},
     }
     return Report(about, results)
+
+
+def _go_versions(measurements: Iterable[harness.Measurement]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for measurement in measurements:
+        if isinstance(measurement, harness.GoBench):
+            found |= measurement.versions
+    return found
 
 
 def chosen(sections: tuple[Section, ...], text: str) -> list[Section]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from benchmarks.floors import FIGURES, Row, Section
 from tests.compat.golang import GoUnavailableError
@@ -94,32 +94,50 @@ class Work:
         return {"python": f"benchmarks.{self.module}.{self.name}", **self.options}
 
 
+class GoProgram(Protocol):
+    """A Go program that measures itself. One process per call."""
+
+    @classmethod
+    def build(cls) -> GoProgram:
+        """Raises GoUnavailableError."""
+
+    def bench(self, what: str, directory: Path, timeout: float, **options: Any) -> dict[str, Any]:
+        """`count`, `seconds`, `rate`, `cpu_seconds`, `go`; perhaps `peer`, `warnings` and latencies."""
+
+
 class GoBench:
-    """A benchmark of the Go harness, which is a process of its own (tests/compat/gopeer)."""
+    """A benchmark of a Go program: of go-diskqueue's harness (tests/compat/gopeer), or another."""
 
-    _peer: GoPeer | None = None
-    versions: dict[str, str] = {}  # noqa: RUF012 (what the harness said of itself, the same each time)
+    _built: ClassVar[dict[type[GoProgram], GoProgram]] = {}
 
-    def __init__(self, bench: str, **options: Any) -> None:
+    def __init__(self, bench: str, program: type[GoProgram] = GoPeer, **options: Any) -> None:
         self.bench = bench
+        self.program = program
         self.options = options
+        self.versions: dict[str, str] = {}
+        """What the program said of itself, once it has run."""
 
     def measure(self, directory: Path) -> Readings:
         try:
-            GoBench._peer = GoBench._peer or GoPeer.build()
+            if self.program not in GoBench._built:
+                GoBench._built[self.program] = self.program.build()
         except GoUnavailableError as reason:
             raise MissingError(str(reason)) from reason
-        report = GoBench._peer.bench(self.bench, directory, timeout=TIMEOUT, **self.options)
-        if report["warnings"]:
-            raise RuntimeError(f"go-diskqueue complained: {report['warnings']}")
-        GoBench.versions = {"go": report["go"].removeprefix("go"), "go-diskqueue": report["peer"].split()[-1]}
+        program = GoBench._built[self.program]
+        report = program.bench(self.bench, directory, timeout=TIMEOUT, **self.options)
+        if report.get("warnings"):
+            raise RuntimeError(f"{report['peer']} complained: {report['warnings']}")
+        self.versions = {"go": report["go"].removeprefix("go")}
+        if "peer" in report:
+            peer, version = report["peer"].split()
+            self.versions[peer] = version
         figures = {name: report[name] for name in ("count", "seconds", "rate")}
         figures["cpu_us"] = report["cpu_seconds"] / report["count"] * 1e6
         figures |= {name: value for name, value in report.items() if name.endswith("_us")}
         return {"": figures}
 
     def describe(self) -> dict[str, Any]:
-        return {"gopeer": f"nsq bench {self.bench}", **self.options}
+        return {"go": f"{self.program.__name__}.bench {self.bench}", **self.options}
 
 
 # --- what comes of it --------------------------------------------------------------------------------------

@@ -1,0 +1,43 @@
+# What go-diskq cannot be faster than: its system calls alone, made by a Go program of ours
+# (benchmarks/gocalls) that does nothing between them.
+#
+# go-diskq itself is not in these benchmarks. A ratio to its calls is a floor of the ratio to it.
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+
+from tests.compat.golang import build
+
+__all__ = ["GoCalls"]
+
+
+class GoCalls:
+    def __init__(self, program: Path) -> None:
+        self.program = program
+
+    @classmethod
+    def build(cls) -> Self:
+        """Raises GoUnavailableError."""
+        return cls(build(Path(__file__).with_name("gocalls")))
+
+    def bench(self, what: str, directory: Path, timeout: float = 600, **options: Any) -> dict[str, Any]:
+        """Make the calls of one act, timed in the Go process itself (gocalls/main.go has the flags).
+
+        Returns `count`, `seconds`, `rate` (per second), `cpu_seconds`, and latencies in `..._us`.
+        """
+        flags = [_flag(name, value) for name, value in {"dir": directory, **options}.items()]
+        done = subprocess.run(
+            [self.program, what, *flags], capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{what}: {done.stderr.strip()}")
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+
+def _flag(name: str, value: Any) -> str:
+    return f"--{name.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}"
