@@ -1,0 +1,359 @@
+# How far a group has come in a partition. Law: what was committed durably is not delivered again, what
+# was not committed is never skipped, and a marker is believed unless it rotted.
+#
+# A marker is go-diskq's: 8 bytes, little endian, the last offset that was processed; no bytes, or no file,
+# while there is none. go-diskq overwrites it in place, without a sync. We replace it: the old one or the
+# new one is there, whatever happens.
+#
+# Eight bytes cannot say that they rotted, so beside our own things lies a twin of what we wrote last:
+#
+#     value u64 | file u64 | modified i64 (ns) | crc32c of these 24 bytes u32
+#
+# with the marker's stamp as it was once the marker had its name. Then
+#
+#     the marker has the twin's value                     it is believed
+#     it has another, and another stamp                   a peer moved it since: it is believed
+#     it has another, and the stamp of the twin           nobody wrote that: it rotted, the twin is believed
+#     it has 1 to 7 bytes                                 the twin is believed, if there is one
+#
+# The twin is written in place when the marker is durable, and is not waited for: torn, or left behind by
+# a power cut, it disagrees with the marker's stamp, and the marker is believed. It is synced before the
+# next marker gets its name. So a twin on the platter is of this marker or of the one before, which was
+# another file: no marker of ours can have the stamp of a twin with another value.
+# Format: docs/format/triplet.md.
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, NoReturn, Self
+
+from diskq.engine.streamfiles import StreamFiles
+from diskq.errors import DiskFullError, StorageFailedError
+from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
+from diskq.storage.recovery import Repair
+from diskq.storage.smallfile import read_small
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["Found", "MarkerTicket", "OffsetMarker", "joined", "read_offset", "room_wanted"]
+
+logger = logging.getLogger("diskq")
+
+MARKER_SIZE = 8
+TWIN = struct.Struct("<QQqI")
+_LARGEST_OFFSET = 2**63 - 1
+_TRIES = 3
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class Twin(NamedTuple):
+    """What we wrote last into a marker, and the stamp that the marker had then."""
+
+    value: int
+    stamp: Stamp
+
+    def pack(self) -> bytes:
+        row = TWIN.pack(self.value, *self.stamp, 0)[:-4]
+        return row + checksum(row).to_bytes(4, "little")
+
+    @classmethod
+    def unpack(cls, row: bytes) -> Twin | None:
+        """None for bytes that are no twin, or a torn or rotten one."""
+        if len(row) != TWIN.size:
+            return None
+        value, file, modified_ns, crc = TWIN.unpack(row)
+        return cls(value, Stamp(file, modified_ns)) if checksum(row[:-4]) == crc else None
+
+
+class Found(NamedTuple):
+    """A marker as it was found."""
+
+    offset: int | None
+    """The last offset that was processed; None: none yet."""
+    stamp: Stamp | None
+    """Of the file that says so; None where it was written while we looked."""
+    has_twin: bool
+    """Does the twin agree, so that rot will be noticed?"""
+    repair: Repair | None
+    """What was wrong with it, where the twin was believed instead."""
+
+
+def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> Found | None:
+    """How far the group has come in the partition, also while it is being written. Raises OSError.
+
+    None: there is no marker, the group does not read the partition.
+    """
+    path = files.marker(group, partition)
+    content, stamp = _read_stamped(fs, path)
+    if content is None:
+        return None
+    twin = Twin.unpack(read_small(fs, files.twin(group, partition), TWIN.size) or b"")
+    value = int.from_bytes(content[:MARKER_SIZE], "little") if len(content) >= MARKER_SIZE else None
+    if content and value is None:
+        reason = f"{len(content)} bytes instead of {MARKER_SIZE}"
+    elif twin is not None and twin.value != value and twin.stamp == stamp:
+        reason = f"it says {value}, which nobody has written: bits rotted"
+    else:
+        return Found(value, stamp, twin == (value, stamp), None)
+    offset = twin.value if twin is not None else None
+    repair = Repair(
+        path=path,
+        kept=0,
+        dropped=len(content),
+        reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",
+    )
+    return Found(offset, stamp, False, repair)
+
+
+def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
+    """A marker's bytes, and the stamp of the file that held them, if nobody wrote it meanwhile."""
+    content = None
+    for _ in range(_TRIES):
+        stamp = fs.stamp_of(path)
+        content = read_small(fs, path, MARKER_SIZE)
+        if stamp == fs.stamp_of(path):
+            return content, stamp
+    return content, None
+
+
+# --- one marker -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerTicket:
+    """A barrier taken and not yet paid, and what is durable once it is."""
+
+    barrier: Barrier
+    offset: int | None
+
+
+def joined(tickets: Iterable[MarkerTicket]) -> Barrier:
+    """One barrier for several markers: they are replaced together, or those that were not are owed again.
+
+    Each ticket is then to be marked as the one barrier went.
+    """
+    barriers = [ticket.barrier for ticket in tickets]
+    return Barrier(
+        files=tuple(handle for barrier in barriers for handle in barrier.files),
+        directories=tuple(dict.fromkeys(path for barrier in barriers for path in barrier.directories)),
+        replacements=tuple(each for barrier in barriers for each in barrier.replacements),
+        removals=tuple(path for barrier in barriers for path in barrier.removals),
+    )
+
+
+class OffsetMarker:
+    """A group's place in one partition. For one thread at a time, and for who holds the claim.
+
+    `ConsumerGroup.marker` opens it.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: StreamFiles,
+        group: str,
+        partition: int,
+        *,
+        sync_every: int = 2500,
+        sync_timeout: float = 2.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Take up where the group left off, whose directories are there.
+
+        `commit` syncs after `sync_every` calls, or `sync_timeout` seconds after the first. Raises
+        DiskFullError where a new marker finds no room; OSError.
+        """
+        self._fs = fs
+        self._files = files
+        self.group = group
+        self.partition = partition
+        self.path = files.marker(group, partition)
+        self._clock = clock or fs.monotonic
+        self._policy = SyncPolicy(sync_every, sync_timeout)
+        self._outstanding: MarkerTicket | None = None
+        self._failure: StorageFailedError | None = None
+        self._is_closed = False
+        self._twin = -1
+        self._owes_twin = True  # it may not be synced, whoever wrote it
+        found = read_offset(fs, files, group, partition)
+        if is_new := found is None:
+            with room_wanted(self.path):
+                # As go-diskq does it; from now on the group counts as one that reads the partition.
+                fs.close(fs.open(self.path, write=True, create=True))
+            found = Found(None, None, False, None)
+        self.committed = self.durable = found.offset
+        """The last offset that was processed, and of which that is on the platter; None: none yet."""
+        self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)
+        """What was wrong with the marker when it was opened."""
+        self._is_wrong = found.repair is not None  # the file, which is to be written anew
+        # Whoever made them may have died before they were durable.
+        self._debts = Debts(directories={files.path: None, files.groups: None})
+        self._debts.removals += files.marker_leftovers(group, partition)
+        self._open_twin()
+        if found.repair is not None:
+            logger.warning("%s", found.repair)
+            self._policy.passed(1, self._clock())
+        elif is_new or (found.offset is not None and not found.has_twin):
+            self._write_twin()  # of what a peer has done, or we before a crash
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
+        return None if self.committed is None else self.committed + 1
+
+    def commit(self, offset: int | None, *, seek: bool = False) -> None:
+        """Everything up to `offset` is processed. Durable with the next sync, which may be due now.
+
+        It goes forward only, unless `seek`; None, with `seek`, is as if nothing had been processed. Raises
+        ValueError, TypeError; DiskFullError and StorageFailedError as `sync`.
+        """
+        if self.move(offset, seek=seek):
+            self.sync()
+
+    def sync(self) -> None:
+        """Return when the last commit is on the platter.
+
+        Raises DiskFullError where there is no room: it is owed still. Raises StorageFailedError, after
+        which the marker is of no use but to be closed.
+        """
+        ticket = self.take_ticket()
+        if ticket is None:
+            return
+        try:
+            is_replaced = ticket.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.mark(ticket, is_replaced)
+        if not is_replaced:
+            raise DiskFullError(self.path, "the disk is full, the last commit is not durable")
+
+    def close(self) -> None:
+        """Sync, and let go of it. Idempotent. Raises as `sync`; the marker is closed all the same."""
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+        finally:
+            self._is_closed = True
+            if self._twin >= 0:
+                self._fs.close(self._twin)
+                self._twin = -1
+
+    # --- the same, for a channel that waits where this cannot -------------------------------------
+
+    def move(self, offset: int | None, *, seek: bool = False) -> bool:
+        """As `commit`, leaving the sync to the caller. True: one is due."""
+        self._check_usable()
+        if offset is None:
+            if not seek:
+                raise ValueError("only a seek goes back to where nothing was processed")
+        elif isinstance(offset, bool) or not isinstance(offset, int):
+            raise TypeError(f"an offset is a whole number, got {offset!r}")
+        elif not 0 <= offset <= _LARGEST_OFFSET:
+            raise ValueError(f"an offset is 0 to {_LARGEST_OFFSET}, got {offset}")
+        if not seek and self.committed is not None and offset is not None and offset <= self.committed:
+            return self.note()
+        self.committed = offset
+        now = self._clock()
+        self._policy.passed(1, now)
+        return self._policy.due(now)
+
+    def note(self) -> bool:
+        """Is a sync due by now?"""
+        return self._policy.due(self._clock())
+
+    def deadline(self) -> float:
+        """When one is due at the latest, on the clock; infinity while the last commit is durable."""
+        return self._policy.deadline()
+
+    def take_ticket(self) -> MarkerTicket | None:
+        """A barrier for the last commit; None where it is durable. Pay it; then `mark` it, or `fail`."""
+        self._check_usable()
+        assert self._outstanding is None, "one barrier at a time"
+        self._policy.taken()
+        if self.committed == self.durable and not self._is_wrong:
+            return None
+        content = b"" if self.committed is None else self.committed.to_bytes(MARKER_SIZE, "little")
+        temporary = self._files.marker_temporary(self.group, self.partition)
+        twin = (self._twin,) if self._owes_twin and self._twin >= 0 else ()
+        barrier = self._debts.freeze(twin, (Replacement(self.path, content, temporary),))
+        self._outstanding = MarkerTicket(barrier=barrier, offset=self.committed)
+        return self._outstanding
+
+    def mark(self, ticket: MarkerTicket, is_replaced: bool) -> None:
+        """The barrier is paid."""
+        assert ticket is self._outstanding, "not the barrier that was taken"
+        self._outstanding = None
+        self._owes_twin = False
+        if not is_replaced:
+            logger.warning("%s: the disk is full, it will be written later", self.path)
+            self._policy.passed(1, self._clock())
+            return
+        self.durable = ticket.offset
+        self._is_wrong = False
+        self._write_twin()
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """A promise of the disk was broken: nothing is promised from here on."""
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        self._failure = error
+        self._outstanding = None
+        raise error from failure
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ValueError(f"the marker {self.path} is closed")
+
+    def _open_twin(self) -> None:
+        try:
+            path = self._files.twin(self.group, self.partition)
+            self._twin = self._fs.open(path, write=True, create=True)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            # There is none, then, and no room for one: the marker is believed without.
+
+    def _write_twin(self) -> None:
+        """Let the twin say what the marker says, if that is what we know to be durable."""
+        if self._twin < 0:
+            return
+        self._owes_twin = True
+        try:
+            content, stamp = _read_stamped(self._fs, self.path)
+            value = -1 if self.durable is None else self.durable
+            if stamp is None or value < 0 or content != value.to_bytes(MARKER_SIZE, "little"):
+                self._fs.truncate(self._twin, 0)
+            else:
+                write_all(self._fs, self._twin, Twin(value, stamp).pack(), 0)
+        except OSError as failure:
+            logger.warning("%s: rot in it would not be noticed: %s", self.path, failure)
+
+
+@contextlib.contextmanager
+def room_wanted(path: str) -> Iterator[None]:
+    """Raises DiskFullError where the block raises OSError for want of room."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno in FULL_DISK_ERRNOS:
+            raise DiskFullError(path, f"the disk is full ({failure})") from failure
+        raise

@@ -1,0 +1,215 @@
+# The promises of a group's markers after every crash there is. Law: what was committed durably is not
+# undone, nothing is skipped that was not committed, no crash is taken for rot; and each way to weaken
+# the barrier is caught.
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from diskq.engine.offsets import MarkerTicket, OffsetMarker, joined
+from diskq.testing import CrashFS
+from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.mutations import Mutation
+from tests.engine.markers import disk, group, marker, read
+
+PARTITIONS = 2
+
+
+@dataclass
+class Promises:
+    """By partition, what a marker may say: what is durable, then what was committed since, in order."""
+
+    said: list[list[int | None]] = field(default_factory=lambda: [[None] for _ in range(PARTITIONS)])
+
+    def committed(self, partition: int, offset: int | None) -> None:
+        """Noted before the act."""
+        self.said[partition].append(offset)
+
+    def durable(self, partition: int, offset: int | None) -> None:
+        """Noted when it was promised: what was committed before it is never seen again."""
+        said = self.said[partition]
+        assert offset in said, "undone, or never committed"
+        del said[: len(said) - 1 - said[::-1].index(offset)]
+
+
+class Session:
+    """A group at work on both partitions, and the promises it makes."""
+
+    def __init__(self, fs: CrashFS, promises: Promises) -> None:
+        self.fs = fs
+        self.promises = promises
+        self.group = group(fs)
+        self.claims = [self.group.claim(partition) for partition in range(PARTITIONS)]
+        assert None not in self.claims
+        self.markers = [self.group.marker(partition, sync_every=4) for partition in range(PARTITIONS)]
+
+    def commit(self, rng: random.Random, *, seek: bool = False) -> None:
+        open_marker = rng.choice(self.markers)
+        before = -1 if open_marker.committed is None else open_marker.committed
+        offset = rng.randrange(before + 1) if seek and before >= 0 else before + rng.randrange(1, 300)
+        self.promises.committed(open_marker.partition, offset)
+        open_marker.commit(offset, seek=seek)
+        self.note(open_marker)
+
+    def forget(self, rng: random.Random) -> None:
+        open_marker = rng.choice(self.markers)
+        self.promises.committed(open_marker.partition, None)
+        open_marker.commit(None, seek=True)
+        self.note(open_marker)
+
+    def sync(self, rng: random.Random) -> None:
+        open_marker = rng.choice(self.markers)
+        open_marker.sync()
+        self.note(open_marker)
+
+    def sync_together(self, rng: random.Random) -> None:
+        """As a channel does it: commits go on while a thread pays."""
+        taken: list[tuple[OffsetMarker, MarkerTicket]] = []
+        for open_marker in self.markers:
+            if (ticket := open_marker.take_ticket()) is not None:
+                taken.append((open_marker, ticket))
+        for open_marker in self.markers:
+            offset = (open_marker.committed or 0) + 1
+            self.promises.committed(open_marker.partition, offset)
+            open_marker.move(offset)
+        assert joined(ticket for _, ticket in taken).pay(self.fs)
+        for open_marker, ticket in taken:
+            open_marker.mark(ticket, True)
+            self.note(open_marker)
+
+    def wait(self, rng: random.Random) -> None:
+        """Mostly it stands still: less than a tick of a kernel's clock passes between two syncs."""
+        self.fs.clock += 0.01
+
+    def note(self, open_marker: OffsetMarker) -> None:
+        self.promises.durable(open_marker.partition, open_marker.durable)
+
+    def close(self) -> None:
+        for open_marker, claim in zip(self.markers, self.claims, strict=True):
+            open_marker.close()
+            assert claim is not None
+            claim.release()
+            self.note(open_marker)
+
+
+ACTS: list[Callable[[Session, random.Random], None]] = [
+    Session.commit,
+    functools.partial(Session.commit, seek=True),
+    Session.forget,
+    Session.sync,
+    Session.sync_together,
+    Session.wait,
+]
+
+
+def lifetimes(seed: int, sessions: int = 3, acts: int = 12) -> Callable[[CrashFS, Promises], None]:
+    """A workload: a group opened, used at random and closed, a few times over."""
+
+    def workload(fs: CrashFS, promises: Promises) -> None:
+        rng = random.Random(seed)
+        for partition in range(PARTITIONS):
+            fs.make_directory_durably(f"/s/parts/{partition:06d}")
+        for _ in range(sessions):
+            session = Session(fs, promises)
+            for _ in range(acts):
+                rng.choices(ACTS, [8, 1, 0.3, 3, 2, 0.5])[0](session, rng)
+            session.close()
+
+    return workload
+
+
+def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+    for partition, said in enumerate(promises.said):
+        passing_by = read(fs, partition)
+        assert passing_by is None or passing_by.repair is None, "a crash is no rot"
+        with marker(fs, partition) as open_marker:
+            assert open_marker.repairs == (), "a crash is no rot"
+            assert open_marker.committed == (passing_by.offset if passing_by else None)
+            assert open_marker.committed in said, "undone, or never committed"
+
+
+def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
+    workload(fs, Promises())
+
+
+def crash(seed: int, **options: int) -> Report:
+    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
+    report = crash(seed)
+    assert report.cuts > 100
+
+
+def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
+    cuts = 0
+    for seed in range(8):
+        workload = lifetimes(seed)
+        cuts += enumerate_cuts(functools.partial(_run, workload)) + 1
+    assert cuts >= 1000
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_opening_may_be_interrupted_too(seed: int) -> None:
+    crash(seed, again=2, every=2)
+
+
+def test_a_group_that_goes_on_after_each_of_many_power_cuts_never_falls_behind() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        fs = disk()
+        promises = Promises()
+        for _ in range(12):
+            session = Session(fs, promises)
+            for _ in range(rng.randrange(4)):
+                rng.choice([Session.commit, Session.sync])(session, rng)
+            fs = fs.crash(rng) if rng.random() < 0.5 else fs.kill()
+            check("either", fs, promises)
+
+
+# --- do they bite? ------------------------------------------------------------------------------
+
+BARRIER = "diskq.storage.barrier"
+OFFSETS = "diskq.engine.offsets"
+
+MUTATIONS = [
+    # An fsync left out: of the marker before its name, of the twin before the next marker.
+    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+    Mutation(OFFSETS, "if self._owes_twin and self._twin >= 0 else ()", "if False else ()"),
+    Mutation(OFFSETS, "self._owes_twin = True  # it may not", "self._owes_twin = False  # it may not"),
+    # A directory's fsync left out.
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
+    Mutation(
+        BARRIER,
+        "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
+        "for path in ():",
+    ),
+    Mutation(OFFSETS, "directories={files.path: None, files.groups: None}", "directories={}"),
+    # The rename left out, or the bytes.
+    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    Mutation(BARRIER, "write_all(fs, handle, replacement.content, 0)", "pass"),
+    # More promised than was paid for.
+    Mutation(OFFSETS, "self.durable = ticket.offset", "self.durable = self.committed"),
+    # What tells rot from a crash.
+    Mutation(
+        OFFSETS, "and twin.stamp == stamp:", "and twin.stamp.modified_ns == (stamp and stamp.modified_ns):"
+    ),
+    Mutation(OFFSETS, "and twin.stamp == stamp:", "and True:"),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_marker_is_caught(mutation: Mutation) -> None:
+    def crash_everywhere() -> None:
+        for seed in range(8):
+            crash(seed, again=1)
+
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError)):
+        crash_everywhere()

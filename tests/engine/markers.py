@@ -1,0 +1,71 @@
+# The words of the tests on groups: a stream with nothing in it but its partitions, and markers in it.
+
+from __future__ import annotations
+
+from typing import Any
+
+from diskq.engine.groups import ConsumerGroup
+from diskq.engine.offsets import Found, OffsetMarker, read_offset
+from diskq.engine.streamfiles import StreamFiles
+from diskq.storage.fs import FileSystem
+from diskq.testing import CrashFS
+
+ROOT = "/s"
+GROUP = "g"
+MARKER = f"{ROOT}/groups/{GROUP}/000000"
+TWIN = f"{ROOT}/.diskq/groups/{GROUP}/000000.mark"
+
+
+def disk() -> CrashFS:
+    fs = CrashFS()
+    for partition in range(3):
+        fs.make_directory_durably(f"{ROOT}/parts/{partition:06d}")
+    return fs
+
+
+def files(fs: FileSystem) -> StreamFiles:
+    return StreamFiles(fs, ROOT)
+
+
+def group(fs: FileSystem, name: str = GROUP) -> ConsumerGroup:
+    return ConsumerGroup(fs, files(fs), name)
+
+
+def marker(fs: FileSystem, partition: int = 0, **options: Any) -> OffsetMarker:
+    return group(fs).marker(partition, **options)
+
+
+def read(fs: FileSystem, partition: int = 0) -> Found | None:
+    """What anybody reads who passes by."""
+    return read_offset(fs, files(fs), GROUP, partition)
+
+
+def found(fs: FileSystem, partition: int = 0) -> Found:
+    """The same of a marker that is there."""
+    mark = read(fs, partition)
+    assert mark is not None
+    return mark
+
+
+def offset(fs: FileSystem, partition: int = 0) -> int | None:
+    return found(fs, partition).offset
+
+
+def committed(fs: FileSystem, *offsets: int) -> None:
+    """The group processes these, one sync each, and leaves."""
+    with marker(fs) as open_marker:
+        for each in offsets:
+            open_marker.commit(each)
+            open_marker.sync()
+
+
+def packed(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def move_as_go_does(fs: CrashFS, value: int, *, seconds: float = 1.0) -> None:
+    """go-diskq overwrites the marker in place; some time has passed."""
+    fs.clock += seconds
+    handle = fs.open(MARKER, write=True, create=True)
+    fs.pwrite(handle, packed(value), 0)
+    fs.close(handle)
