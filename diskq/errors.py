@@ -7,6 +7,9 @@ are raised by the channels; these are raised below them, and travel as their cau
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 __all__ = [
     "CorruptionError",
     "DiskFullError",
@@ -152,16 +155,18 @@ class DiskFullError(DiskqError):
     """There is no room: the queue's own byte bound, a quota, or the disk itself.
 
     Nothing partial is left behind and the queue stays usable: consume, free space, send again.
-    `accepted` counts the messages of a batch that are in the queue all the same (always 0 for a
-    single send): repeat the batch from there.
+    `accepted` counts the messages of a batch that are in all the same (always 0 for a single send). Of
+    a queue they are the first: repeat the batch from there. Of a stream, whose partitions are written
+    one after the other, they may be any: repeat it with `rest`, which are the others, in order.
     """
 
-    def __init__(self, path: str, reason: str, accepted: int = 0) -> None:
+    def __init__(self, path: str, reason: str, accepted: int = 0, rest: Sequence[Any] = ()) -> None:
         done = f" ({accepted} messages of the batch were accepted)" if accepted else ""
         super().__init__(f"{path}: {reason}{done}")
         self.path = path
         self.reason = reason
         self.accepted = accepted
+        self.rest = list(rest)
 
 
 class StorageFailedError(DiskqError):

@@ -38,7 +38,11 @@ cdef class StreamDoor:
     cdef object on_full
     cdef public bint is_awake
     cdef list touched
+    cdef int* routes                       # of each item of the batch, the partition it went to
+    cdef Py_ssize_t routes_room
+    cdef Py_ssize_t routed                 # so many of them did
     cdef object _put(self, object value, object key, object timestamp, bint through)
     cdef TripletBuffer _route(self, object key)
     cdef bint _append(self, TripletBuffer buffer, object value, object key, object timestamp) except -1
+    cdef int _make_room_for_routes(self, Py_ssize_t n) except -1
     cdef int _touch(self, TripletBuffer buffer) except -1

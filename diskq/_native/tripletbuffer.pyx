@@ -171,6 +171,9 @@ cdef class StreamDoor:
         self.on_full = on_full
         self.touched = []
 
+    def __dealloc__(self):
+        PyMem_RawFree(self.routes)
+
     # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
 
     def put(self, value, key=None, timestamp=None):
@@ -222,28 +225,37 @@ cdef class StreamDoor:
                 return i
         return -1
 
+    def begin_batch(self):
+        """What `put_many` is given from here on is another batch: for `left_out`."""
+        self.routed = 0
+
     def put_many(self, list items, Py_ssize_t start, key, timestamp, bint through):
         """Take in items[start:] as far as their segments let them; the index of the first one left out.
 
         All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. Written
         at the end if `through`, and whenever much is waiting. Raises OSError where the disk refuses:
-        what was not written by then is not in.
+        what was not written by then is not in, of any partition (`left_out`).
         """
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(items)
         cdef TripletBuffer buffer
         cdef object own_key, own_time, value
+        self._make_room_for_routes(n)
+        self.routed = start
         try:
             while i < n:
                 value = items[i]
                 own_key, own_time = key, timestamp
                 if type(value) is tuple:
-                    own_key = (<tuple> value)[0]
-                    if len(<tuple> value) == 3:
+                    if (<tuple> value)[0] is not None:
+                        own_key = (<tuple> value)[0]
+                    if len(<tuple> value) == 3 and (<tuple> value)[2] is not None:
                         own_time = (<tuple> value)[2]
                     value = (<tuple> value)[1]
                 own_key = own_key or self.new_key()
                 buffer = self._route(own_key)
+                self.routes[i] = buffer.partition
+                self.routed = i + 1
                 if not buffer.is_in_batch:
                     self._touch(buffer)
                 if not self._append(buffer, value, own_key, own_time):
@@ -268,6 +280,23 @@ cdef class StreamDoor:
                 buffer.is_in_batch = False
             self.touched.clear()
         return i
+
+    def left_out(self, list items, taken):
+        """Those of the batch given to `put_many` last, in order, that are not in.
+
+        Of partition i the first `taken[i]` are: a batch that fails does so for one partition, and what
+        others have written by then stays.
+        """
+        cdef Py_ssize_t i
+        cdef list left = list(taken)
+        cdef list rest = []
+        for i in range(self.routed):
+            if left[self.routes[i]] > 0:
+                left[self.routes[i]] -= 1
+            else:
+                rest.append(items[i])
+        rest += items[self.routed:]
+        return rest
 
     def flush(self):
         """Write the records that wait, of all partitions. Raises OSError; the rest then goes on waiting."""
@@ -375,6 +404,16 @@ cdef class StreamDoor:
         else:
             ns = self.clock()
         return buffer._append_triplet(data, size, ns, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef int _make_room_for_routes(self, Py_ssize_t n) except -1:
+        cdef int* routes
+        if n > self.routes_room:
+            routes = <int*> PyMem_RawRealloc(self.routes, n * sizeof(int))
+            if routes == NULL:
+                raise MemoryError()
+            self.routes = routes
+            self.routes_room = n
+        return 0
 
     cdef int _touch(self, TripletBuffer buffer) except -1:
         """From here on the batch is to be forgotten where it cannot be written."""

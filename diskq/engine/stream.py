@@ -269,8 +269,8 @@ class Stream:
         """Add messages, with as few system calls as they allow. Returns each partition's new offsets.
 
         An item is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
-        that have none. All are checked before the first is added. Raises as `append`;
-        `DiskFullError.accepted` tells how many of them are in the stream all the same.
+        that have none. All are checked before the first is added. Raises as `append`: where a disk is
+        full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
         """
         word = durability or self.options.durability
         batch = self.checked_many(items, key, timestamp)
@@ -308,25 +308,29 @@ class Stream:
         """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
-        before = [partition.buffer.next_offset for partition in self._partitions]
+        before = self.next_offsets
         done = 0
+        self.door.begin_batch()
         try:
             while done < len(batch):
                 self._make_way()
-                done = self.door.put_many(batch, done, key, timestamp, not is_held)
+                try:
+                    done = self.door.put_many(batch, done, key, timestamp, not is_held)
+                except OSError as failure:
+                    self.write_failed(failure)
         except DiskFullError as full:
-            full.accepted = self._count_since(before)
-            raise
+            taken = self._taken_since(before)
+            rest = self.door.left_out(batch, taken)
+            raise DiskFullError(full.path, full.reason, sum(taken), rest) from full.__cause__
         except OSError as failure:
-            self.write_failed(failure, self._count_since(before))
-        return {
-            partition.files.index: range(first, partition.buffer.next_offset)
-            for partition, first in zip(self._partitions, before, strict=True)
-            if partition.buffer.next_offset > first
-        }
+            failure.add_note(f"{sum(self._taken_since(before))} messages of the batch were accepted")
+            raise
+        taken = self._taken_since(before)
+        return {index: range(before[index], before[index] + n) for index, n in enumerate(taken) if n}
 
-    def _count_since(self, before: list[int]) -> int:
-        return sum(p.buffer.next_offset - first for p, first in zip(self._partitions, before, strict=True))
+    def _taken_since(self, before: tuple[int, ...]) -> list[int]:
+        """How many messages each partition was given."""
+        return [after - first for after, first in zip(self.next_offsets, before, strict=True)]
 
     def checked(
         self, value: Value, key: Key, timestamp: When
