@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -18,6 +19,9 @@ from diskq.storage.fs import FileSystem
 __all__ = ["BarrierThread", "Payable"]
 
 
+OnPaid = Callable[[outcome.Outcome[bool]], None]
+
+
 class Payable(Protocol):
     """An engine's ticket, as far as this thread is concerned."""
 
@@ -26,22 +30,18 @@ class Payable(Protocol):
 
 
 class BarrierThread:
-    """Pays tickets, one at a time. Made and used in one Trio task."""
+    """Pays tickets, one at a time. Made in a Trio task, used by its run."""
 
     def __init__(self, fs: FileSystem, name: str) -> None:
         self._fs = fs
         self._token = trio.lowlevel.current_trio_token()
-        self._task: trio.lowlevel.Task | None = None
-        self._work: SimpleQueue[Payable | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Payable, OnPaid] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
         self._thread.start()
 
-    async def pay(self, ticket: Payable) -> bool:
-        """What `Barrier.pay` returns or raises. Not cancellable: a barrier begun is seen through."""
-        self._task = trio.lowlevel.current_task()
-        self._work.put(ticket)
-        is_replaced: bool = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-        return is_replaced
+    def pay(self, ticket: Payable, on_paid: OnPaid) -> None:
+        """Call `on_paid` in Trio's thread with what `Barrier.pay` returned or raised."""
+        self._work.put((ticket, on_paid))
 
     def stop(self) -> None:
         """End the thread, which must have nothing to pay any more."""
@@ -49,9 +49,6 @@ class BarrierThread:
         self._thread.join()
 
     def _run(self) -> None:
-        while (ticket := self._work.get()) is not None:
-            self._token.run_sync_soon(self._hand_back, outcome.capture(ticket.barrier.pay, self._fs))
-
-    def _hand_back(self, paid: outcome.Outcome[bool]) -> None:
-        assert self._task is not None
-        trio.lowlevel.reschedule(self._task, paid)
+        while (work := self._work.get()) is not None:
+            ticket, on_paid = work
+            self._token.run_sync_soon(on_paid, outcome.capture(ticket.barrier.pay, self._fs))

@@ -128,17 +128,19 @@ class CommitLoop(Generic[E]):
         self._lines = tuple(lines)  # whoever waits there is sent away when it is closed
         self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
         self._syncing: Line[int] = Line()  # the same: all messages there are
-        self._barriers_taken = 0
+        self.barriers_taken = 0
         self._wants_barrier = False
         self._wants_metadata = False
         self._wants_flush = False  # something waits to be written as soon as the loop runs
         self._is_full = False  # it could not be written
-        self._has_deadline = True  # the loop runs, or sleeps no longer than to one
+        self._has_deadline = True  # the loop runs, or sleeps no longer than to one, or to a barrier's end
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
         self._is_over = False  # nobody takes barriers any more
         self._failure: BaseException | None = None
         self._missed: BaseException | None = None  # by the last barrier
+        self._ticket: Ticket | None = None  # of the barrier that is being paid
+        self._paid: outcome.Outcome[bool] | None = None
         self.new_slice()
         self._open_gates()
 
@@ -189,12 +191,13 @@ class CommitLoop(Generic[E]):
             self._wants_metadata |= with_metadata
             self._bell.ring()
         line = self._syncing if with_metadata else self._unsynced
-        await line.wait_to_the_end(self._barriers_taken + 1)
+        await line.wait_to_the_end(self.barriers_taken + 1)
         self.new_slice()
 
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
-        self._bell.ring()
+        if self._ticket is None:  # else the loop will look when that one is paid
+            self._bell.ring()
 
     def _ask_for_flush(self) -> None:
         """Have what waits written when the running task lets others run: the loop is among them."""
@@ -231,7 +234,7 @@ class CommitLoop(Generic[E]):
         """
         with trio.CancelScope(shield=True):
             try:
-                while not self.is_closing or self._unsynced or self._syncing:
+                while not self.is_closing or self._unsynced or self._syncing or self._ticket:
                     await self._turn()
             except BaseException as failure:
                 self._break(failure)
@@ -248,30 +251,44 @@ class CommitLoop(Generic[E]):
                 self._missed = failure
 
     async def _turn(self) -> None:
-        """One turn of the loop: a barrier if one is wanted, else sleep until something is due."""
+        """One turn of the loop: do what is due, and sleep until something else is."""
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
-        if self.engine.note() or self._wants_barrier or self._unsynced or self._syncing:
-            await self._pay_barrier()
+        if self._paid is not None:
+            self._mark_paid()
             return
+        is_due = self.engine.note()
+        if self._ticket is None and (is_due or self._wants_barrier or self._unsynced or self._syncing):
+            self._begin_barrier()
         self._open_gates()
-        deadline = min(self.engine.deadline(), self._flush_at)
-        self._has_deadline = deadline < math.inf
+        deadline = self._flush_at if self._ticket else min(self.engine.deadline(), self._flush_at)
+        self._has_deadline = self._ticket is not None or deadline < math.inf
         with trio.move_on_at(deadline):
             await self._bell.wait()
 
-    async def _pay_barrier(self) -> None:
+    def _begin_barrier(self) -> None:
         with_metadata = self.engine.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
-        ticket: Ticket = self.engine.take_ticket(with_metadata=with_metadata)
-        self._barriers_taken += 1
-        number = self._barriers_taken
-        self._tell_flushed(ticket.left_out)
+        self._ticket = self.engine.take_ticket(with_metadata=with_metadata)
+        self.barriers_taken += 1
+        self._tell_flushed(self._ticket.left_out)
+        self._thread.pay(self._ticket, self._note_paid)
+
+    def _note_paid(self, paid: outcome.Outcome[bool]) -> None:
+        self._paid = paid
+        self._bell.ring()
+
+    def _mark_paid(self) -> None:
+        assert self._ticket is not None
+        assert self._paid is not None
+        ticket, paid = self._ticket, self._paid
+        self._ticket = self._paid = None
         try:
-            is_replaced = await self._thread.pay(ticket)
+            is_replaced = paid.unwrap()
         except OSError as failure:
             self.engine.fail(failure)
         self.engine.mark(ticket, is_replaced)
+        number = self.barriers_taken
         while self._unsynced and self._unsynced.first <= number:
             self._unsynced.wake_first()
         while self._syncing and self._syncing.first <= number:
