@@ -7,12 +7,14 @@ import base64
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from diskq.cli.parsing import CommandError
 from diskq.errors import MessageSizeError
 
 __all__ = ["JOINERS", "SPLITTERS", "Frames", "Lines", "Splitter", "Whole", "batches"]
+
+T = TypeVar("T")
 
 _LENGTH = struct.Struct(">I")
 
@@ -114,16 +116,21 @@ def _check(size: int, most: int) -> None:
         raise MessageSizeError(size, 0, most)
 
 
-def batches(messages: Iterable[bytes], most: int, most_bytes: int) -> Iterator[list[bytes]]:
+def batches(
+    messages: Iterable[T],
+    most: int,
+    most_bytes: int,
+    size_of: Callable[[T], int] = len,  # type: ignore[assignment]
+) -> Iterator[list[T]]:
     """In order, at most `most` at a time, of together at most `most_bytes`, but one however large."""
     rest = iter(messages)
     while group := list(islice(rest, most)):
         start = size = 0
         for index, message in enumerate(group):
-            size += len(message)
+            size += size_of(message)
             if size > most_bytes and index > start:
                 yield group[start:index]
-                start, size = index, len(message)
+                start, size = index, size_of(message)
         yield group[start:]
 
 
@@ -146,4 +153,5 @@ JOINERS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
     "lines": _as_lines,
     "length_prefixed": _as_frames,
     "base64": _as_base64,
+    "raw": b"".join,
 }

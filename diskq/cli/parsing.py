@@ -4,9 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Sequence
 
-__all__ = ["CommandError", "UsageError", "add_command", "count", "parse"]
+from diskq.cli import units
+
+__all__ = ["CommandError", "UsageError", "add_command", "add_framing", "add_wait", "count", "number", "parse"]
+
+# `--at -1h`: argparse would take the duration for an option.
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+_AGO = re.compile(r"-[0-9][0-9.]*[a-z][0-9a-z.]*", re.ASCII)
 
 
 class UsageError(Exception):
@@ -44,7 +52,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
 
     (argparse itself gives an argument that may be empty its nothing as soon as an option comes.)
     """
-    args, rest = parser.parse_known_args(argv)
+    args, rest = parser.parse_known_args(_with_moments(sys.argv[1:] if argv is None else argv))
     end = rest.index("--") if "--" in rest else len(rest)
     if rest and ("messages" not in args or any(word.startswith("-") for word in rest[:end])):
         args.parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -53,8 +61,66 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
     return args
 
 
+def _with_moments(argv: Sequence[str]) -> list[str]:
+    """`--at -1h` as `--at=-1h`."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    for at in range(end - 1, 0, -1):
+        if _AGO.fullmatch(words[at]) and _OPTION.fullmatch(words[at - 1]):
+            words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
+    return words
+
+
+# --- what several commands have -------------------------------------------------------------------
+
+
+def add_framing(
+    parser: argparse.ArgumentParser, where: str, choices: Sequence[str], default: str = "lines"
+) -> None:
+    """How messages are told apart `where` they come from or go to: one option for each of `choices`."""
+    group = parser.add_mutually_exclusive_group()
+    for name in choices:
+        text = _FRAMINGS[name].format(where=where) + (" (default)" if name == default else "")
+        group.add_argument(
+            f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
+        )
+    parser.set_defaults(framing=None)
+
+
+_FRAMINGS = {
+    "lines": "messages {where} are lines",
+    "length_prefixed": "messages {where} are u32 big endian lengths, each with so many bytes behind it",
+    "whole": "all of stdin is one message",
+    "base64": "one line each, in base64",
+    "raw": "nothing between them",
+    "json": "messages {where} are lines of JSON, with key, time, partition and offset; Data is base64",
+}
+
+
+def add_wait(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--wait",
+        type=units.duration,
+        default=1.0,
+        metavar="DURATION",
+        help=f"how long to wait for a {what} that another process has (default: 1s)",
+    )
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
 def count(text: str) -> int:
     """A whole number from 1 on. An argparse type."""
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text!r}")
+    return _whole(text, 1)
+
+
+def number(text: str) -> int:
+    """A whole number from 0 on: a partition, an offset. An argparse type."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text!r}")
     return int(text)

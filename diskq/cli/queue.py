@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import queueverbs, units
-from diskq.cli.parsing import add_command, count
+from diskq.cli.parsing import add_command, add_framing, add_wait, count
 from diskq.options import DURABILITY_WORDS, QueueOptions
 
 __all__ = ["add_parser", "run"]
@@ -96,7 +96,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
     _add_queue(send)
     send.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
-    _add_framing(send, "from stdin", {"whole": "all of stdin is one message"})
+    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"])
     send.add_argument(
         "--durability",
         choices=DURABILITY_WORDS[::-1],
@@ -113,7 +113,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     send.add_argument("--create", action="store_true", help="make DIR if it is not there (default: refuse)")
     _add_bounds(send)
-    _add_wait(send)
+    add_wait(send, "queue")
     send.set_defaults(run=run, verb=queueverbs.send)
 
     receive = add_command(
@@ -123,7 +123,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     receive.add_argument(
         "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
     )
-    _add_framing(receive, "to stdout", {"base64": "one line each, in base64"})
+    add_framing(receive, "to stdout", ["lines", "length_prefixed", "base64"])
     receive.add_argument(
         "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
     )
@@ -133,14 +133,14 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="DURATION",
         help="with --follow: once there are messages, let so much time gather more (default: 0s)",
     )
-    _add_wait(receive)
+    add_wait(receive, "queue")
     receive.set_defaults(run=run, verb=queueverbs.receive)
 
     peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
     peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
-    _add_framing(peek, "to stdout", {"base64": "one line each, in base64"})
-    _add_wait(peek)
+    add_framing(peek, "to stdout", ["lines", "length_prefixed", "base64"])
+    add_wait(peek, "queue")
     peek.set_defaults(run=run, verb=queueverbs.peek)
 
     info = add_command(
@@ -155,7 +155,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     empty = add_command(verbs.add_parser("empty", help="remove all messages"), ABOUT_EMPTY, EXAMPLES_EMPTY)
     _add_queue(empty)
     empty.add_argument("--yes", action="store_true", help="do not ask (needed where nobody can be asked)")
-    _add_wait(empty)
+    add_wait(empty, "queue")
     empty.set_defaults(run=run, verb=queueverbs.empty)
 
 
@@ -168,20 +168,6 @@ def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = Fals
     parser.add_argument(
         "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
     )
-
-
-def _add_framing(parser: argparse.ArgumentParser, where: str, also: dict[str, str]) -> None:
-    group = parser.add_mutually_exclusive_group()
-    choices = {
-        "lines": f"messages {where} are lines (default)",
-        "length_prefixed": f"messages {where} are u32 big endian lengths, each with so many bytes behind it",
-        **also,
-    }
-    for name, text in choices.items():
-        group.add_argument(
-            f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
-        )
-    parser.set_defaults(framing=None)
 
 
 def _add_bounds(parser: argparse.ArgumentParser) -> None:
@@ -211,14 +197,4 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         default=options.max_message_size,
         metavar="SIZE",
         help="refuse larger messages (default: 16MiB)",
-    )
-
-
-def _add_wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wait",
-        type=units.duration,
-        default=1.0,
-        metavar="DURATION",
-        help="how long to wait for a queue that another process has (default: 1s)",
     )

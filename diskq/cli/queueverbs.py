@@ -9,8 +9,8 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 
 import trio
 
@@ -18,18 +18,18 @@ from diskq.channels.queue import DiskQueue, open_queue
 from diskq.cli import units
 from diskq.cli.directories import check_directory, make_directories
 from diskq.cli.framing import batches
+from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, Output, read_stdin
 from diskq.cli.queueview import QueueView, look, queue_names
 from diskq.cli.terminal import asked, note, printable, progress, show_table
-from diskq.errors import DiskFullError, LockedError
+from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 
 __all__ = ["empty", "info", "peek", "receive", "send"]
 
 _OUT_MESSAGES = 500  # written out, then removed from the queue, in one go
 _OUT_BYTES = 1024 * 1024
-_LOOK_AGAIN = 0.2  # seconds
 _PREVIEW = 60  # characters
 
 # --- send -----------------------------------------------------------------------------------------
@@ -125,14 +125,14 @@ async def _messages(args: argparse.Namespace) -> None:
     """Return when the files of the queue show messages."""
     # Another process sends them: there is no event.
     while not look(args.directory, args.name).has_messages:  # noqa: ASYNC110
-        await trio.sleep(_LOOK_AGAIN)
+        await trio.sleep(LOOK_AGAIN)
     await trio.sleep(args.linger or 0)
 
 
 async def _has_message(queue: DiskQueue) -> bool:
     """Without waiting for one. A depth may turn out to be too high: the messages were lost to damage."""
     if queue.depth:
-        with trio.move_on_after(_LOOK_AGAIN):
+        with trio.move_on_after(LOOK_AGAIN):
             await queue.peek()
     return bool(queue.depth)
 
@@ -280,20 +280,10 @@ async def _empty_all(args: argparse.Namespace) -> None:
 # --- what they share ------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _opened(args: argparse.Namespace, options: QueueOptions | None = None) -> AsyncIterator[DiskQueue]:
-    """The queue, as soon as it can be had. Raises LockedError after `--wait`."""
-    deadline = trio.current_time() + args.wait
-    async with AsyncExitStack() as stack:
-        while True:
-            try:
-                queue = await stack.enter_async_context(open_queue(args.directory, args.name, options))
-                break
-            except LockedError:
-                if trio.current_time() >= deadline:
-                    raise
-            await trio.sleep(_LOOK_AGAIN)
-        yield queue
+def _opened(
+    args: argparse.Namespace, options: QueueOptions | None = None
+) -> AbstractAsyncContextManager[DiskQueue]:
+    return opened(lambda: open_queue(args.directory, args.name, options), args.wait)
 
 
 def _check_exists(args: argparse.Namespace) -> None:
