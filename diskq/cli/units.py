@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from itertools import pairwise
 
-__all__ = ["duration", "show_size", "size"]
+__all__ = ["duration", "show_duration", "show_size", "size"]
 
 _BYTES = {"": 1, "b": 1}
 _BYTES |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
@@ -51,3 +51,19 @@ def show_size(count: int) -> str:
     """For people: "999 B", "1.5 KiB", "64.0 MiB"."""
     power = min(4, (max(count, 1).bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{count} B"
+
+
+def show_duration(nanoseconds: int) -> str:
+    """For people: "250ms", "1.5s", "1h30m", "2d4h": the two largest units that there are."""
+    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if left < 60 * 10**9:
+        unit = next((unit for unit in ("s", "ms") if left >= _SECONDS[unit] * 10**9), "us")
+        number = (Decimal(left) / 10**9 / _SECONDS[unit]).quantize(Decimal("0.1"), ROUND_DOWN)
+        return f"{sign}{number}".removesuffix(".0") + unit if left else "0s"
+    seconds = left // 10**9
+    parts = []
+    for unit in "dhms":
+        times, seconds = divmod(seconds, int(_SECONDS[unit]))
+        parts.append((times, unit))
+    first = next(at for at, (times, _) in enumerate(parts) if times)
+    return sign + "".join(f"{times}{unit}" for times, unit in parts[first : first + 2] if times)

@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from diskq.cli.units import duration, show_size, size
+from diskq.cli.units import duration, show_duration, show_size, size
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,23 @@ def test_what_is_no_duration_or_could_be_two_is_refused(text):
 )
 def test_a_size_is_shown_in_the_unit_that_suits_it(count, expected):
     assert show_size(count) == expected
+
+
+@pytest.mark.parametrize(
+    "nanoseconds, expected",
+    [
+        (0, "0s"),
+        (1500, "1.5us"),
+        (250_000_000, "250ms"),
+        (999_999_999, "999.9ms"),
+        (1_500_000_000, "1.5s"),
+        (59_990_000_000, "59.9s"),
+        (60 * 10**9, "1m"),
+        (5400 * 10**9, "1h30m"),
+        ((2 * 86400 + 4 * 3600 + 5) * 10**9, "2d4h"),
+        ((86400 + 30) * 10**9, "1d"),
+        (-1_500_000_000, "-1.5s"),
+    ],
+)
+def test_a_duration_is_shown_in_the_units_that_suit_it(nanoseconds, expected):
+    assert show_duration(nanoseconds) == expected
