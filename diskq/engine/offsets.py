@@ -36,7 +36,7 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.recovery import Repair
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
@@ -183,7 +183,7 @@ class OffsetMarker:
         self._twin = -1
         self._owes_twin = True  # it may not be synced, whoever wrote it
         found = read_offset(fs, files, group, partition)
-        if is_new := found is None:
+        if found is None:
             with room_wanted(self.path):
                 # As go-diskq does it; from now on the group counts as one that reads the partition.
                 fs.close(fs.open(self.path, write=True, create=True))
@@ -194,14 +194,17 @@ class OffsetMarker:
         """What was wrong with the marker when it was opened."""
         self._is_wrong = found.repair is not None  # the file, which is to be written anew
         # Whoever made them may have died before they were durable.
-        self._debts = Debts(directories={files.path: None, files.groups: None})
+        private = files.private_group(group)
+        above = (files.path, files.private, directory_of(private), private, files.groups)
+        self._debts = Debts(directories=dict.fromkeys(above))
         self._debts.removals += files.marker_leftovers(group, partition)
         self._open_twin()
         if found.repair is not None:
             logger.warning("%s", found.repair)
             self._policy.passed(1, self._clock())
-        elif is_new or (found.offset is not None and not found.has_twin):
-            self._write_twin()  # of what a peer has done, or we before a crash
+        else:
+            # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
+            self._write_twin()
 
     def __enter__(self) -> Self:
         return self

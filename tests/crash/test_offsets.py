@@ -182,7 +182,7 @@ MUTATIONS = [
     # An fsync left out: of the marker before its name, of the twin before the next marker.
     Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
     Mutation(OFFSETS, "if self._owes_twin and self._twin >= 0 else ()", "if False else ()"),
-    Mutation(OFFSETS, "self._owes_twin = True  # it may not", "self._owes_twin = False  # it may not"),
+    Mutation(OFFSETS, "self._owes_twin = True\n        try:", "try:"),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
@@ -191,7 +191,7 @@ MUTATIONS = [
         "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
         "for path in ():",
     ),
-    Mutation(OFFSETS, "directories={files.path: None, files.groups: None}", "directories={}"),
+    Mutation(OFFSETS, "directories=dict.fromkeys(above)", "directories={}"),
     # The rename left out, or the bytes.
     Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
     Mutation(BARRIER, "write_all(fs, handle, replacement.content, 0)", "pass"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskq.engine.groups import ConsumerGroup
-from diskq.engine.offsets import joined
+from diskq.engine.offsets import Twin, joined
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.fs import OsFileSystem
@@ -220,8 +220,10 @@ def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_to
             syncs.append([call.path for call in fs.calls if call.verb.startswith("sync")])
     temporaries = [f"{ROOT}/.diskq/groups/{GROUP}/000000.{number}.tmp" for number in (1, 2, 3)]
     directory = f"{ROOT}/groups/{GROUP}"
+    private = [f"{ROOT}/.diskq", f"{ROOT}/.diskq/groups", f"{ROOT}/.diskq/groups/{GROUP}"]
+    names = [ROOT, *private, f"{ROOT}/groups"]
     assert syncs == [
-        [TWIN, ROOT, f"{ROOT}/groups", temporaries[0], directory],
+        [TWIN, *names, temporaries[0], directory],
         [TWIN, temporaries[1], directory],
         [TWIN, temporaries[2], directory],
     ]
@@ -245,6 +247,21 @@ def test_a_broken_promise_of_the_disk_is_final(verb):
     open_marker.close()
     committed(fs, 3)
     assert offset(fs) == 3
+
+
+def test_a_twin_whose_sync_failed_is_written_again_before_it_is_synced():
+    fs = FaultFS(disk())
+    committed(fs, 1)
+    open_marker = marker(fs)
+    open_marker.commit(2)
+    fs.fail("sync_files", path=TWIN)
+    with pytest.raises(StorageFailedError):
+        open_marker.sync()
+    open_marker.close()
+    stamp = fs.stamp_of(MARKER)
+    committed(fs, 3)
+    assert stamp is not None
+    assert fs.inner.crash().read(TWIN) == Twin(1, stamp).pack()
 
 
 def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
