@@ -27,7 +27,7 @@ from diskq.engine.streamsettings import read_settings, settings_as, settings_of
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
-from diskq.options import Durability, StreamOptions
+from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
@@ -103,7 +103,7 @@ class Stream:
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
     ) -> None:
-        """Open the stream in the directory `path`, which is made where it is not there.
+        """Open the stream in the directory `path`, which is made, with those above it, where it is not there.
 
         Returns when every partition is whole and durable; `repairs` tells what was mended. What
         `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
@@ -172,9 +172,19 @@ class Stream:
 
     def _make_directories(self, *paths: str) -> None:
         for path in paths:
-            if self._fs.make_directory(path):
-                self._debts.directories[directory_of(path)] = None
+            self._make_directory(path)
             self._debts.directories[path] = None
+
+    def _make_directory(self, path: str) -> None:
+        try:
+            is_new = self._fs.make_directory(path)
+        except FileNotFoundError:
+            if path == directory_of(path):
+                raise
+            self._make_directory(directory_of(path))
+            is_new = self._fs.make_directory(path)
+        if is_new:
+            self._debts.directories[directory_of(path)] = None
 
     def _open_partition(self, index: int, points: Points | None) -> None:
         files = self.files.partition(index)
@@ -250,7 +260,9 @@ class Stream:
         KeySizeError and DiskFullError, after which the message is not in the stream, and
         StorageFailedError, after which nobody knows.
         """
-        word = durability or self.options.durability
+        word = self._word(durability)
+        if type(value) is not bytes:
+            key, value, timestamp = self.checked(value, key, timestamp)
         while self.obstacle(len(value)):
             self.sync()
         position = self.accept(value, key, timestamp, is_held=word == "memory")
@@ -272,7 +284,7 @@ class Stream:
         that have none. All are checked before the first is added. Raises as `append`: where a disk is
         full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
         """
-        word = durability or self.options.durability
+        word = self._word(durability)
         batch = self.checked_many(items, key, timestamp)
         while self.obstacle(sum(map(_size_of, batch))):
             self.sync()
@@ -281,6 +293,12 @@ class Stream:
             self.flush()
         self._sync_if_due(word)
         return offsets
+
+    def _word(self, durability: Durability | None) -> Durability:
+        word = durability or self.options.durability
+        if word not in DURABILITY_WORDS:
+            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        return word
 
     def _sync_if_due(self, word: Durability) -> None:
         if self.note():
@@ -306,6 +324,7 @@ class Stream:
 
     def accept_many(self, batch: list[Any], key: Key, timestamp: When, *, is_held: bool) -> dict[int, range]:
         """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
+        key = _as_bytes(key)
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
         before = self.next_offsets
@@ -342,14 +361,15 @@ class Stream:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             hint = "; encode it first" if isinstance(value, str) else ""
             raise TypeError(f"a message's value is bytes, not {type(value).__name__}{hint}")
+        value = bytes(value)
         if not self.options.min_message_size <= len(value) <= self.options.max_message_size:
             raise MessageSizeError(len(value), self.options.min_message_size, self.options.max_message_size)
         if key is not None and not isinstance(key, (str, bytes)):
             raise TypeError(f"a message's key is a str or bytes, not {type(key).__name__}")
-        key = key.encode() if isinstance(key, str) else key
+        key = _as_bytes(key)
         if key is not None and len(key) > self.options.max_key_size:
             raise KeySizeError(len(key), self.options.max_key_size)
-        return key, bytes(value), None if timestamp is None else as_timestamp(timestamp)
+        return key, value, None if timestamp is None else as_timestamp(timestamp)
 
     def checked_many(self, items: Iterable[Item], key: Key, timestamp: When) -> list[Any]:
         """The batch as the compiled door takes it. Raises as `checked`, before anything is written."""
@@ -429,9 +449,8 @@ class Stream:
 
     def _new_key(self) -> bytes:
         """A random UUID (version 4) in 32 hex digits."""
-        bits = self._fs.unique_number() << 63 | self._fs.unique_number()
-        bits = bits & ~(0xF << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62
-        return b"%032x" % (bits & (1 << 128) - 1)
+        high, low = divmod(self._fs.unique_number() << 63 | self._fs.unique_number(), 1 << 62)
+        return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -584,6 +603,12 @@ class Stream:
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong at the open, and what was done about it."""
         return tuple(self._repairs)
+
+
+def _as_bytes(key: Key) -> bytes | None:
+    if key is None:
+        return None
+    return key.encode() if isinstance(key, str) else bytes(key)
 
 
 def _size_of(item: Any) -> int:
