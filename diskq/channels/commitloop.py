@@ -234,8 +234,9 @@ class CommitLoop(Generic[E]):
         """
         with trio.CancelScope(shield=True):
             try:
-                while not self.is_closing or self._unsynced or self._syncing or self._ticket:
-                    await self._turn()
+                while not self._is_done:
+                    with trio.CancelScope() as sleep:  # one for many turns: it costs more than a turn
+                        await self._take_turns(sleep)
             except BaseException as failure:
                 self._break(failure)
             self._is_over = True
@@ -250,21 +251,29 @@ class CommitLoop(Generic[E]):
                 logger.error("%s %r could not be closed cleanly: %s", self.kind, self.engine.name, failure)
                 self._missed = failure
 
-    async def _turn(self) -> None:
-        """One turn of the loop: do what is due, and sleep until something else is."""
+    @property
+    def _is_done(self) -> bool:
+        return self.is_closing and not (self._unsynced or self._syncing or self._ticket)
+
+    async def _take_turns(self, sleep: trio.CancelScope) -> None:
+        """Do what is due when the bell rings; until nothing is to come, or a deadline passes."""
+        while True:
+            self._turn()
+            if self._is_done:
+                return
+            deadline = self._flush_at if self._ticket else min(self.engine.deadline(), self._flush_at)
+            self._has_deadline = self._ticket is not None or deadline < math.inf
+            sleep.deadline = deadline
+            await self._bell.wait()
+
+    def _turn(self) -> None:
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
         if self._paid is not None:
             self._mark_paid()
-            return
-        is_due = self.engine.note()
-        if self._ticket is None and (is_due or self._wants_barrier or self._unsynced or self._syncing):
+        if self._ticket is None and (self._wants_barrier or self._unsynced or self._syncing):
             self._begin_barrier()
         self._open_gates()
-        deadline = self._flush_at if self._ticket else min(self.engine.deadline(), self._flush_at)
-        self._has_deadline = self._ticket is not None or deadline < math.inf
-        with trio.move_on_at(deadline):
-            await self._bell.wait()
 
     def _begin_barrier(self) -> None:
         with_metadata = self.engine.note() or self._wants_metadata
