@@ -23,7 +23,7 @@ TABLE = """
   diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.*
   diskq.__main__    diskq.cli.*
   diskq.errors      PURE
-  diskq.messages    PURE
+  diskq.messages    PURE diskq._native.message
   diskq.options     PURE
   diskq._native.*   PURE C diskq._native.*
   diskq.storage.*   PURE LEAVES PATH diskq.storage.*

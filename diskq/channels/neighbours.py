@@ -1,0 +1,119 @@
+# Who has one stream open in one Trio run: they need no file system to hear of each other.
+#
+# Law: a reader that waits is called before the writer's `send` returns, with what was sent in the
+# page cache.
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+import trio
+
+from diskq.storage.fs import FileSystem
+
+__all__ = ["LiveEnd", "Neighbours", "Reading", "Writing", "neighbours_of"]
+
+
+class LiveEnd(Protocol):
+    """Where the writer of a partition has got to. It moves."""
+
+    @property
+    def base(self) -> int:
+        """The offset of the active segment's first record."""
+
+    @property
+    def end(self) -> int:
+        """The byte of its data up to which whole records are in the page cache."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record there."""
+
+
+class Writing(Protocol):
+    def live(self, partition: int) -> LiveEnd | None:
+        """Where a partition is written; None where it is not written to."""
+
+
+class Reading(Protocol):
+    def look(self) -> None:
+        """There may be more to read. Does not raise."""
+
+    def writer_came(self, writer: Writing) -> None: ...
+
+    def writer_left(self) -> None:
+        """All that it wrote is in the files, rows and all, or never will be."""
+
+
+class Neighbours:
+    """One stream's writer and readers, as far as they are in this run."""
+
+    def __init__(self, place: Hashable, all_of_run: dict[Hashable, Neighbours]) -> None:
+        self._place = place
+        self._all_of_run = all_of_run
+        self._readers: dict[Reading, None] = {}
+        self.waiting: dict[Reading, None] = {}
+        """Those to be called when something was written: `tell`."""
+        self.writer: Writing | None = None
+
+    # --- for the writer ---------------------------------------------------------------------------
+
+    def writer_comes(self, writer: Writing) -> None:
+        self.writer = writer
+        for reader in list(self._readers):
+            reader.writer_came(writer)
+
+    def writer_leaves(self) -> None:
+        """Idempotent."""
+        if self.writer is not None:
+            self.writer = None
+            for reader in list(self._readers):
+                reader.writer_left()
+            self._end_if_empty()
+
+    def tell(self) -> None:
+        """Something was written: call those who wait."""
+        for reader in list(self.waiting):
+            reader.look()
+
+    # --- for readers ------------------------------------------------------------------------------
+
+    def reader_comes(self, reader: Reading) -> None:
+        self._readers[reader] = None
+        if self.writer is not None:
+            reader.writer_came(self.writer)
+
+    def reader_leaves(self, reader: Reading) -> None:
+        """Idempotent."""
+        self._readers.pop(reader, None)
+        self.waiting.pop(reader, None)
+        self._end_if_empty()
+
+    def begin_to_wait(self, reader: Reading) -> None:
+        """From now on `look` is called after each write. Look once more after this."""
+        self.waiting[reader] = None
+
+    def end_waiting(self, reader: Reading) -> None:
+        self.waiting.pop(reader, None)
+
+    def _end_if_empty(self) -> None:
+        if self.writer is None and not self._readers:
+            self._all_of_run.pop(self._place, None)
+
+
+def neighbours_of(fs: FileSystem, path: str) -> Neighbours:
+    """Those of the stream at `path`, which must be there. Call it in a Trio task. Raises OSError."""
+    place = fs.place_of(path)
+    all_of_run = _neighbours.get(None)
+    if all_of_run is None:
+        all_of_run = {}
+        _neighbours.set(all_of_run)
+    if place not in all_of_run:
+        all_of_run[place] = Neighbours(place, all_of_run)
+    return all_of_run[place]
+
+
+_neighbours: trio.lowlevel.RunVar[dict[Hashable, Neighbours] | None] = trio.lowlevel.RunVar(
+    "diskq neighbours", None
+)

@@ -1,0 +1,322 @@
+# The writing side of a stream as a Trio channel.
+#
+# Handles on one `StreamLoop`. `send` tries a compiled door first: a cancellation point, one call,
+# done. Where the door refuses (the slice is over, a sync is due, a message needs judgement, nobody
+# is awake to write its rows) the loop decides.
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import trio
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.cancellation import cancellation_test
+from diskq.channels.neighbours import neighbours_of
+from diskq.channels.opening import Opening
+from diskq.channels.streamloop import StreamLoop
+from diskq.engine.stream import Item, Key, Stream, Value, When
+from diskq.errors import StorageFailedError
+from diskq.messages import Position
+from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.recovery import Repair
+
+__all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
+
+
+_Door = Callable[[Any, Any, Any], Position | None]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """A producer at one moment. `sent` and `barriers` count since the open."""
+
+    next_offsets: dict[int, int]
+    """Of each partition: the offset that its next message gets."""
+    sent: int
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    barriers: int
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    open_handles: int
+
+
+class StreamProducer(trio.abc.AsyncResource):
+    """Sends messages to a stream, each to the partition that its key belongs to.
+
+    Made by `open_producer`. Any number of tasks may send at once, through one handle or through
+    clones. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    """
+
+    def __init__(self, loop: StreamLoop) -> None:
+        self._loop = loop
+        self._engine = loop.engine
+        self._is_closed = False
+        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
+        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
+        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
+        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
+        self._waiting = loop.waiting
+        self._word = loop.options.durability
+        self._is_written = self._word == "written"
+        self._put: _Door = loop.engine.door.put if self._is_written else _refuse
+        self._put_now: _Door = loop.engine.door.put_untimed if self._is_written else _refuse
+        loop.open_handles += 1
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        *,
+        durability: Durability | None = None,
+    ) -> Position:
+        """Add a message; returns where it is, when it is as durable as `durability` says.
+
+        Messages of one `key` (a str, or bytes) go to one partition, in order; without one it gets 32
+        random hex digits, as go-diskq makes them. `timestamp` is an aware datetime or nanoseconds since
+        the Unix epoch, by default now. `durability` is by default the options'.
+
+        Waits while too much is unsynced. `Cancelled` means: the message is not in the stream; waiting
+        for `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
+        a reopen will tell), trio.ClosedResourceError.
+        """
+        if self._needs_point(current_task()):
+            await self._first_point()
+        try:
+            if durability is None:
+                if (position := self._put(value, key, timestamp)) is not None:
+                    if self._waiting:
+                        self._loop.tell()
+                    return position
+                await self._loop.schedule_point()
+                if (
+                    self._is_written
+                    and (position := self._loop.send_simply(value, key, timestamp)) is not None
+                ):
+                    return position
+            else:
+                await self._loop.schedule_point()
+        except OSError as failure:
+            self._write_failed(failure)
+        return await self._send(value, key, timestamp, durability)
+
+    async def _send(self, value: Value, key: Key, timestamp: When, durability: Durability | None) -> Position:
+        word = self._checked_word(durability)
+        own_key, body, when = self._engine.checked(value, key, timestamp)
+        put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
+        return await self._deliver(len(body), put_in, word)
+
+    @enable_ki_protection
+    async def send_many(
+        self,
+        messages: Iterable[Item],
+        key: Key = None,
+        timestamp: When = None,
+        *,
+        durability: Durability | None = None,
+    ) -> dict[int, range]:
+        """Add messages in order, with few system calls. Returns the offsets they got, by partition.
+
+        Each is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
+        that have none. As `send`: all are checked before the first is added, and `Cancelled` means that
+        none is in. `DiskFullError.accepted` tells how many are in all the same, where the disk gave out
+        midway.
+        """
+        if self._needs_point(current_task()):
+            await self._first_point()
+        await self._loop.schedule_point()
+        word = self._checked_word(durability)
+        batch = self._engine.checked_many(messages, key, timestamp)
+        put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
+        size = sum(map(_size_of, batch))
+        return await self._deliver(size, put_in, word)
+
+    @enable_ki_protection
+    def send_nowait(self, value: Value, key: Key = None, timestamp: When = None) -> Position:
+        """Add a message without waiting: not for room, and not for a sync. Returns where it is.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises
+        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        """
+        try:
+            if (position := self._put_now(value, key, timestamp)) is not None:
+                if self._waiting:
+                    self._loop.tell()
+                return position
+            if (
+                self._is_written
+                and not self._is_closed
+                and (position := self._loop.send_simply(value, key, timestamp)) is not None
+            ):
+                return position
+        except OSError as failure:
+            self._write_failed(failure)
+        word = self._checked_word(None)
+        own_key, body, when = self._engine.checked(value, key, timestamp)
+        put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
+        try:
+            return self._loop.deliver_now(len(body), put_in, word)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+
+    async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
+        task = trio.lowlevel.current_task()
+        self._tasks.add(task)
+        try:
+            return await self._loop.deliver(size, put_in, word)
+        except StorageFailedError as failure:
+            self._loop.broke(failure)
+        finally:
+            self._tasks.discard(task)
+
+    def _checked_word(self, durability: Durability | None) -> Durability:
+        self._check()
+        word = durability or self._word
+        if word not in DURABILITY_WORDS:
+            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        return word
+
+    def _write_failed(self, failure: OSError) -> None:
+        try:
+            self._engine.write_failed(failure)
+        except StorageFailedError as fatal:
+            self._loop.broke(fatal)
+
+    # --- the stream as a whole --------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def sync(self) -> None:
+        """Return when all messages sent are on the platter, with their rows in the indexes."""
+        await self._first_point()
+        await self._loop.schedule_point()
+        self._check()
+        await self._loop.barrier(with_metadata=True)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the files at the open."""
+        return self._engine.repairs
+
+    def statistics(self) -> ProducerStatistics:
+        """The producer as it is now. Cheap."""
+        return ProducerStatistics(
+            next_offsets=dict(enumerate(self._engine.next_offsets)),
+            sent=self._engine.door.records,
+            unsynced_bytes=self._engine.unsynced_bytes,
+            barriers=self._loop.barriers_taken,
+            tasks_waiting_send=self._loop.tasks_waiting_send,
+            open_handles=self._loop.open_handles,
+        )
+
+    def clone(self) -> StreamProducer:
+        """Another handle on the same producer, to be closed on its own."""
+        self._check()
+        return StreamProducer(self._loop)
+
+    def close(self) -> None:
+        """Close this handle, and wake who waits on it with ClosedResourceError.
+
+        The producer itself lives as long as its `open_producer` block.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._put = self._put_now = _refuse
+            self._is_written = False
+            self._loop.open_handles -= 1
+            self._loop.dismiss(self._tasks)
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this handle was closed")
+        self._loop.check()
+
+
+def _refuse(*_: object) -> None:
+    return None
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+def _size_of(item: Any) -> int:
+    return len(item[1]) if type(item) is tuple else len(item)
+
+
+class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a function)
+    """Open the stream at `path` for writing: an async context manager that gives a `StreamProducer`.
+
+    The directory and the stream are made where they are not there. Options may be given as a
+    `StreamOptions`, or one by one: `open_producer("streams/clicks", partition_count=8)`. `take_over`
+    goes on where a go-diskq producer left its owner file; be sure that it does not run.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled.
+    Entering it raises LockedError where somebody writes to the stream, UnsupportedFormatError,
+    ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError where the storage has
+    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
+    raises goes before both.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: StreamOptions | None = None,
+        *,
+        take_over: bool = False,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._path = path
+        self._options = dataclasses.replace(options or StreamOptions(), **changes)
+        self._take_over = take_over
+        self._fs = fs or OsFileSystem()
+
+    async def _open(self) -> tuple[StreamLoop, StreamProducer]:
+        clock = trio.lowlevel.current_clock()
+        engine = await trio.to_thread.run_sync(
+            lambda: Stream(
+                self._path,
+                self._options,
+                take_over=self._take_over,
+                fs=self._fs,
+                clock=clock.current_time,
+                time_slice=self._options.checkpoint_slice,
+            )
+        )
+        try:
+            neighbours = neighbours_of(self._fs, engine.path)
+        except BaseException:
+            engine.close()
+            raise
+        loop = StreamLoop(engine, BarrierThread(self._fs, engine.name), neighbours)
+        return loop, StreamProducer(loop)
