@@ -20,9 +20,9 @@ from diskq._native.triplet import TripletFraming
 from diskq._native.tripletbuffer import StreamDoor
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.streamowner import OwnerFile
-from diskq.engine.streampoints import Points, read_points
-from diskq.engine.streamrecovery import recover_partition
+from diskq.engine.streamowner import OwnerFile, owner_state
+from diskq.engine.streampoints import Point, Points, read_points
+from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.tripletsegment import TripletSegment
@@ -124,6 +124,7 @@ class Stream:
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
         self._partitions: list[_Partition] = []
+        self._others: dict[int, Point] = {}  # where partitions end that are not written to
         self._repairs: list[Repair] = []
         self._outstanding: StreamTicket | None = None
         self._failure: DiskqError | None = None
@@ -137,8 +138,11 @@ class Stream:
         fs, files = self._fs, self.files
         self._make_directories(files.path, files.private, files.parts)
         self._lock = Lock(fs, files.lock, f"stream {self.path}")
+        made: OwnerFile | None = None
         try:
+            was_ours = owner_state(fs, files) == "ours"
             self._owner = OwnerFile(fs, files, take_over=take_over)
+            made = None if was_ours else self._owner
             self._repairs += self._owner.repairs
             existing = read_settings(fs, files)
             self.settings = settings_of(self.options, existing, files.settings)
@@ -148,9 +152,7 @@ class Stream:
                 self.options.max_key_size,
                 self.settings.encoding == "varuint",
             )
-            points = read_points(fs, files)
-            for index in range(self.settings.partitions):
-                self._open_partition(index, points)
+            self._open_partitions(was_ours)
             self.door = StreamDoor(
                 [partition.buffer for partition in self._partitions],
                 self._framing,
@@ -160,15 +162,27 @@ class Stream:
                 self._on_full,
             )
             self._lock.sign()
-            self._debts.files.append(self._lock.handle)
+            owner = fs.open(files.owner)
+            self._debts.files += (self._lock.handle, owner)
+            self._debts.closing.append(owner)
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
-            self._pay(self._ticket((), (*replacements, self._points())))
+            if not self._pay(self._ticket((), (*replacements, self._points()))):
+                raise DiskFullError(self.path, "the disk is full")
             self.note()
-        except BaseException:
-            self._release()
+        except BaseException as failure:
+            self._give_up(made)
+            if isinstance(failure, OSError) and failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
             raise
         for repair in self._repairs:
             logger.warning("%s", repair)
+
+    def _give_up(self, made: OwnerFile | None) -> None:
+        """It cannot be opened: whoever comes next finds no owner file that was not there."""
+        if made is not None:
+            with contextlib.suppress(OSError):
+                Barrier(removals=made.removals()).pay(self._fs)
+        self._release()
 
     def _make_directories(self, *paths: str) -> None:
         for path in paths:
@@ -186,21 +200,48 @@ class Stream:
         if is_new:
             self._debts.directories[directory_of(path)] = None
 
-    def _open_partition(self, index: int, points: Points | None) -> None:
+    def _open_partitions(self, was_ours: bool) -> None:
+        points = read_points(self._fs, self.files)
+        there = self.files.partitions()
+        count = self.settings.partitions
+        for index in there:
+            if index < count:
+                self.files.partition(index).check_names()
+        # Where our owner file is gone a peer has written since, of whose bytes no checksum tells.
+        was_restarted = was_ours and self._lock.was_restarted
+        for index in range(count):
+            self._open_partition(index, points, was_restarted)
+        # Those that were written to before, and are no more, are left as whole, and known as well.
+        for index in points.partitions if points.is_readable else there:
+            if index < count:
+                continue
+            if points.is_closed or index not in there:
+                self._others[index] = points.partitions[index]
+            else:
+                found = self._recovered(index, points, was_restarted)
+                base = found.bases[-1] if found.bases else found.next_offset
+                self._others[index] = Point(base, found.end, found.next_offset)
+
+    def _recovered(self, index: int, points: Points, was_restarted: bool) -> Found:
         files = self.files.partition(index)
-        self._make_directories(files.directory, directory_of(files.private), files.private)
-        files.check_names()
+        self._make_directories(directory_of(files.private), files.private)
         found = recover_partition(
             self._fs,
             files,
             self._framing,
             self._debts,
-            point=points.partitions.get(index) if points else None,
-            was_closed=points is not None and points.is_closed,
-            was_restarted=self._lock.previous is not None and self._lock.was_restarted,
+            point=points.partitions.get(index),
+            was_closed=points.was_closed(index),
+            was_restarted=was_restarted,
             strict=self.options.strict,
         )
         self._repairs += found.repairs
+        return found
+
+    def _open_partition(self, index: int, points: Points, was_restarted: bool) -> None:
+        files = self.files.partition(index)
+        self._make_directories(files.directory)
+        found = self._recovered(index, points, was_restarted)
         bases = found.bases or [found.next_offset]
         segment = TripletSegment(self._fs, files, self._framing, self.gate, self.settings.roll_size)
         segment.buffer.number(index, found.next_offset)
@@ -465,12 +506,14 @@ class Stream:
         if ticket.left_out is not None:
             raise ticket.left_out
 
-    def _pay(self, ticket: StreamTicket) -> None:
+    def _pay(self, ticket: StreamTicket) -> bool:
+        """As `Barrier.pay`. Raises StorageFailedError."""
         try:
             is_replaced = ticket.barrier.pay(self._fs)
         except OSError as failure:
             self.fail(failure)
         self.mark(ticket, is_replaced)
+        return is_replaced
 
     def note(self) -> bool:
         """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
@@ -547,7 +590,7 @@ class Stream:
 
     def _points(self, *, is_closed: bool = False) -> Replacement:
         points = {partition.files.index: partition.segment.point for partition in self._partitions}
-        return Points(is_closed, points).replacing(self.files)
+        return Points(is_closed, points | self._others).replacing(self.files)
 
     def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:
         """The barrier is paid."""

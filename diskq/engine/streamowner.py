@@ -9,6 +9,9 @@
 # The id is drawn once for a stream and kept in `.diskq/owner`, durable before any owner file holds it.
 # So the file with that id is ours, and under the lock it is stale: it is simply kept on. (Had the lock's
 # content named the id, a power cut that tore it would have turned our own file into a stranger's.)
+#
+# That it is still there after a crash tells recovery something else: no peer has written since, as it
+# had to be removed by hand for that.
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class OwnerFile:
     """The owner file of a stream whose lock we hold, from here until `removals` are paid."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, *, take_over: bool = False) -> None:
-        """Have it, or make it. It is not made durable: after a power cut nobody has the stream.
+        """Have it, or make it. Whoever goes on makes it durable with the first barrier.
 
         Only under the stream's lock, with its private directory made. Raises LockedError where it is a
         peer's, unless `take_over`; DiskFullError where there is no room for it; OSError.

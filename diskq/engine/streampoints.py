@@ -38,6 +38,12 @@ class Points:
     is_closed: bool
     """Was nothing written after them?"""
     partitions: Mapping[int, Point]
+    is_readable: bool = True
+    """If not, there are some, and nobody knows which."""
+
+    def was_closed(self, partition: int) -> bool:
+        """Is all of ours in the partition durable? So it is where they do not tell of it."""
+        return self.is_closed or (self.is_readable and partition not in self.partitions)
 
     def render(self) -> bytes:
         lines = [f"diskq points 1 {'closed' if self.is_closed else 'open'}\n"]
@@ -66,13 +72,13 @@ class Points:
         return Replacement(files.points, self.render(), files.temporary(files.points))
 
 
-def read_points(fs: FileSystem, files: StreamFiles) -> Points | None:
-    """None where there are none, or rotten ones."""
+def read_points(fs: FileSystem, files: StreamFiles) -> Points:
+    """Where there are none, nothing of ours was ever written: the first barrier makes them."""
     size = fs.size_of(files.points)
     if size is None:
-        return None
+        return Points(True, {})
     handle = fs.open(files.points)
     try:
-        return Points.parse(fs.pread(handle, size, 0))
+        return Points.parse(fs.pread(handle, size, 0)) or Points(False, {}, is_readable=False)
     finally:
         fs.close(handle)

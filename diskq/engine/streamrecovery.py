@@ -84,11 +84,14 @@ class _Recovery:
         found = self.found
         found.bases = self.files.bases()
         self.debts.removals += self.files.orphans(found.bases)
+        is_told = point is not None
         point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
-        if not found.bases or found.bases[-1] < point.base:
-            pass  # files that were there are gone
+        if not found.bases:
+            pass  # a new partition; or all files that were there are gone
+        elif found.bases[-1] < point.base:
+            self._mend(found.bases[-1], point)  # files that were there are gone
         elif was_restarted and not was_closed:
-            self._believe_checksums(point)
+            self._believe_checksums(point, is_told)
         elif was_closed and self._is_as_it_was_left(point):
             found.end, found.next_offset = point.end, point.next_offset
         else:
@@ -125,16 +128,20 @@ class _Recovery:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def _believe_checksums(self, point: Point) -> None:
-        """Keep what they vouch for, without a gap, from the point on; set the rest aside."""
+    def _believe_checksums(self, point: Point, is_told: bool) -> None:
+        """Keep what they vouch for, without a gap, from the point on; set the rest aside.
+
+        Where no point is told, segments without any checksums at all are a peer's, and kept too.
+        """
         found = self.found
         pending = [base for base in found.bases if base >= point.base]
         found.bases = [base for base in found.bases if base < point.base]
         is_complete = True
         while pending and is_complete and (pending[0] == found.next_offset or not found.end):
             base = pending.pop(0)
-            end, is_complete = self._vouched(base, point.end if base == point.base else 0)
-            self._cut_data(base, end)
+            if is_told or self.fs.size_of(self.files.sidecar(base)) is not None:
+                end, is_complete = self._vouched(base, point.end if base == point.base else 0)
+                self._cut_data(base, end)
             found.bases.append(base)
             self._mend(base, point)
         asides = Debts()
@@ -244,9 +251,10 @@ class _Recovery:
 
     def _cover(self, base: int, kept: int, covered: int) -> int:
         handle = self.fs.open(self.files.data(base))
-        sidecar = None
         try:
             sidecar = Sidecar.open(self.fs, self.files.sidecar(base), kept, covered)
+            self.debts.files.append(sidecar.handle)
+            self.debts.closing.append(sidecar.handle)
             start = end = covered
             records = 0
 
@@ -268,8 +276,6 @@ class _Recovery:
             return sidecar.written
         finally:
             self.fs.close(handle)
-            if sidecar is not None:
-                self.fs.close(sidecar.handle)
 
     def _places(self, base: int, start: int) -> list[tuple[int, int]]:
         """Position and size of the records that begin at byte `start` of the data or later."""
