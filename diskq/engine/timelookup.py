@@ -1,0 +1,176 @@
+# From a moment to an offset. Law: the answer is the first offset, in offset order, whose message is late
+# enough, of those that were there at some time during the call; nothing is assumed of the order of
+# timestamps.
+#
+# A partition's segments are few and known by what is noted of them when they are complete (`sealed`): the
+# first whose greatest timestamp is late enough holds the answer. Its marks tell which 256 of its entries,
+# and those are looked through. Of segments that nobody noted anything of (a peer's) the timeindex is read,
+# once.
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from types import TracebackType
+from typing import Self
+
+from diskq._native.timeindex import SEALED_SIZE, sealed_chain
+from diskq._native.triplet import TripletFraming
+from diskq.engine.segmenttimes import SegmentGone, SegmentTimes
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamsettings import read_settings
+from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, read_sealed, sealed_rows
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FileSystem
+
+__all__ = ["TimeLookup", "offset_after_once"]
+
+# So many segments may hold files open at once.
+_MOST_OPEN = 64
+
+
+class TimeLookup:
+    """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
+
+    It keeps files open and remembers what it has read: close it. For one thread at a time.
+    """
+
+    def __init__(self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming | None = None) -> None:
+        """`framing`: of the stream's records, where it is known; otherwise the stream's settings tell.
+
+        Raises StreamNotFoundError where there is no such partition, and OSError.
+        """
+        self._fs = fs
+        self._files = files
+        self._known_framing = framing
+        self._bases: list[int] = []  # ascending; the last one is active, as far as is known
+        self._ceilings: list[int] = []  # of the first so many: the greatest timestamp up to their end
+        self._segments: dict[int, SegmentTimes] = {}
+        self._in_use: set[int] = set()  # of these, files are open
+        self._seals: dict[int, Sealed] | None = None  # of the complete ones; None: as the rows have them
+        self._sealed = read_sealed(fs, files)
+        chain = sealed_chain(self._sealed, checksum)
+        if chain is None:
+            self._list()
+        else:
+            self._bases, self._ceilings = chain
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files. Idempotent; they are opened again by the next question."""
+        for base in self._in_use:
+            if base in self._segments:
+                self._segments[base].close()
+        self._in_use.clear()
+
+    def offset_after(self, timestamp: int) -> int | None:
+        """The first offset whose message is later than `timestamp` (ns since 1970).
+
+        None where there is none: the partition is empty, or no message is that late. Raises OSError,
+        StreamNotFoundError where the partition is gone, and UnsupportedFormatError.
+        """
+        return self.offset_at_or_after(timestamp + 1)
+
+    def offset_at_or_after(self, timestamp: int) -> int | None:
+        """The first offset whose message is not earlier than `timestamp`; as `offset_after`."""
+        if timestamp > LATEST:
+            return None
+        bound = max(timestamp, EARLIEST)
+        while True:
+            try:
+                return self._first_from(bound)
+            except SegmentGone:
+                self._list()
+
+    def _first_from(self, bound: int) -> int | None:
+        number = bisect_left(self._ceilings, bound)
+        while number < len(self._bases):
+            segment = self._segment(number)
+            segment.refresh()
+            found = segment.first_from(bound)
+            if found is not None:
+                return found
+            if number == len(self._bases) - 1:
+                if not self._has_followers(segment):
+                    return None
+                continue  # it may have grown before the next one was made
+            if number == len(self._ceilings):
+                self._ceilings.append(max([*self._ceilings[-1:], segment.greatest()]))
+            number += 1
+        return None
+
+    # --- the segments there are -------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """See which segments there are, and what is noted of them."""
+        rows = sealed_rows(read_sealed(self._fs, self._files))
+        self._bases = self._files.bases()
+        self._seals = {}
+        self._ceilings.clear()
+        for base in self._segments.keys() - set(self._bases[:-1]):
+            self._segments.pop(base).close()
+        for number, (base, next_base) in enumerate(pairwise(self._bases)):
+            row = rows.get(base)
+            if row is not None and row.next_base == next_base and row.size == self._size_of(base):
+                self._seals[base] = row
+                if len(self._ceilings) == number:
+                    self._ceilings.append(max([row.greatest, *self._ceilings[-1:]]))
+            if base in self._segments:
+                self._segments[base].settle(next_base, self._seals.get(base))
+
+    def _size_of(self, base: int) -> int | None:
+        return self._fs.size_of(self._files.data(base))
+
+    def _segment(self, number: int) -> SegmentTimes:
+        base = self._bases[number]
+        if base not in self._in_use:
+            if len(self._in_use) == _MOST_OPEN:
+                self.close()
+            self._in_use.add(base)
+        segment = self._segments.get(base)
+        if segment is None:
+            segment = self._segments[base] = SegmentTimes(self._fs, self._files, base, self._framing)
+            if number < len(self._bases) - 1:
+                segment.settle(self._bases[number + 1], self._seal(number))
+        return segment
+
+    def _seal(self, number: int) -> Sealed | None:
+        if self._seals is not None:
+            return self._seals.get(self._bases[number])
+        return Sealed.unpack(self._sealed[number * SEALED_SIZE :][:SEALED_SIZE])
+
+    def _has_followers(self, segment: SegmentTimes) -> bool:
+        """Has the last segment that is known of been left for another? Then that one is known of, too."""
+        following = segment.base + segment.entries
+        if segment.entries and self._size_of(following) is not None:
+            later = [following]
+        else:
+            # Mostly there is none. But where messages were lost, their offsets are not given again.
+            later = self._files.behind(segment.base)
+        if later:
+            self._bases += later
+            segment.settle(later[0])
+        return bool(later)
+
+    def _framing(self) -> TripletFraming:
+        if self._known_framing is None:
+            settings = read_settings(self._fs, self._files.stream)
+            is_varuint = settings is not None and settings.encoding == "varuint"
+            self._known_framing = TripletFraming(varuint=is_varuint)
+        return self._known_framing
+
+
+def offset_after_once(fs: FileSystem, path: str, partition: int, timestamp: int) -> int | None:
+    """`TimeLookup.offset_after` for one question, from nothing: it opens what it needs, and closes it."""
+    with TimeLookup(fs, StreamFiles(fs, path).partition(partition)) as lookup:
+        return lookup.offset_after(timestamp)
