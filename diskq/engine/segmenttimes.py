@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 
 from diskq._native.timeindex import (
     MARK_SIZE,
@@ -18,7 +19,8 @@ from diskq._native.timeindex import (
     times_of,
 )
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
-from diskq.engine.streamfiles import PartitionFiles
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamsettings import read_settings
 from diskq.engine.timemarks import (
     CHUNK,
     EARLIEST,
@@ -34,7 +36,7 @@ from diskq.engine.timemarks import (
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
 
-__all__ = ["SegmentGone", "SegmentTimes"]
+__all__ = ["SegmentGone", "SegmentTimes", "framing_of"]
 
 _ROW = struct.Struct("<Qq")
 _PLACE = struct.Struct("<QQQ")
@@ -42,6 +44,20 @@ _AT_ONCE = 64 * CHUNK
 _STRETCH = 64 * 1024  # bytes of data
 _PEEK = 512  # bytes: a record's key and timestamp are in there, mostly
 _NONE = -1
+
+
+def framing_of(fs: FileSystem, files: StreamFiles) -> Callable[[], TripletFraming]:
+    """How the stream's records are laid down, for when it is asked for: mostly no record need be read.
+
+    Asking raises UnsupportedFormatError, and OSError.
+    """
+
+    @cache
+    def framing() -> TripletFraming:
+        settings = read_settings(fs, files)
+        return TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+
+    return framing
 
 
 class SegmentGone(Exception):

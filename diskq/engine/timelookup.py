@@ -15,11 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from diskq._native.timeindex import SEALED_SIZE, sealed_chain
-from diskq._native.triplet import TripletFraming
-from diskq.engine.segmenttimes import SegmentGone, SegmentTimes
+from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.streamsettings import read_settings
-from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, read_sealed, sealed_rows
+from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, fitting, read_sealed, sealed_rows
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
 
@@ -35,14 +33,11 @@ class TimeLookup:
     It keeps files open and remembers what it has read: close it. For one thread at a time.
     """
 
-    def __init__(self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming | None = None) -> None:
-        """`framing`: of the stream's records, where it is known; otherwise the stream's settings tell.
-
-        Raises StreamNotFoundError where there is no such partition, and OSError.
-        """
+    def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
+        """Raises StreamNotFoundError where there is no such partition, and OSError."""
         self._fs = fs
         self._files = files
-        self._known_framing = framing
+        self._framing = framing_of(fs, files.stream)
         self._bases: list[int] = []  # ascending; the last one is active, as far as is known
         self._ceilings: list[int] = []  # of the first so many: the greatest timestamp up to their end
         self._segments: dict[int, SegmentTimes] = {}
@@ -120,8 +115,8 @@ class TimeLookup:
         for base in self._segments.keys() - set(self._bases[:-1]):
             self._segments.pop(base).close()
         for number, (base, next_base) in enumerate(pairwise(self._bases)):
-            row = rows.get(base)
-            if row is not None and row.next_base == next_base and row.size == self._size_of(base):
+            row = fitting(rows, base, next_base, self._size_of(base))
+            if row is not None:
                 self._seals[base] = row
                 if len(self._ceilings) == number:
                     self._ceilings.append(max([row.greatest, *self._ceilings[-1:]]))
@@ -161,13 +156,6 @@ class TimeLookup:
             self._bases += later
             segment.settle(later[0])
         return bool(later)
-
-    def _framing(self) -> TripletFraming:
-        if self._known_framing is None:
-            settings = read_settings(self._fs, self._files.stream)
-            is_varuint = settings is not None and settings.encoding == "varuint"
-            self._known_framing = TripletFraming(varuint=is_varuint)
-        return self._known_framing
 
 
 def offset_after_once(fs: FileSystem, path: str, partition: int, timestamp: int) -> int | None:

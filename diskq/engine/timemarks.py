@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from diskq._native.timeindex import (
@@ -44,6 +45,7 @@ __all__ = [
     "LATEST",
     "Sealed",
     "TimeMarks",
+    "fitting",
     "forget_before",
     "forget_from",
     "greatest_of",
@@ -176,6 +178,12 @@ def sealed_rows(content: bytes) -> dict[int, Sealed]:
     """The segments that whole rows tell of, by their bases, ascending; of two rows of one the last."""
     rows = (Sealed.unpack(content[at : at + SEALED_SIZE]) for at in range(0, len(content), SEALED_SIZE))
     return dict(sorted((row.base, row) for row in rows if row is not None))
+
+
+def fitting(rows: Mapping[int, Sealed], base: int, next_base: int, size: int | None) -> Sealed | None:
+    """The row of segment `base`, if it is of the one that ends before `next_base` and has so many bytes."""
+    row = rows.get(base)
+    return row if row is not None and (row.next_base, row.size) == (next_base, size) else None
 
 
 # --- writing --------------------------------------------------------------------------------------

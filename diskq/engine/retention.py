@@ -1,0 +1,141 @@
+# Retention: complete segments go, the oldest first. Law: what goes is a beginning, never a hole; the active
+# segment stays; and who reads or writes meanwhile is not disturbed.
+#
+# go-diskq's vacuum looks at every segment, and may leave holes where timestamps step back. It deletes a
+# segment when its oldest message is too old, although it promises to look at the newest: that is what we do,
+# unless it is asked for otherwise.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from diskq._native.triplet import TripletFraming
+from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.timemarks import EARLIEST, fitting, read_sealed, sealed_rows
+from diskq.errors import StreamNotFoundError
+from diskq.options import AgeRule
+from diskq.storage.barrier import Barrier
+from diskq.storage.fs import FileSystem
+
+__all__ = ["PartitionRetention", "RetentionReport", "retain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRetention:
+    """What was removed from one partition."""
+
+    partition: int
+    removed: tuple[int, ...]
+    """The segments that are gone, by the offsets they began with."""
+    removed_bytes: int
+    """Of data; what lay beside it was about a third of that more."""
+    first: int
+    """The offset with which the partition begins now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionReport:
+    """What was removed from a stream. Only partitions from which something was are told of."""
+
+    partitions: tuple[PartitionRetention, ...]
+
+    @property
+    def segments(self) -> int:
+        return sum(len(partition.removed) for partition in self.partitions)
+
+    @property
+    def removed_bytes(self) -> int:
+        return sum(partition.removed_bytes for partition in self.partitions)
+
+
+def retain(
+    fs: FileSystem,
+    files: StreamFiles,
+    *,
+    now_ns: int,
+    max_bytes: int | None = None,
+    max_age_ns: int | None = None,
+    age_rule: AgeRule = "newest",
+    keep_from: Mapping[int, int] | None = None,
+) -> RetentionReport:
+    """Remove what is too much, from every partition there is.
+
+    Of each partition's complete segments the oldest go while their data is together larger than
+    `max_bytes`, or while the newest message in them (by `age_rule` the oldest: the first) is older than
+    `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that holds offset
+    `keep_from[partition]` or a later one stays, and so does what lies behind. A segment whose timestamps
+    cannot be read has no age.
+
+    Who calls needs no lock: a producer, readers, and others who do the same may be at work. What an earlier
+    call that was cut short has left is removed as well. Nothing is synced: after a power cut some of it may
+    be there again. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
+    """
+    framing = framing_of(fs, files)
+    reports = []
+    for index in files.partitions():
+        partition = _Partition(fs, files.partition(index), framing)
+        kept = keep_from.get(index) if keep_from is not None else None
+        oldest_allowed = None if max_age_ns is None else now_ns - max_age_ns
+        try:
+            report = partition.retain(max_bytes, oldest_allowed, age_rule, kept)
+        except StreamNotFoundError:
+            continue  # the whole partition was removed meanwhile
+        if report.removed:
+            reports.append(report)
+    return RetentionReport(partitions=tuple(reports))
+
+
+class _Partition:
+    def __init__(self, fs: FileSystem, files: PartitionFiles, framing: Callable[[], TripletFraming]) -> None:
+        self._fs = fs
+        self._files = files
+        self._framing = framing
+
+    def retain(
+        self, max_bytes: int | None, oldest_allowed: int | None, age_rule: AgeRule, kept: int | None
+    ) -> PartitionRetention:
+        bases = self._files.bases()
+        complete = list(pairwise(bases))
+        sizes = [self._fs.size_of(self._files.data(base)) or 0 for base, _ in complete]
+        total = left = sum(sizes)
+        removed: list[int] = []
+        rows = sealed_rows(read_sealed(self._fs, self._files)) if oldest_allowed is not None else {}
+        for (base, next_base), size in zip(complete, sizes, strict=True):
+            if kept is not None and next_base > kept:
+                break
+            if not (max_bytes is not None and left > max_bytes):
+                if oldest_allowed is None:
+                    break
+                segment = SegmentTimes(self._fs, self._files, base, self._framing)
+                segment.settle(next_base, fitting(rows, base, next_base, size))
+                if not self._is_older(segment, oldest_allowed, age_rule):
+                    break
+            removed.append(base)
+            left -= size
+        self._remove(bases, removed)
+        return PartitionRetention(
+            partition=self._files.index,
+            removed=tuple(removed),
+            removed_bytes=total - left,
+            first=bases[len(removed)] if bases else 0,
+        )
+
+    def _is_older(self, segment: SegmentTimes, moment: int, age_rule: AgeRule) -> bool:
+        try:
+            timestamp = segment.timestamp_of(segment.base) if age_rule == "oldest" else None
+            if timestamp is None:
+                timestamp = segment.greatest()
+        except SegmentGone:
+            return False  # somebody else is at it: the next call goes on
+        finally:
+            segment.close()
+        return EARLIEST < timestamp < moment
+
+    def _remove(self, bases: list[int], removed: list[int]) -> None:
+        # A segment that a producer begins meanwhile is behind the last one that was listed.
+        leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
+        paths = [path for base in removed for path in (*self._files.segment(base), *self._files.beside(base))]
+        Barrier(removals=(*leftovers, *paths)).pay(self._fs)
