@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from diskq.cli import units
+from diskq.engine.timestamps import as_text as show_moment
 
 __all__ = ["MOMENTS", "moment", "show_moment"]
 
@@ -91,10 +92,3 @@ def _zone(match: re.Match[str]) -> tzinfo:
         return ZoneInfo(match["zone"])
     except (LookupError, ValueError, OSError):
         raise ValueError(f"no time zone is called {match['zone']}; one is America/New_York") from None
-
-
-def show_moment(timestamp_ns: int) -> str:
-    """RFC 3339 in UTC, to the nanosecond, without zeros at the end: as Go writes it."""
-    seconds, part = divmod(timestamp_ns, _SECOND)
-    whole = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
-    return f"{whole}{f'.{part:09}'.rstrip('0').rstrip('.')}Z"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["as_timestamp"]
+__all__ = ["as_text", "as_timestamp"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = 1_000_000_000
 
 
 def as_timestamp(when: datetime | int) -> int:
@@ -27,3 +28,10 @@ def as_timestamp(when: datetime | int) -> int:
     if not -(2**63) <= when < 2**63:
         raise ValueError(f"{when} ns since 1970 is more than 64 bits hold")
     return when
+
+
+def as_text(timestamp: int) -> str:
+    """RFC 3339 in UTC, to the nanosecond, without zeros at the end: as Go writes it."""
+    seconds, part = divmod(timestamp, _SECOND)
+    whole = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+    return f"{whole}{f'.{part:09}'.rstrip('0').rstrip('.')}Z"
