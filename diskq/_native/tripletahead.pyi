@@ -1,0 +1,27 @@
+from diskq._native.framing import Framing
+from diskq._native.gate import Gate
+from diskq._native.message import Message
+from diskq._native.readahead import ReadAhead
+from diskq._native.triplet import Columns, TripletFraming
+
+class TripletAhead(ReadAhead):
+    partition: int
+    next_offset: int
+    def __init__(
+        self, fs: object, framing: TripletFraming, gate: Gate, of_verified: Framing | None = None
+    ) -> None: ...
+    def admit_rows(self, rows: bytes, has_more: bool = False, drift: int = 0) -> int: ...
+    def skip_to(self, offset: int) -> int: ...
+    def find(self, position: int, size: int) -> int | None: ...
+    @property
+    def next_size(self) -> int: ...
+    def take(self) -> Message | None: ...  # type: ignore[override]
+    def take_untimed(self) -> Message | None: ...  # type: ignore[override]
+    def take_some(self, max_items: int, max_bytes: int) -> list[Message] | None: ...  # type: ignore[override]
+    def take_now(self) -> Message | None: ...  # type: ignore[override]
+    def take_many(self, max_items: int, max_bytes: int) -> list[Message]: ...  # type: ignore[override]
+    def take_columns(self, max_records: int, max_bytes: int) -> Columns | None: ...
+
+def find_row(
+    rows: bytes, at: int, step: int, start: int, base: int, offset: int, position: int, end: int
+) -> int: ...

@@ -1,0 +1,186 @@
+# The read-ahead of a stream: every message's way out of the page cache, with its place in the
+# partition.
+#
+# Law: what is handed out was admitted, and its offset is that of the record before it plus one. Who
+# knows of a gap says so (`next_offset`). Bytes that no checksum covers are admitted as far as the
+# rows of the index say the same as the records: which offset, at which byte, of which size.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+
+from diskq._native.framing cimport END, Framing, Record, Stop
+from diskq._native.gate cimport Gate
+from diskq._native.message cimport new_message
+from diskq._native.readahead cimport ReadAhead
+from diskq._native.triplet cimport INDEX_ROW, Extent, Parts, TripletFraming, columns_of, measure
+from diskq._native.wire cimport get_u64_le
+
+
+cdef class TripletAhead(ReadAhead):
+    """A stretch of a segment in memory, messages out.
+
+    `partition` is theirs, and `next_offset` the offset of the one that comes next: both may be set.
+    """
+
+    cdef TripletFraming triplets
+    cdef Parts parts                       # of the record that was decoded last
+    cdef public int partition
+    cdef public int64_t next_offset
+
+    def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, Framing of_verified=None):
+        self.triplets = framing
+
+    # --- the owner's side -------------------------------------------------------------------------
+
+    def admit_rows(self, bytes rows not None, bint has_more=False, int64_t drift=0):
+        """Let the loaded records be handed out as far as these rows of the index agree with them.
+
+        The first row must be that of `next_offset` at the first byte that is loaded; `drift` is how far
+        behind the byte that a row tells its record lies. A record before one that does not agree is held
+        back: who damaged this one may have begun in that one. So is the last one of several that `has_more`
+        rows follow. Returns how many rows held.
+        """
+        cdef const char* row = PyBytes_AS_STRING(rows)
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(rows) // INDEX_ROW
+        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t before = 0         # where the record before this one begins
+        cdef uint64_t size
+        cdef Parts parts
+        cdef bint agrees = True
+        with nogil:
+            while left:
+                size = get_u64_le(row + 16)
+                agrees = (
+                    get_u64_le(row) == <uint64_t> (self.next_offset + count)
+                    and get_u64_le(row + 8) == <uint64_t> (self.origin + at - drift)
+                )
+                if not agrees or size > <uint64_t> (self.loaded - at):
+                    break
+                agrees = (
+                    size != 0
+                    and self.triplets.parts(self.buffer + at, self.loaded - at, &parts) == END
+                    and <uint64_t> parts.size == size
+                )
+                if not agrees:
+                    break
+                before = at
+                at += parts.size
+                count += 1
+                left -= 1
+                row += INDEX_ROW
+        if count and (not agrees or (count > 1 and (left or has_more))):
+            at = before
+            count -= 1
+        self.admit(self.origin, self.origin + at)
+        return count
+
+    def skip_to(self, int64_t offset):
+        """Pass over what is admitted, up to message `offset`. Returns the `next_offset` that was reached."""
+        cdef Record record
+        while self.next_offset < offset and self.at < self.admitted and self._decode(&record) == END:
+            self.at += record.size
+            self.next_offset += 1
+        return self.next_offset
+
+    def find(self, int64_t position, uint64_t size):
+        """The first loaded byte from `position` on where a record of `size` bytes begins; None: there is none."""
+        cdef Py_ssize_t at = position - self.origin
+        cdef Parts parts
+        cdef bint is_found = False
+        if at < 0 or size == 0:
+            return None
+        with nogil:
+            while not is_found and at < self.loaded and size <= <uint64_t> (self.loaded - at):
+                is_found = (
+                    self.triplets.parts(self.buffer + at, self.loaded - at, &parts) == END
+                    and <uint64_t> parts.size == size
+                )
+                at += 1
+        return self.origin + at - 1 if is_found else None
+
+    @property
+    def next_size(self):
+        """Bytes of key and value of the message that comes next; 0 where none is admitted."""
+        cdef Record record
+        return record.body_size if self.at < self.admitted and self._decode(&record) == END else 0
+
+    # --- all at once ------------------------------------------------------------------------------
+
+    def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """The next messages as `Columns`: records of together at most `max_bytes`, but one however large.
+
+        The first of them is message `next_offset`, as it was before. None: nothing is admitted, see `why`.
+        """
+        cdef const char* data = self.buffer + self.at
+        cdef Py_ssize_t left = self.admitted - self.at
+        cdef Record record
+        cdef Extent extent
+        if left <= 0 or max_records <= 0:
+            return None
+        if left > max_bytes:
+            measure(self.triplets.varuint, data, max_bytes, max_records, &extent)
+            if extent.records:
+                left = extent.end
+            else:
+                max_records = 1
+        columns = columns_of(self.triplets.varuint, data, left, max_records)
+        if columns.records == 0:
+            self._decode(&record)
+            return None
+        self.at += columns.valid_end
+        self.next_offset += columns.records
+        self.records += columns.records
+        self.gate.left -= columns.records
+        return columns
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    cdef object _made(self, const char* data, const Record* record):
+        cdef int64_t offset = self.next_offset
+        self.next_offset += 1
+        return new_message(
+            self.partition,
+            offset,
+            self.parts.timestamp,
+            PyBytes_FromStringAndSize(data + self.parts.key, self.parts.key_size),
+            PyBytes_FromStringAndSize(data + self.parts.value, self.parts.value_size),
+        )
+
+    cdef Stop _decode(self, Record* record) noexcept:
+        # What a message takes is its key and its value: that is what `max_bytes` is of.
+        self.stop = self.triplets.parts(self.buffer + self.at, self.admitted - self.at, &self.parts)
+        record.size = self.parts.size
+        if self.stop == END:
+            record.body = self.parts.value
+            record.body_size = self.parts.key_size + self.parts.value_size
+        self.claimed = 0 if self.stop == END else self.parts.size
+        return self.stop
+
+
+def find_row(
+    bytes rows not None, Py_ssize_t at, Py_ssize_t step, int64_t start, int64_t base,
+    int64_t offset, int64_t position, int64_t end,
+):
+    """Where, every `step` bytes from byte `at` of these on, a row of the index may begin; -1: nowhere.
+
+    It tells of message `offset` or a later one, but of none that belongs further on in the index of a
+    segment that begins with message `base`, of which `rows` are the bytes from `start` on; and of a
+    record that begins in bytes position:end of the data.
+    """
+    cdef const char* data = PyBytes_AS_STRING(rows)
+    cdef Py_ssize_t last = PyBytes_GET_SIZE(rows) - INDEX_ROW
+    cdef uint64_t low = max(0, position)
+    cdef bint is_found = False
+    if at < 0 or step <= 0 or offset < 0:
+        return -1
+    with nogil:
+        while at <= last:
+            is_found = (
+                <uint64_t> offset <= get_u64_le(data + at) <= <uint64_t> (base + (start + at) // INDEX_ROW)
+                and low <= get_u64_le(data + at + 8) < <uint64_t> end
+            )
+            if is_found:
+                break
+            at += step
+    return at if is_found else -1
