@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,6 +34,7 @@ assert ROW.size == ROW_SIZE == 24
 _NO_ROW = bytes(ROW.size)
 _CHECKED = struct.Struct("<QIII")
 assert _CHECKED.size == 20
+_CHECK = struct.Struct("<I")
 
 _WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
 _SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a message is in
@@ -64,14 +66,21 @@ class Row(NamedTuple):
 
 
 def pack_row(row: Row) -> bytes:
-    fields = _CHECKED.pack(row.end, row.end - row.start, row.records, row.crc)
-    return fields + crc32c(fields).to_bytes(4, "little")
+    return _packed(row.end, row.end - row.start, row.records, row.crc)
+
+
+def _packed(end: int, size: int, records: int, crc: int) -> bytes:
+    fields = _CHECKED.pack(end, size, records, crc)
+    return fields + _CHECK.pack(crc32c(fields))
 
 
 def unpack_row(data: bytes | memoryview) -> Row | None:
     """The row in these 24 bytes; None where there is none, or a rotten one."""
-    blocks = Blocks(crc32c)
-    blocks.load(bytes(data), 0)
+    return _only_row(Blocks(crc32c), bytes(data))
+
+
+def _only_row(blocks: Blocks, data: bytes) -> Row | None:
+    blocks.load(data, 0)
     first = blocks.first()
     return Row(*first[:4]) if first else None
 
@@ -109,7 +118,7 @@ class Sidecar:
 
     def add(self, end: int, size: int, records: int, data: memoryview) -> None:
         """A block ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
-        self.waiting += pack_row(Row(end - size, end, records, crc32c(data)))
+        self.waiting += _packed(end, size, records, crc32c(data))
         self.covered = end
         if len(self.waiting) >= _WRITE_AT:
             self.flush()
@@ -130,7 +139,7 @@ class Sidecar:
     @property
     def has_room(self) -> bool:
         """Are zeros left for the rows of the next messages?"""
-        return self.room >= _SPARE_ROWS
+        return self.allocated - self.written - len(self.waiting) >= _SPARE_ROWS * ROW.size
 
     @property
     def growth(self) -> int:
@@ -145,7 +154,7 @@ class Sidecar:
 
     def seal(self) -> None:
         """The data file is complete: say so, and drop the zeros."""
-        self.waiting += pack_row(Row(self.covered, self.covered, 0, 0))
+        self.waiting += _packed(self.covered, 0, 0, 0)
         self.flush()
         self.fs.truncate(self.handle, self.written)
         self.allocated = self.written
@@ -163,6 +172,7 @@ class Rows:
         self._path = path
         self._handle: int | None = None
         self._blocks = Blocks(crc32c)
+        self._one = Blocks(crc32c)  # for a row that is looked at alone
         self._at = 0  # the sidecar's byte behind what is loaded
         self.consumed = 0
         """The sidecar's byte behind the last row that was passed."""
@@ -172,7 +182,8 @@ class Rows:
 
     def _open(self) -> int | None:
         if self._handle is None and self._fs.size_of(self._path) is not None:
-            self._handle = self._fs.open(self._path)
+            with contextlib.suppress(FileNotFoundError):  # it may go in this moment
+                self._handle = self._fs.open(self._path)
         return self._handle
 
     def close(self) -> None:
@@ -184,7 +195,7 @@ class Rows:
         """Go, in O(log n), to the first row that ends after byte `position` of the data."""
         if (handle := self._open()) is None:
             return
-        low, high = 0, self._fs.size(handle) // ROW.size
+        low, high = 0, self._fs.size(handle) // ROW.size if position > 0 else 0
         while low < high:
             middle = (low + high) // 2
             row = self._first_whole(middle, high)
@@ -263,7 +274,7 @@ class Rows:
             data = self._fs.pread(self._handle, ROW.size, number * ROW.size)
             if len(data) < ROW.size or data == _NO_ROW:
                 return None
-            if (row := unpack_row(data)) is not None:
+            if (row := _only_row(self._one, data)) is not None:
                 return row
         return None
 
@@ -271,7 +282,7 @@ class Rows:
         """The last row that is whole before row `index`."""
         assert self._handle is not None
         for number in reversed(range(index)):
-            row = unpack_row(self._fs.pread(self._handle, ROW.size, number * ROW.size))
+            row = _only_row(self._one, self._fs.pread(self._handle, ROW.size, number * ROW.size))
             if row is not None:
                 return row
         return None

@@ -30,6 +30,8 @@ class Naming:
 
     def parse(self, name: str) -> int | None:
         """The number in `name`; None where this naming would not have made it."""
+        if not name.endswith(self.suffix):
+            return None  # most names, where files come in threes
         middle = name[len(self.prefix) : len(name) - len(self.suffix)]
         if not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", middle):
             return None
