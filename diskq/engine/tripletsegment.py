@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from diskq._native.gate import Gate
+from diskq._native.readahead import ReadAhead
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletbuffer import TripletBuffer
 from diskq.engine.streamfiles import PartitionFiles
@@ -44,6 +45,13 @@ class TripletSegment:
     def next_offset(self) -> int:
         """The offset behind the last record there."""
         return self.buffer.written_offset
+
+    def lend(self, ahead: ReadAhead) -> bool:
+        """Let it have what is written and still in memory of the bytes from its position on.
+
+        False: nothing is. It must be at a byte of the active segment.
+        """
+        return self.buffer.flushed == self.buffer.end and self.buffer.lend(ahead)
 
     # --- from one segment to the next -------------------------------------------------------------
 
