@@ -174,6 +174,29 @@ class StreamOptions:
         _one_of("age_rule", self.age_rule, _AGE_RULES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How a consumer of a stream reads, and how a group commits. Durations in seconds."""
+
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    autocommit: bool = False
+    """In a group: what was received is committed when more is asked for, and at the end of the block."""
+    sync_every: int = 2500
+    """Sync after so many commits in a partition."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced commit at the latest."""
+    claim_interval: float = 1.0
+    """In a group: try again so often for partitions that other members have."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
+        _positive("claim_interval", self.claim_interval)
+
+
 def _at_least(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, got {value!r}")

@@ -46,13 +46,11 @@ class Gate(Protocol):
 
 
 class Options(Protocol):
-    """What the loop wants to know of an engine's options; durations in seconds."""
+    """What the loop wants to know of an engine's options."""
 
     @property
-    def checkpoint_slice(self) -> float: ...
-
-    @property
-    def memory_flush(self) -> float: ...
+    def checkpoint_slice(self) -> float:
+        """Seconds."""
 
 
 class Ticket(Payable, Protocol):
@@ -204,10 +202,10 @@ class CommitLoop(Generic[E]):
         self._wants_flush = True
         self._bell.ring()
 
-    def _note_held(self) -> None:
-        """If something waits in memory, have it written in time."""
+    def _note_held(self, seconds: float) -> None:
+        """If something waits in memory, have it written in so many seconds at the latest."""
         if not self.engine.is_flushed and self._flush_at == math.inf:
-            self._flush_at = trio.current_time() + self.engine.options.memory_flush
+            self._flush_at = trio.current_time() + seconds
             self._bell.ring()
 
     def _open_gates(self) -> None:
@@ -301,10 +299,14 @@ class CommitLoop(Generic[E]):
         while self._unsynced and self._unsynced.first <= number:
             self._unsynced.wake_first()
         while self._syncing and self._syncing.first <= number:
-            full = ticket.left_out
+            full = self._not_durable(ticket, is_replaced)
             told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
             self._syncing.wake_first(told)
         self._after()
+
+    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
+        """What those who wait for everything are to be told, where a paid barrier was not everything."""
+        return ticket.left_out
 
     def _flush_held(self) -> None:
         """Write what waits to be written."""

@@ -163,7 +163,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
                     raise
         finally:
             if is_held:
-                self._note_held()
+                self._note_held(self.options.memory_flush)
 
     def _admit_senders(self) -> bool:
         """Let in who waits, in order, as far as there is room. True: somebody is in."""

@@ -10,35 +10,23 @@ from typing import Protocol
 
 import trio
 
+from diskq.engine.streamreader import Producing
 from diskq.storage.fs import FileSystem
 
-__all__ = ["LiveEnd", "Neighbours", "Reading", "Writing", "neighbours_of"]
-
-
-class LiveEnd(Protocol):
-    """Where the writer of a partition has got to. It moves."""
-
-    @property
-    def base(self) -> int:
-        """The offset of the active segment's first record."""
-
-    @property
-    def end(self) -> int:
-        """The byte of its data up to which whole records are in the page cache."""
-
-    @property
-    def next_offset(self) -> int:
-        """The offset behind the last record there."""
+__all__ = ["Neighbours", "Reading", "Writing", "neighbours_of"]
 
 
 class Writing(Protocol):
-    def live(self, partition: int) -> LiveEnd | None:
+    def live(self, partition: int) -> Producing | None:
         """Where a partition is written; None where it is not written to."""
 
 
 class Reading(Protocol):
     def look(self) -> None:
         """There may be more to read. Does not raise."""
+
+    def look_at(self, partition: int) -> None:
+        """There is more to read in that partition, and nothing new in others. Does not raise."""
 
     def writer_came(self, writer: Writing) -> None: ...
 
@@ -72,10 +60,13 @@ class Neighbours:
                 reader.writer_left()
             self._end_if_empty()
 
-    def tell(self) -> None:
-        """Something was written: call those who wait."""
+    def tell(self, partition: int | None = None) -> None:
+        """Something was written, in that partition only if it is given: call those who wait."""
         for reader in list(self.waiting):
-            reader.look()
+            if partition is None:
+                reader.look()
+            else:
+                reader.look_at(partition)
 
     # --- for readers ------------------------------------------------------------------------------
 

@@ -26,12 +26,15 @@ H = TypeVar("H", bound=_Handle)
 class Opening(Generic[H]):
     """For a subclass that makes the loop and the handle in `_open`."""
 
-    async def _open(self) -> tuple[CommitLoop[Any], H]:
+    async def _open(self) -> tuple[CommitLoop[Any] | None, H]:
+        """None: there is nothing to commit."""
         raise NotImplementedError
 
     @enable_ki_protection
     async def __aenter__(self) -> H:
         self._loop, self._handle = await self._open()
+        if self._loop is None:
+            return self._handle
         # The loop's task never raises, so this nursery never has an exception of its own: what the
         # block raises leaves it as it is, not wrapped in a group.
         self._nursery_manager = trio.open_nursery()
@@ -44,6 +47,8 @@ class Opening(Generic[H]):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle.close()
+        if self._loop is None:
+            return
         self._loop.begin_to_close()
         try:
             # Waits for the loop to end, whoever is cancelled meanwhile.

@@ -103,7 +103,7 @@ class StreamProducer(trio.abc.AsyncResource):
             if durability is None:
                 if (position := self._put(value, key, timestamp)) is not None:
                     if self._waiting:
-                        self._loop.tell()
+                        self._loop.tell(position.partition)
                     return position
                 await self._loop.schedule_point()
                 if (
@@ -145,7 +145,7 @@ class StreamProducer(trio.abc.AsyncResource):
         word = self._checked_word(durability)
         batch = self._engine.checked_many(messages, key, timestamp)
         put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
-        size = sum(map(_size_of, batch))
+        size = self._engine.door.size_of(batch)
         return await self._deliver(size, put_in, word)
 
     @enable_ki_protection
@@ -158,7 +158,7 @@ class StreamProducer(trio.abc.AsyncResource):
         try:
             if (position := self._put_now(value, key, timestamp)) is not None:
                 if self._waiting:
-                    self._loop.tell()
+                    self._loop.tell(position.partition)
                 return position
             if (
                 self._is_written
@@ -267,10 +267,6 @@ def _refuse(*_: object) -> None:
 
 def _always(_: object) -> bool:
     return True
-
-
-def _size_of(item: Any) -> int:
-    return len(item[1]) if type(item) is tuple else len(item)
 
 
 class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a function)

@@ -14,9 +14,10 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.commitloop import CommitLoop
-from diskq.channels.neighbours import LiveEnd, Neighbours
+from diskq.channels.neighbours import Neighbours
 from diskq.channels.parking import Line
 from diskq.engine.stream import Stream
+from diskq.engine.streamreader import Producing
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.options import Durability
@@ -33,6 +34,8 @@ class StreamLoop(CommitLoop[Stream]):
 
     def __init__(self, engine: Stream, thread: BarrierThread, neighbours: Neighbours) -> None:
         self.options = engine.options
+        self.door = engine.door
+        self.tell = neighbours.tell
         self._neighbours = neighbours
         self.waiting = neighbours.waiting
         self._senders: Line[tuple[int, Callable[[], Any]]] = Line()  # so many bytes, which this puts in
@@ -55,7 +58,7 @@ class StreamLoop(CommitLoop[Stream]):
         wait for each other, until the running task lets others run: the loop, whose bell is rung, is
         among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
-        door = self.engine.door
+        door = self.door
         if self._has_written and not self.waiting:
             self._ask_for_rows()
             return door.put_untimed(value, key, timestamp)
@@ -66,20 +69,16 @@ class StreamLoop(CommitLoop[Stream]):
             return None
         self._has_written = True
         if self.waiting:
-            self._neighbours.tell()
+            self.tell(position.partition)
         try:
             door.write_rows()
         except OSError:
             self._ask_for_rows()  # the record is in: that its rows found no room is for the loop to tell
         return position
 
-    def tell(self) -> None:
-        """A message passed the compiled door while somebody waits."""
-        self._neighbours.tell()
-
     def _ask_for_rows(self) -> None:
         self._has_asked = True
-        self.engine.door.is_awake = True
+        self.door.is_awake = True
         self._ask_for_flush()
 
     async def deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
@@ -125,7 +124,7 @@ class StreamLoop(CommitLoop[Stream]):
             return put_in()
         finally:
             if word == "memory":
-                self._note_held()
+                self._note_held(self.options.memory_flush)
             elif not self.engine.is_flushed:
                 self._ask_for_rows()
 
@@ -147,7 +146,7 @@ class StreamLoop(CommitLoop[Stream]):
         if self._failure is None and not self.is_closing:
             self._admit_senders()
             if self.waiting:
-                self._neighbours.tell()
+                self.tell()
             self._open_gates()
 
     def _narrow_gates(self) -> None:
@@ -156,7 +155,7 @@ class StreamLoop(CommitLoop[Stream]):
 
     # --- for the readers of this run --------------------------------------------------------------
 
-    def live(self, partition: int) -> LiveEnd | None:
+    def live(self, partition: int) -> Producing | None:
         return self.engine.live(partition)
 
     def begin_to_close(self) -> None:
@@ -171,7 +170,7 @@ class StreamLoop(CommitLoop[Stream]):
     def _flush_held(self) -> None:
         super()._flush_held()
         if self.waiting:
-            self._neighbours.tell()  # of what was in memory only
+            self.tell()  # of what was in memory only
 
     # --- for statistics ---------------------------------------------------------------------------
 

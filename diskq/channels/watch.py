@@ -58,15 +58,15 @@ class Listener:
         """Is it called now and then, because nobody tells of all that it wants to know?"""
         return not self._watcher.is_told or bool(self._unwatched)
 
-    def add_file(self, path: str) -> None:
-        """Be called when the file was written to."""
-        self._add(path, self._watcher.watch_file)
+    def add_file(self, path: str) -> bool:
+        """Be called when the file was written to. False: now and then only, until it was added again."""
+        return self._add(path, self._watcher.watch_file)
 
-    def add_directory(self, path: str) -> None:
-        """Be called when names came or went in the directory."""
-        self._add(path, self._watcher.watch_directory)
+    def add_directory(self, path: str) -> bool:
+        """Be called when names came or went in the directory. False: as `add_file`."""
+        return self._add(path, self._watcher.watch_directory)
 
-    def _add(self, path: str, watch: Callable[[str], None]) -> None:
+    def _add(self, path: str, watch: Callable[[str], None]) -> bool:
         self._watcher.by_path[path].add(self)
         self._paths.add(path)
         try:
@@ -74,8 +74,9 @@ class Listener:
         except OSError:
             # Not there (then its directory tells more), or no more watches to be had.
             self._unwatched.add(path)
-        else:
-            self._unwatched.discard(path)
+            return False
+        self._unwatched.discard(path)
+        return True
 
     def remove(self, path: str) -> None:
         """Be called no more for that. Idempotent."""

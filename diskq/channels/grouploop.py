@@ -1,0 +1,59 @@
+# The loop behind a consumer of a group: commits that become durable, and partitions that become ours.
+#
+# Law: nobody's commits wait for the disk but those of who asks for it; a partition that its member
+# let go, dead or alive, is taken over when it is next tried for.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.commitloop import CommitLoop, Ticket
+from diskq.engine.membership import Membership
+from diskq.engine.offsets import OffsetMarker
+from diskq.errors import DiskFullError
+
+__all__ = ["GroupLoop"]
+
+
+class GroupLoop(CommitLoop[Membership]):
+    """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
+
+    kind = "group"
+
+    def __init__(
+        self, engine: Membership, thread: BarrierThread, path: str, claim_more: Callable[[], None]
+    ) -> None:
+        self._path = path
+        self._claim_more = claim_more
+        super().__init__(engine, thread)
+
+    def move(self, marker: OffsetMarker, offset: int | None, *, seek: bool = False) -> None:
+        """Commit, durably before long. Raises what `OffsetMarker.move` does."""
+        if marker.move(offset, seek=seek) or not self._has_deadline:
+            self._after()
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._claim_now_and_then)
+            await super().run()
+            nursery.cancel_scope.cancel()
+
+    async def _claim_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self.engine.options.claim_interval)
+            if self._failure is None and not self.is_closing:
+                self._claim_more()
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            self._open_gates()
+
+    def _narrow_gates(self) -> None:
+        """It has none."""
+
+    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
+        return None if is_replaced else DiskFullError(self._path, "the disk is full, commits are not durable")

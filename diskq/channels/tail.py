@@ -1,0 +1,434 @@
+# The partitions that a consumer reads: whose turn it is, which have caught up, and who waits.
+#
+# Law: a partition that has caught up is looked at again only after somebody told of a change, and
+# nobody's change can fall between the last look and the wait: first it is watched, then looked at,
+# then left. Partitions with messages take turns. Whoever waits is woken in order of arrival, with
+# what he waits for in his hands.
+#
+# Who tells: the writer, if it is in this run (neighbours); else the kernel, of the index that is read
+# and of the directory it is in (watch); else nobody, and all are looked at now and then.
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.neighbours import Neighbours, Writing
+from diskq.channels.parking import Line
+from diskq.channels.watch import Listener, listen
+from diskq.engine.partitionreader import Gap
+from diskq.engine.streamreader import StreamReader, TailReader
+from diskq.errors import DiskqError
+from diskq.messages import Message
+
+__all__ = ["Part", "Tail", "take_one"]
+
+logger = logging.getLogger("diskq")
+
+T = TypeVar("T")
+
+# So many messages of one partition, then it is the next one's turn.
+_TURN = 256
+
+
+class Part:
+    """One partition that is read."""
+
+    def __init__(self, index: int, reader: TailReader, limit: float = math.inf) -> None:
+        self.index = index
+        self.reader = reader
+        self.ahead = reader.ahead
+        self.limit = limit
+        """The offset behind the last message that is to be delivered."""
+        self.watched = ""
+        """The index that is watched."""
+        self.is_told = False
+        """Is somebody told when it grows?"""
+
+    @property
+    def position(self) -> int:
+        """The offset of the message that comes next."""
+        return self.ahead.next_offset
+
+
+class Tail:
+    """The partitions of one open consumer. Its state is touched by Trio's thread only."""
+
+    def __init__(self, stream: StreamReader, neighbours: Neighbours) -> None:
+        self.stream = stream
+        self.parts: dict[int, Part] = {}
+        self.losses: list[Gap] = []
+        self.gate = stream.gate
+        self.on_turn: Callable[[Part], None] = _do_nothing
+        """Called with the partition whose fast doors are open."""
+        self.on_new_partitions: Callable[[], None] | None = None
+        """Called when there may be partitions that nobody has added. May raise DiskqError, OSError."""
+        self.is_open_ended = False
+        """May there be partitions later that are to be read? Then it does not end with those there are."""
+        self._neighbours = neighbours
+        self._turns: deque[Part] = deque()  # those that may have messages; the first has its turn
+        self._idle: dict[Part, None] = {}  # those that have none, until somebody tells of a change
+        self._receivers: Line[Callable[[Part], Any]] = Line()  # each is handed what this returns
+        self._lessee: Line[Callable[[Part], Any]] = Line()  # who keeps the others waiting, waits for more
+        self._failures: deque[DiskqError | OSError] = deque()  # met while nobody asked
+        self._is_leased = False
+        self._is_closed = False
+        self._has_listed = True
+        self._listener: Listener = listen(stream.fs, self._notice)
+        self._directories: dict[str, Part | None] = {}  # that are watched; None: that of all partitions
+        self._of_path: dict[str, Part] = {}
+        neighbours.reader_comes(self)
+
+    # --- which partitions -------------------------------------------------------------------------
+
+    def add(self, part: Part) -> None:
+        self.parts[part.index] = part
+        writer = self._neighbours.writer
+        part.reader.produced_by(writer.live(part.index) if writer is not None else None)
+        self._idle[part] = None
+        self.wake(part)
+
+    def watch_for_partitions(self) -> None:
+        """Call `on_new_partitions` when there may be any."""
+        self._watch_directory(self.stream.files.parts, None)
+
+    def wake(self, part: Part) -> None:
+        """It may have messages."""
+        if part in self._idle:
+            del self._idle[part]
+            self._turns.append(part)
+
+    def moved(self, part: Part) -> None:
+        """Somebody has put its reader elsewhere: look at it anew."""
+        self.gate.left = 0
+        self._idle.pop(part, None)
+        if part not in self._turns:
+            self._turns.append(part)
+
+    def rewind(self, part: Part, offset: int) -> None:
+        """Go on at `offset`; whether it is still there is found out when it is read."""
+        part.reader.close()
+        part.reader.ahead.next_offset = offset
+        self.moved(part)
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    async def take(self, want: Callable[[Part], T]) -> T:
+        """What `want` takes from a partition that has messages, when it is our turn.
+
+        `Cancelled` means: nothing was taken. Raises EndOfChannel where all have ended, and what reading
+        raises. The caller has passed a schedule point.
+        """
+        if not self._receivers and not self._is_leased:
+            self._wake_written()
+            if (part := self._find()) is not None:
+                return want(part)
+            self._check_end()
+        return await self._wait(self._receivers, want)
+
+    async def take_leased(self, want: Callable[[Part], T]) -> T:
+        """As `take`, for who has the lease."""
+        self._wake_written()
+        if (part := self._find()) is not None:
+            try:
+                return want(part)
+            finally:
+                self.gate.left = 0
+        self._check_end()
+        return await self._wait(self._lessee, want)
+
+    async def _wait(self, line: Line[Callable[[Part], Any]], want: Callable[[Part], T]) -> T:
+        try:
+            result: T = await line.wait(want, on_arrival=self._begin_to_wait)
+        finally:
+            self._settle()
+        self.gate.restart()
+        return result
+
+    def take_now(self, want: Callable[[Part], T]) -> T:
+        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        if not self._receivers and not self._is_leased:
+            self._wake_written()
+            if (part := self._find()) is not None:
+                return want(part)
+            self._check_end()
+        raise trio.WouldBlock
+
+    def _find(self) -> Part | None:
+        """The partition whose turn it is, with a message behind its fast doors. Raises what reading does."""
+        if self._failures:
+            raise self._failures.popleft()
+        if not self._has_listed and self.on_new_partitions is not None:
+            self._has_listed = True
+            self.on_new_partitions()
+        gate, turns = self.gate, self._turns
+        if gate.left <= 0 and turns:
+            self._next_turn()
+        while turns:
+            part = turns[0]
+            if part.ahead.next_offset >= part.limit:
+                turns.popleft()  # it has ended
+                part.reader.close()
+                self._unwatch(part)
+            elif self._fill(part):
+                left = min(_TURN, part.limit - part.ahead.next_offset)
+                if not 0 < gate.left <= left:
+                    gate.left = int(left)
+                self.on_turn(part)
+                return part
+            else:
+                turns.popleft()
+                self._idle[part] = None
+            gate.left = 0
+        return None
+
+    def find_more(self) -> Part | None:
+        """As `take` finds one, for who has messages in hand: what goes wrong is for the next one to hear."""
+        if self._failures:
+            return None
+        try:
+            self._wake_written()
+            return self._find()
+        except (DiskqError, OSError) as failure:
+            self._failures.append(failure)
+            return None
+
+    def _fill(self, part: Part) -> bool:
+        try:
+            has_more = part.reader.fill()
+            while not has_more and self._watch(part):
+                has_more = part.reader.fill()
+        except BaseException:
+            self._next_turn()  # the others are to be heard as well
+            raise
+        finally:
+            if part.reader.losses:
+                self._note_losses(part)
+        return has_more
+
+    def _next_turn(self) -> None:
+        self._turns.rotate(-1)
+        self.gate.left = 0
+
+    def _wake_written(self) -> None:
+        """What the writer in this run has written without anybody waiting for it."""
+        if self._neighbours.writer is not None:
+            for part in [part for part in self._idle if _has_news(part)]:
+                self.wake(part)
+
+    def _note_losses(self, part: Part) -> None:
+        for gap in part.reader.losses:
+            logger.warning("%s", gap)
+        self.losses += part.reader.losses
+        part.reader.losses.clear()
+
+    @property
+    def has_ended(self) -> bool:
+        """Has everything been delivered that is to be?"""
+        return not self.is_open_ended and not self._turns and all(_is_over(part) for part in self._idle)
+
+    def _check_end(self) -> None:
+        if self.has_ended:
+            raise trio.EndOfChannel
+
+    def lease(self) -> None:
+        """Keep everybody else from taking, until `release`."""
+        self._is_leased = True
+        self.gate.left = 0
+
+    def release(self) -> None:
+        self._is_leased = False
+        self.gate.left = 0
+        self.look()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        self._wake_written()
+        self._hand_out()
+
+    def look_at(self, partition: int) -> None:
+        part = self.parts.get(partition)
+        if part is None:
+            return
+        if (
+            part in self._idle
+            and self._receivers
+            and self._receivers.first is take_one
+            and not self._is_leased
+            and not self._failures
+            and part.ahead.next_offset < part.limit
+            and part.reader.catch_up()
+        ):
+            # The short way, for a message that is waited for.
+            self.on_turn(part)
+            self.gate.left = 0
+            self._receivers.wake_first(outcome.Value(take_one(part)))
+            if not part.ahead.is_ready:
+                return
+        self.wake(part)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give those who wait what they wait for, in order, as far as the messages go."""
+        while True:
+            line = self._lessee if self._is_leased else self._receivers
+            if not line or self._is_closed:
+                break
+            served: outcome.Outcome[Any]
+            try:
+                part = self._find()
+                if part is not None:
+                    served = outcome.Value(line.first(part))
+                elif self.has_ended:
+                    served = outcome.Error(trio.EndOfChannel())
+                else:
+                    break
+            except Exception as failure:
+                served = outcome.Error(failure)
+            line.wake_first(served)
+            if self._is_leased:
+                self.gate.left = 0
+
+    def _begin_to_wait(self) -> None:
+        if self._neighbours.writer is not None:
+            self._neighbours.begin_to_wait(self)
+        self._listener.begin_to_wait()
+
+    def _settle(self) -> None:
+        if not self._receivers and not self._lessee:
+            self._neighbours.end_waiting(self)
+            self._listener.end_waiting()
+
+    # --- who tells of changes ---------------------------------------------------------------------
+
+    def _watch(self, part: Part) -> bool:
+        """Be told of what comes in a partition that has caught up. True: only from now on, so look again."""
+        if part.reader.live is not None:
+            return False
+        directory = self.stream.files.partition(part.index).directory
+        base = part.reader.base
+        path = "" if base is None else self.stream.files.partition(part.index).index_of(base)
+        is_new = self._watch_directory(directory, part)
+        if path != part.watched:
+            self._unwatch_file(part)
+            part.watched = path
+            if path:
+                self._of_path[path] = part
+        if path and not part.is_told:
+            part.is_told = self._listener.add_file(path)
+            is_new |= part.is_told
+        return is_new
+
+    def _watch_directory(self, path: str, part: Part | None) -> bool:
+        if path in self._directories:
+            return False
+        self._directories[path] = part
+        self._listener.add_directory(path)
+        return True
+
+    def _unwatch(self, part: Part) -> None:
+        self._unwatch_file(part)
+        directory = self.stream.files.partition(part.index).directory
+        if self._directories.pop(directory, None) is not None:
+            self._listener.remove(directory)
+
+    def _unwatch_file(self, part: Part) -> None:
+        if part.watched:
+            self._listener.remove(part.watched)
+            del self._of_path[part.watched]
+            part.watched = ""
+            part.is_told = False
+
+    def _notice(self, path: str | None) -> bool:
+        """A change of files was told, or it is time to look. True: there is something new."""
+        waiting = self.tasks_waiting_receive
+        if path is None:
+            self._has_listed = False
+            for part in list(self._idle):
+                self.wake(part)
+        elif path in self._of_path:
+            self.wake(self._of_path[path])
+        elif (of_directory := self._directories.get(path)) is not None:
+            self.wake(of_directory)
+        else:
+            self._has_listed = False
+        self.look()
+        return self.tasks_waiting_receive < waiting
+
+    def writer_came(self, writer: Writing) -> None:
+        for part in self.parts.values():
+            part.reader.produced_by(writer.live(part.index))
+            if part.reader.live is not None:
+                self._unwatch(part)
+        self._look_at_all()
+        if self.tasks_waiting_receive:
+            self._begin_to_wait()
+
+    def writer_left(self) -> None:
+        for part in self.parts.values():
+            part.reader.produced_by(None)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        self._has_listed = False
+        for part in list(self._idle):
+            self.wake(part)
+        self.look()
+
+    def fail(self, failure: DiskqError | OSError) -> None:
+        """Something went wrong behind everybody's back: who asks next is told."""
+        self._failures.append(failure)
+        self.look()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+        """Wake those of the tasks that wait: their handle was closed."""
+        for line in (self._receivers, self._lessee):
+            for task in tasks:
+                if task in line:
+                    told = trio.ClosedResourceError("this consumer was closed")
+                    line.wake(task, outcome.Error(told))
+        self._settle()
+
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""
+        self._is_closed = True
+        self.gate.left = 0
+        self._neighbours.reader_leaves(self)
+        self._listener.close()
+        for part in self.parts.values():
+            part.reader.close()
+        self._turns.clear()
+        self._idle.clear()
+
+    @property
+    def tasks_waiting_receive(self) -> int:
+        return len(self._receivers) + len(self._lessee)
+
+
+def take_one(part: Part) -> Message:
+    """For `take`: the next message."""
+    message = part.ahead.take_now()
+    assert message is not None, "the tail found one"
+    return message
+
+
+def _do_nothing(_: Part) -> None:
+    return None
+
+
+def _has_news(part: Part) -> bool:
+    live = part.reader.live
+    return live is not None and live.next_offset > part.position
+
+
+def _is_over(part: Part) -> bool:
+    return part.position >= part.limit

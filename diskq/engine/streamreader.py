@@ -1,0 +1,150 @@
+# A stream, and who reads it: its partitions, each with a reader of its own, and where they may begin.
+#
+# Synchronous, for one thread. Reading leaves nothing in the files: any number of readers may be at
+# work, in any process, beside the one who writes.
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+from typing import Literal, Protocol
+
+from diskq._native.gate import Gate
+from diskq._native.triplet import TripletFraming
+from diskq._native.tripletahead import TripletAhead
+from diskq.engine.partitionreader import LiveEnd, PartitionReader
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamsettings import read_settings
+from diskq.engine.timelookup import TimeLookup
+from diskq.engine.timestamps import as_timestamp
+from diskq.errors import OffsetOutOfRangeError
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+
+__all__ = ["STARTS", "Producing", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
+
+StartWord = Literal["oldest", "newest", "active"]
+Start = StartWord | int | datetime
+# So often a message is waited for that has a time, and no place yet.
+_TRIES = 3
+
+STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
+
+
+def checked_start(start: Start) -> Start:
+    """The same; raises TypeError, or ValueError for an unknown word, a negative offset, a naive datetime."""
+    if isinstance(start, str):
+        if start not in STARTS:
+            raise ValueError(f"start is one of {', '.join(STARTS)}, an offset or a moment, got {start!r}")
+    elif isinstance(start, datetime):
+        as_timestamp(start)
+    elif isinstance(start, bool) or not isinstance(start, int):
+        raise TypeError(f"start is a word, an offset or an aware datetime, not {type(start).__name__}")
+    elif start < 0:
+        raise ValueError(f"an offset is 0 or more, got {start}")
+    return start
+
+
+class Producing(LiveEnd, Protocol):
+    """A `LiveEnd` that has the latest bytes in memory."""
+
+    def lend(self, ahead: TripletAhead) -> bool:
+        """Let it have what is written and still here of the bytes from its position on. False: nothing is."""
+
+
+class TailReader(PartitionReader):
+    """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
+
+    live: Producing | None = None
+
+    def produced_by(self, live: Producing | None) -> None:
+        """From now on, somebody in this thread writes to the partition; None: nobody does any more."""
+        self.live = self._live = live
+
+    def fill(self) -> bool:
+        live = self.live
+        if live is not None and self._young_from is not None and not self.ahead.is_ready:
+            # It had caught up with the producer.
+            if live.next_offset <= self.ahead.next_offset:
+                return False
+            if self.catch_up():
+                return True
+        return super().fill()
+
+    def catch_up(self) -> bool:
+        """Have what the producer has just written, where that is what comes next. False: `fill`, or wait.
+
+        Nothing else must be ready.
+        """
+        live, segment = self.live, self._segment
+        return (
+            live is not None
+            and segment is not None
+            and self._young_from is not None
+            and segment.base == live.base
+            and live.lend(self.ahead)
+        )
+
+    @property
+    def base(self) -> int | None:
+        """The segment that it is in; None: it has none open."""
+        return self._segment.base if self._segment is not None else None
+
+
+class StreamReader:
+    """A stream open for reading. Makes readers of its partitions, whose fast doors share one gate."""
+
+    def __init__(
+        self, path: AnyPath, *, fs: FileSystem | None = None, time_slice: float | None = None
+    ) -> None:
+        """`time_slice` (seconds) shuts the fast doors periodically: for a channel, which opens them.
+
+        Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+        """
+        self.fs: FileSystem = fs or OsFileSystem()
+        self.path = as_path(path)
+        self.files = StreamFiles(self.fs, self.path)
+        self.files.partitions()
+        settings = read_settings(self.fs, self.files)
+        self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+        self.gate = Gate(time_slice or 0.0)
+        if time_slice is None:
+            self.gate.left = 2**62
+
+    def partitions(self) -> list[int]:
+        """Those that are there now, ascending. Raises StreamNotFoundError, OSError."""
+        return self.files.partitions()
+
+    def open(self, partition: int) -> TailReader:
+        """A reader at offset 0 that holds nothing open: seek, with `seek`. Raises StreamNotFoundError."""
+        files = self.files.partition(partition)
+        files.bases()
+        return TailReader(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
+
+    def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:
+        """Be at `start`. A moment: at the first message that is later, or where the next one will be.
+
+        Raises OffsetOutOfRangeError for an offset that is not there, StreamNotFoundError, OSError.
+        """
+        if start == "oldest":
+            reader.seek_oldest()
+        elif start == "newest":
+            reader.seek_newest()
+        elif start == "active":
+            reader.seek_active()
+        elif isinstance(start, datetime):
+            self.seek_moment(reader, partition, as_timestamp(start))
+        else:
+            reader.seek(start)
+
+    def seek_moment(self, reader: PartitionReader, partition: int, timestamp: int) -> None:
+        for attempt in itertools.count(1):
+            with TimeLookup(self.fs, self.files.partition(partition)) as lookup:
+                offset = lookup.offset_after(timestamp)
+            end = reader.next_offset()
+            if offset is None or (offset > end and attempt == _TRIES):
+                offset = end  # nobody finishes what only the timeindex tells of
+            try:
+                return reader.seek(offset)
+            except OffsetOutOfRangeError:
+                pass  # retention took it away, or its row in the index is being written: look again
+        return None
