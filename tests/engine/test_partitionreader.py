@@ -18,10 +18,24 @@ from diskq._native.message import Message
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.fs import OsFileSystem
 from tests.engine.partitions import Laid, Peer, laid, lay, messages, read, reader, rest
 from tests.engine.ram import RamFS
-from tests.engine.streams import ROOT, Triple, data, flip, index, sums, timeindex, triples, truncate
+from tests.engine.streams import (
+    ROOT,
+    Triple,
+    data,
+    disk,
+    flip,
+    index,
+    items,
+    opened,
+    sums,
+    timeindex,
+    triples,
+    truncate,
+)
 from tests.engine.streams import triple as triple_of
 from tests.golden.streams import case, every_stream, golden_stream, told_of
 from tests.reference import triplet_oracle as oracle
@@ -649,6 +663,78 @@ def test_no_memory_is_asked_for_on_the_word_of_a_length(size, where, offset):
     altered, missing = check_order(partition, found, lost)
     assert not altered
     assert missing <= ({offset} if "length" in where else set())
+
+
+# --- ours, a peer's, and ours again ---------------------------------------------------------------
+
+
+def test_what_a_peer_wrote_between_two_of_our_blocks_is_read_by_the_index():
+    partition = laid(40, 40, length=20, block_size=150)
+    blocks = [unpack_row(row) for row in rows_of(partition.fs.read(sums()))]
+    theirs = range(3, 6)
+    start, end = (next(row.start for row in blocks[at:] if row) for at in (3, 6))
+    for at in theirs:
+        partition.fs.now[sums()][at * ROW.size : (at + 1) * ROW.size] = bytes(ROW.size)
+    assert read(partition.fs) == (partition.messages, [])
+    for at in range(start, end):
+        altered, missing = damaged(partition, data(), at, 0xFF)
+        (offset,) = [offset for offset, first, last in partition.records(0) if first <= at < last]
+        assert altered | missing == {offset}
+    for at in range(40 * 24):
+        assert damaged(partition, index(), at, 0xFF) == (set(), set())
+
+
+def rows_of(content: bytes) -> list[bytes]:
+    return [content[at : at + ROW.size] for at in range(0, len(content), ROW.size)]
+
+
+def test_an_index_that_is_mended_under_a_reader_costs_it_nothing():
+    fs = RamFS({})
+    peer = Peer(fs, 10**6)
+    list(peer.begin())
+    peer.push_all(triples(5))
+    fs.now[index()] += b"torn"
+    peer.reopen()
+    peer.push_all(triples(5, start=5))
+    with reader(fs) as its:
+        its.seek_oldest()
+        found = its.take_many(7) + rest(its)
+        del fs.now[index()][5 * 24 : 5 * 24 + 4]
+        peer.push_all(triples(5, start=10))
+        found += rest(its)
+    assert found == messages(peer.pushed)
+    assert not its.losses
+
+
+# --- behind the real producer ---------------------------------------------------------------------
+
+
+@both_encodings
+@pytest.mark.parametrize("is_in_this_thread", [True, False])
+def test_what_a_stream_appends_is_read_once_and_in_order(varuint, is_in_this_thread):
+    rng = random.Random(8)
+    fs = disk()
+    encoding: Any = "varuint" if varuint else "fixed"
+    with opened(fs, partition_count=1, segment_size=2000, encoding=encoding) as stream:
+        live = stream.live(0) if is_in_this_thread else None
+        with reader(fs, varuint=varuint, live=live) as its:
+            its.seek_oldest()
+            found: list[Message] = []
+            sent: list[Triple] = []
+            while len(sent) < 500:
+                batch = triples(rng.randrange(1, 12), length=rng.randrange(80), start=len(sent))
+                sent += batch
+                stream.append_many(items(batch))
+                if rng.random() < 0.5:
+                    found += its.take_many(rng.randrange(30))
+                if rng.random() < 0.05:
+                    stream.sync()
+            stream.sync()
+            found += rest(its)
+            assert its.next_offset() == len(sent)
+        assert found == messages(sent)
+        assert not its.losses
+    assert read(fs, varuint=varuint) == (messages(sent), [])
 
 
 # --- a reader behind a producer at work -----------------------------------------------------------
