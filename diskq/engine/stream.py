@@ -25,6 +25,7 @@ from diskq.engine.streamowner import OwnerFile, owner_state
 from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
+from diskq.engine.timemarks import forget_from
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
@@ -48,6 +49,8 @@ _UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many handles of complete segments may wait to be synced and closed.
 _MANY_WAITING = 64
+# So many bytes, of all partitions, are looked at again after a power cut at most, beside whole segments.
+_POINT_EVERY = 16 * 1024 * 1024
 _MOST_WAITING = 256
 
 
@@ -131,7 +134,9 @@ class Stream:
         self._failure: DiskqError | None = None
         self._is_closed = False
         self._counted = 0
+        self._is_closing = False
         self._synced_bytes = 0
+        self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
         self._open(take_over)
 
@@ -243,6 +248,8 @@ class Stream:
         files = self.files.partition(index)
         self._make_directories(files.directory)
         found = self._recovered(index, points, was_restarted)
+        if found.changed_from is not None:
+            forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
         segment = TripletSegment(self._fs, files, self._framing, self.gate, self.settings.roll_size)
         segment.buffer.number(index, found.next_offset)
@@ -259,6 +266,7 @@ class Stream:
             return
         try:
             if self._failure is None:
+                self._is_closing = True
                 self.sync()
                 self._debts.removals += self._owner.removals()
                 self._pay(self._ticket((), (self._points(is_closed=True),)))
@@ -308,8 +316,7 @@ class Stream:
         while self.obstacle(len(value)):
             self.sync()
         position = self.accept(value, key, timestamp, is_held=word == "memory")
-        if word != "memory":
-            self.flush()
+        self._show(word)
         self._sync_if_due(word)
         return position
 
@@ -331,10 +338,15 @@ class Stream:
         while self.obstacle(sum(map(_size_of, batch))):
             self.sync()
         offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
-        if word != "memory":
-            self.flush()
+        self._show(word)
         self._sync_if_due(word)
         return offsets
+
+    def _show(self, word: Durability) -> None:
+        """Write the rows of what was accepted. It is in: where they find no room, they wait for it."""
+        if word != "memory":
+            with contextlib.suppress(DiskFullError):
+                self.flush()
 
     def _word(self, durability: Durability | None) -> Durability:
         word = durability or self.options.durability
@@ -447,6 +459,8 @@ class Stream:
             self.door.write_rows()
         except OSError as failure:
             self.write_failed(failure)
+        for partition in self._partitions:
+            partition.segment.rows_are_written()
 
     @property
     def is_flushed(self) -> bool:
@@ -497,7 +511,7 @@ class Stream:
     # --- syncing ----------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Return when every message that was appended is on the platter, and with it its rows.
+        """Return when every message that was appended is on the platter.
 
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which the stream is of no use but to be closed.
@@ -546,10 +560,16 @@ class Stream:
     def take_ticket(self, *, with_metadata: bool) -> StreamTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
-        Without metadata it syncs the records and their checksums, from which all else can be made
-        again; with it their rows too, and where recovery begins.
+        It syncs the records and their checksums, from which all else can be made again. With metadata
+        it syncs their rows too, and notes that recovery begins here; but only where that has become
+        worth it, as it is five syncs more.
         """
         self._check_usable()
+        if with_metadata and not self._debts:
+            with_metadata = self._is_closing or self.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
+            is_due = True
+        else:
+            is_due = with_metadata
         left_out = None
         try:
             self.flush()
@@ -566,10 +586,12 @@ class Stream:
                 rows += own_rows
         except OSError as failure:
             self.fail(failure)
-        if with_metadata:
+        if is_due:
             self.note()
             self._policy.taken()
             self.note()
+        if with_metadata:
+            self._pointed_bytes = self.accepted_bytes
         replacements = (self._points(),) if with_metadata else ()
         return self._ticket((*data, *rows), replacements, left_out)
 

@@ -9,6 +9,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFra
 from diskq._native.tripletbuffer import TripletBuffer
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point
+from diskq.engine.timemarks import TimeMarks
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Debts
 from diskq.storage.fs import FileSystem
@@ -28,6 +29,7 @@ class TripletSegment:
         self.append = AppendFile(fs, gate, lambda tell: TripletBuffer(fs, framing, gate, tell))
         self.buffer = self.append.buffer
         self._index = self._timeindex = -1
+        self._marks = TimeMarks(fs, files)
 
     # --- for readers of this thread ---------------------------------------------------------------
 
@@ -83,6 +85,7 @@ class TripletSegment:
         try:
             self._index = self._opened(index, count * INDEX_ROW_SIZE)
             self._timeindex = self._opened(timeindex, count * TIMEINDEX_ROW_SIZE)
+            self._marks.begin(base, self._timeindex, count)
         except OSError:
             self.abandon()
             raise
@@ -102,7 +105,9 @@ class TripletSegment:
     def finish(self, debts: Debts) -> None:
         self.buffer.flush()
         self.buffer.write_rows()
+        size = self.buffer.end
         self.append.finish(debts)
+        self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
         debts.files += (self._timeindex, self._index)
         debts.closing += (self._timeindex, self._index)
         self._index = self._timeindex = -1
@@ -110,6 +115,7 @@ class TripletSegment:
 
     def abandon(self) -> None:
         self.append.abandon()
+        self._marks.close()
         for handle in (self._index, self._timeindex):
             if handle >= 0:
                 self._fs.close(handle)
@@ -124,6 +130,10 @@ class TripletSegment:
         """Drop what a failed write left behind the last whole record. Raises OSError."""
         if self.append.is_open and self._fs.size(self.append.handle) > self.buffer.flushed:
             self.append.cut_back()
+
+    def rows_are_written(self) -> None:
+        """Note what the rows that were written say about time."""
+        self._marks.extend(self.buffer.rows_written - self.buffer.base)
 
     # --- for barriers -----------------------------------------------------------------------------
 
