@@ -299,18 +299,30 @@ cdef class StreamDoor:
         return rest
 
     def flush(self):
-        """Write the records that wait, of all partitions. Raises OSError; the rest then goes on waiting."""
+        """Write the records that wait, of all partitions. Raises OSError where one cannot be: it goes on waiting."""
         cdef TripletBuffer buffer
+        cdef object failure = None
         for buffer in self.buffers:
             if buffer.used != buffer.written:
-                buffer._flush()
+                try:
+                    buffer._flush()
+                except OSError as its:
+                    failure = failure or its
+        if failure is not None:
+            raise failure
 
     def write_rows(self):
-        """Write the rows that wait, of all partitions. Raises OSError; the rest then goes on waiting."""
+        """Write the rows that wait, of all partitions. Raises OSError where one cannot: they go on waiting."""
         cdef TripletBuffer buffer
+        cdef object failure = None
         for buffer in self.buffers:
             if buffer.rows_from != buffer.first + buffer.records_written:
-                buffer.write_rows()
+                try:
+                    buffer.write_rows()
+                except OSError as its:
+                    failure = failure or its
+        if failure is not None:
+            raise failure
         self.is_awake = False
 
     @property

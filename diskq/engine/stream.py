@@ -30,7 +30,7 @@ from diskq.engine.timestamps import as_timestamp
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
-from diskq.storage.barrier import Barrier, Debts, Replacement
+from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -74,8 +74,8 @@ class _Partition:
         self.segment = segment
         self.buffer = segment.buffer
         self.log = SegmentedLog(segment, bases)
-        self.settled = -1  # records that a barrier has been taken for: of their data,
-        self.indexed = -1  # and of their rows
+        self.settled = -1  # so many records' data a barrier has been taken for,
+        self.indexed = -1  # and the rows of those before this offset
 
     def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What of it a barrier has to sync: data and checksums, and rows. Raises OSError."""
@@ -85,9 +85,9 @@ class _Partition:
         if records != self.settled:
             data = self.segment.settle()
             self.settled = records
-        if with_rows and records != self.indexed:
+        if with_rows and self.buffer.rows_written != self.indexed:
             rows = self.segment.rows
-            self.indexed = records
+            self.indexed = self.buffer.rows_written
         return data, rows
 
 
@@ -115,7 +115,7 @@ class Stream:
         the sync policy's; `time_slice` (seconds) shuts the fast doors periodically: both for a channel.
 
         Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
-        OSError, and CorruptionError if `options.strict`.
+        DiskFullError, OSError, and CorruptionError if `options.strict`.
         """
         self.options = options or StreamOptions()
         self._fs: FileSystem = fs or OsFileSystem()
@@ -133,12 +133,18 @@ class Stream:
         self._outstanding: StreamTicket | None = None
         self._failure: DiskqError | None = None
         self._is_closed = False
+        self._owes_rows = False  # a disk has refused them
         self._counted = 0
         self._is_closing = False
         self._synced_bytes = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
-        self._open(take_over)
+        try:
+            self._open(take_over)
+        except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
+            raise
 
     def _open(self, take_over: bool) -> None:
         fs, files = self._fs, self.files
@@ -175,10 +181,8 @@ class Stream:
             if not self._pay(self._ticket((), (*replacements, self._points()))):
                 raise DiskFullError(self.path, "the disk is full")
             self.note()
-        except BaseException as failure:
+        except BaseException:
             self._give_up(made)
-            if isinstance(failure, OSError) and failure.errno in FULL_DISK_ERRNOS:
-                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
             raise
         for repair in self._repairs:
             logger.warning("%s", repair)
@@ -267,21 +271,26 @@ class Stream:
         try:
             if self._failure is None:
                 self._is_closing = True
-                self.sync()
-                self._debts.removals += self._owner.removals()
-                self._pay(self._ticket((), (self._points(is_closed=True),)))
+                with contextlib.suppress(OSError):
+                    self._debts.removals += self._owner.removals()
+                ticket = self.take_ticket(with_metadata=True)
+                self._pay(ticket)
+                # A power cut would bring the owner file back, and no go-diskq producer could open it.
+                self._debts.directories[self.path] = None
+                self._pay(self._ticket((), ()))
+                self._tell_left_out(ticket)
         finally:
             self._release()
 
     def _release(self) -> None:
         self._is_closed = True
         self.gate.left = 0
-        for partition in self._partitions:
-            partition.segment.abandon()
-        for handle in self._debts.closing:
-            self._fs.close(handle)
-        self._debts = Debts()
-        self._lock.release()
+        debts, self._debts = self._debts, Debts()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            stack.callback(self._lock.release)
+            stack.callback(close_all, self._fs, debts.closing)
+            for partition in self._partitions:
+                stack.callback(partition.segment.abandon)
 
     def __enter__(self) -> Self:
         return self
@@ -343,9 +352,9 @@ class Stream:
         return offsets
 
     def _show(self, word: Durability) -> None:
-        """Write the rows of what was accepted. It is in: where they find no room, they wait for it."""
+        """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
         if word != "memory":
-            with contextlib.suppress(DiskFullError):
+            with contextlib.suppress(DiskFullError, OSError):
                 self.flush()
 
     def _word(self, durability: Durability | None) -> Durability:
@@ -356,7 +365,7 @@ class Stream:
 
     def _sync_if_due(self, word: Durability) -> None:
         if self.note():
-            self.sync()
+            self._pay(self.take_ticket(with_metadata=True))
         elif word == "synced":
             self._pay(self.take_ticket(with_metadata=False))
 
@@ -455,19 +464,29 @@ class Stream:
         """Write what was accepted and waits to be written, rows too. Raises DiskFullError, OSError."""
         self._check_usable()
         try:
-            self.door.flush()
-            self.door.write_rows()
+            try:
+                self.door.flush()
+            finally:
+                self._write_rows()
         except OSError as failure:
             self.write_failed(failure)
-        for partition in self._partitions:
-            partition.segment.rows_are_written()
+
+    def _write_rows(self) -> None:
+        """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
+        self._owes_rows = True
+        try:
+            self.door.write_rows()
+            self._owes_rows = False
+        finally:
+            for partition in self._partitions:
+                partition.segment.rows_are_written()
 
     @property
     def is_flushed(self) -> bool:
         """Is every message that was accepted in the page cache, with its rows?"""
         return self.door.is_flushed
 
-    def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+    def write_failed(self, failure: OSError) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""
         for partition in self._partitions:
             try:
@@ -475,19 +494,21 @@ class Stream:
             except OSError as second:
                 self.fail(second)
         if failure.errno in FULL_DISK_ERRNOS:
-            raise DiskFullError(self.path, f"the disk is full ({failure})", accepted) from failure
+            raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
         raise failure
 
     def _make_way(self) -> None:
         """Have segments open that take the next message, as go-diskq would choose them."""
-        for partition in self._partitions:
-            if not partition.segment.is_ready:
-                try:
+        try:
+            if self._owes_rows:
+                self._write_rows()
+            for partition in self._partitions:
+                if not partition.segment.is_ready:
                     if partition.segment.is_full:
                         self._roll(partition)
                     partition.segment.prepare()
-                except OSError as failure:
-                    self.write_failed(failure)
+        except OSError as failure:
+            self.write_failed(failure)
 
     def _on_full(self, index: int) -> None:
         """The compiled door filled a segment. The message is in: a failure is for the next one."""
@@ -502,6 +523,12 @@ class Stream:
         partition.log.roll(self._debts)
         if len(self._debts.closing) >= _MANY_WAITING:
             self._policy.force()
+        if len(self._debts.closing) >= _MOST_WAITING:
+            # So many in one batch: nobody else could give their handles back.
+            try:
+                self._debts.freeze((), ()).pay(self._fs)
+            except OSError as failure:
+                self.fail(failure)
 
     def _new_key(self) -> bytes:
         """A random UUID (version 4) in 32 hex digits."""
@@ -518,8 +545,19 @@ class Stream:
         """
         ticket = self.take_ticket(with_metadata=True)
         self._pay(ticket)
+        self._tell_left_out(ticket)
+
+    def _tell_left_out(self, ticket: StreamTicket) -> None:
+        """Raise DiskFullError if messages found no room. Rows alone are made again from what is durable."""
         if ticket.left_out is not None:
-            raise ticket.left_out
+            if self._waiting_bytes:
+                raise ticket.left_out
+            logger.warning("rows of %s", ticket.left_out)
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """Accepted, and not yet written."""
+        return sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
 
     def _pay(self, ticket: StreamTicket) -> bool:
         """As `Barrier.pay`. Raises StorageFailedError."""
@@ -549,7 +587,7 @@ class Stream:
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        is_ready = self._failure is None and not self._is_closed
+        is_ready = self._failure is None and not self._is_closed and not self._owes_rows
         self.gate.left = left if is_ready and all(p.segment.is_ready for p in self._partitions) else 0
         return is_due
 
@@ -602,18 +640,17 @@ class Stream:
         left_out: DiskFullError | None = None,
     ) -> StreamTicket:
         assert self._outstanding is None, "one barrier at a time"
-        waiting = sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
         self._outstanding = StreamTicket(
             barrier=self._debts.freeze(active, replacements),
-            written=self.accepted_bytes - waiting,
+            written=self.accepted_bytes - self._waiting_bytes,
             has_metadata=bool(replacements),
             left_out=left_out,
         )
         return self._outstanding
 
-    def _points(self, *, is_closed: bool = False) -> Replacement:
+    def _points(self) -> Replacement:
         points = {partition.files.index: partition.segment.point for partition in self._partitions}
-        return Points(is_closed, points | self._others).replacing(self.files)
+        return Points(self._is_closing, points | self._others).replacing(self.files)
 
     def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:
         """The barrier is paid."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
@@ -11,7 +13,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point
 from diskq.engine.timemarks import TimeMarks
 from diskq.storage.appendfile import AppendFile
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import Debts, close_all
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TripletSegment"]
@@ -36,7 +38,8 @@ class TripletSegment:
     @property
     def base(self) -> int:
         """The offset of the active segment's first record."""
-        return self.buffer.base
+        # Where the next segment could not be made yet, the one before is complete all the same.
+        return self.buffer.base if self.append.is_open else self.next_offset
 
     @property
     def end(self) -> int:
@@ -114,12 +117,12 @@ class TripletSegment:
         self.buffer.retarget(-1, 0, 0)
 
     def abandon(self) -> None:
-        self.append.abandon()
-        self._marks.close()
-        for handle in (self._index, self._timeindex):
-            if handle >= 0:
-                self._fs.close(handle)
+        handles = [handle for handle in (self._index, self._timeindex) if handle >= 0]
         self._index = self._timeindex = -1
+        with ExitStack() as stack:
+            stack.callback(self.append.abandon)
+            stack.callback(self._marks.close)
+            stack.callback(close_all, self._fs, handles)
 
     def prepare(self) -> None:
         """Make room for the checksums of the next record. Raises OSError where there is none."""
@@ -127,9 +130,18 @@ class TripletSegment:
             self.append.make_room_for_rows()
 
     def cut_back(self) -> None:
-        """Drop what a failed write left behind the last whole record. Raises OSError."""
-        if self.append.is_open and self._fs.size(self.append.handle) > self.buffer.flushed:
+        """Drop what a failed write left behind the last whole record, and the last whole rows. Raises OSError."""
+        if not self.append.is_open:
+            return
+        if self._fs.size(self.append.handle) > self.buffer.flushed:
             self.append.cut_back()
+        count = self.buffer.rows_written - self.buffer.base
+        for handle, size in (
+            (self._index, count * INDEX_ROW_SIZE),
+            (self._timeindex, count * TIMEINDEX_ROW_SIZE),
+        ):
+            if self._fs.size(handle) > size:
+                self._fs.truncate(handle, size)
 
     def rows_are_written(self) -> None:
         """Note what the rows that were written say about time."""

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.gate import Gate
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import Debts, close_all
 from diskq.storage.checksums import Sidecar
 from diskq.storage.fs import FileSystem, directory_of
 
@@ -134,10 +134,10 @@ class AppendFile(Generic[B]):
     def abandon(self) -> None:
         """Close without a promise: after a failure."""
         if self._sidecar is not None:
-            self._fs.close(self.handle)
-            self._fs.close(self._sidecar.handle)
+            handles = (self.handle, self._sidecar.handle)
             self.handle = -1
             self._sidecar = None
+            close_all(self._fs, handles)
 
     def _on_block(self, end: int, size: int, records: int, data: memoryview) -> None:
         # The message is in the page cache and its caller must not be told otherwise: a row that

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
@@ -57,8 +57,7 @@ class Barrier:
                 fs.sync_files(self.files)
         finally:
             # Before anything is removed: a file gives its room back when nobody holds it any more.
-            for handle in self.closing:
-                fs.close(handle)
+            close_all(fs, self.closing)
         for path in self.directories:
             fs.sync_directory(path)
         replaced = self._replace(fs)
@@ -106,6 +105,13 @@ def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
         raise
+
+
+def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
+    """Let go of them all, whatever one of them says. Raises OSError after that."""
+    with contextlib.ExitStack() as stack:
+        for handle in handles:
+            stack.callback(fs.close, handle)
 
 
 def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int) -> None:
