@@ -41,6 +41,7 @@ cdef class StreamDoor:
     cdef int* routes                       # of each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room
     cdef Py_ssize_t routed                 # so many of them did
+    cdef bint _is_plain(self, object value, object key, object timestamp) except -1
     cdef object _put(self, object value, object key, object timestamp, bint through)
     cdef TripletBuffer _route(self, object key)
     cdef bint _append(self, TripletBuffer buffer, object value, object key, object timestamp) except -1

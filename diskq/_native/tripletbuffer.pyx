@@ -225,6 +225,13 @@ cdef class StreamDoor:
                 return i
         return -1
 
+    def size_of(self, list items):
+        """Bytes of the values of items that are plain, together."""
+        cdef Py_ssize_t total = 0
+        for item in items:
+            total += len(<bytes> (<tuple> item)[1]) if type(item) is tuple else len(<bytes> item)
+        return total
+
     def begin_batch(self):
         """What `put_many` is given from here on is another batch: for `left_out`."""
         self.routed = 0
@@ -240,12 +247,16 @@ cdef class StreamDoor:
         cdef Py_ssize_t n = len(items)
         cdef TripletBuffer buffer
         cdef object own_key, own_time, value
+        cdef object routed_key = None
+        cdef object now = timestamp
+        if now is None:
+            now = wall_clock_ns() if self.clock is None else self.clock()
         self._make_room_for_routes(n)
         self.routed = start
         try:
             while i < n:
                 value = items[i]
-                own_key, own_time = key, timestamp
+                own_key, own_time = key, now
                 if type(value) is tuple:
                     if (<tuple> value)[0] is not None:
                         own_key = (<tuple> value)[0]
@@ -253,7 +264,9 @@ cdef class StreamDoor:
                         own_time = (<tuple> value)[2]
                     value = (<tuple> value)[1]
                 own_key = own_key or self.new_key()
-                buffer = self._route(own_key)
+                if own_key is not routed_key:
+                    buffer = self._route(own_key)
+                    routed_key = own_key
                 self.routes[i] = buffer.partition
                 self.routed = i + 1
                 if not buffer.is_in_batch:
@@ -354,8 +367,8 @@ cdef class StreamDoor:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _is_plain(self, value, key, timestamp):
-        cdef Py_ssize_t size
+    cdef bint _is_plain(self, object value, object key, object timestamp) except -1:
+        cdef Py_ssize_t size = 0
         if type(value) is not bytes:
             return False
         size = PyBytes_GET_SIZE(value)
