@@ -60,6 +60,7 @@ def retain(
     max_age_ns: int | None = None,
     age_rule: AgeRule = "newest",
     keep_from: Mapping[int, int] | None = None,
+    dry_run: bool = False,
 ) -> RetentionReport:
     """Remove what is too much, from every partition there is.
 
@@ -67,7 +68,7 @@ def retain(
     `max_bytes`, or while the newest message in them (by `age_rule` the oldest: the first) is older than
     `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that holds offset
     `keep_from[partition]` or a later one stays, and so does what lies behind. A segment whose timestamps
-    cannot be read has no age.
+    cannot be read has no age. With `dry_run` nothing is removed, and the report tells what would be.
 
     Who calls needs no lock: a producer, readers, and others who do the same may be at work. What an earlier
     call that was cut short has left is removed as well. Nothing is synced: after a power cut some of it may
@@ -80,7 +81,7 @@ def retain(
         kept = keep_from.get(index) if keep_from is not None else None
         oldest_allowed = None if max_age_ns is None else now_ns - max_age_ns
         try:
-            report = partition.retain(max_bytes, oldest_allowed, age_rule, kept)
+            report = partition.retain(max_bytes, oldest_allowed, age_rule, kept, dry_run=dry_run)
         except StreamNotFoundError:
             continue  # the whole partition was removed meanwhile
         if report.removed:
@@ -95,7 +96,13 @@ class _Partition:
         self._framing = framing
 
     def retain(
-        self, max_bytes: int | None, oldest_allowed: int | None, age_rule: AgeRule, kept: int | None
+        self,
+        max_bytes: int | None,
+        oldest_allowed: int | None,
+        age_rule: AgeRule,
+        kept: int | None,
+        *,
+        dry_run: bool,
     ) -> PartitionRetention:
         bases = self._files.bases()
         complete = list(pairwise(bases))
@@ -115,7 +122,8 @@ class _Partition:
                     break
             removed.append(base)
             left -= size
-        self._remove(bases, removed)
+        if not dry_run:
+            self._remove(bases, removed)
         return PartitionRetention(
             partition=self._files.index,
             removed=tuple(removed),
