@@ -15,39 +15,38 @@ import importlib.metadata
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import queue
+from diskq.cli import queue, stream
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import warnings_on_stderr
-from diskq.errors import DiskFullError, DiskqError, LockedError, MessageSizeError
+from diskq.errors import DiskqError
 
 __all__ = ["main"]
 
-NOUNS = (queue,)
+NOUNS = (queue, stream)
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
   tail -f app.log | diskq queue send data events   a line is a message
   diskq queue receive data events                  print them, and remove what was printed
   diskq queue info data                            what is in there, and who has it
+  diskq stream write clicks 'hello' --create       a message into the stream in the directory 'clicks'
+  diskq stream read clicks --at -1h                print what came in the last hour; it stays
+  diskq stream tail clicks -f                      print the last messages, and what comes
 """
 
-# What to do about it, where the error itself cannot know that a person is at the command line.
-_ADVICE: dict[type[Exception], str] = {
-    LockedError: "or wait for it: --wait 30s",
-    DiskFullError: "receive or empty, free space, or raise --max-bytes",
-    MessageSizeError: "raise --max-message-size",
-}
+# What errors tell programs to do, as a person does it.
+_HERE = {"open with take_over=True": "add --take-over"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (None: this process's own). Returns its exit code."""
     parser = argparse.ArgumentParser(prog="diskq")
-    add_command(parser, "Disk queues at the command line: a noun, then a verb.", EXAMPLES)
-    parser.set_defaults(debug=False)
+    add_command(parser, "Disk queues and streams at the command line: a noun, then a verb.", EXAMPLES)
+    parser.set_defaults(debug=False, advice={})
     nouns = parser.add_subparsers(title="nouns", metavar="NOUN")
     parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")
     for noun in NOUNS:
@@ -72,15 +71,18 @@ def _exit_code(args: argparse.Namespace) -> int:
     except (CommandError, DiskqError, OSError, trio.BrokenResourceError) as failure:
         if args.debug:
             traceback.print_exc()
-        print(f"diskq: error: {_sentence(failure)}", file=sys.stderr)
+        print(f"diskq: error: {_sentence(failure, args.advice)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _sentence(failure: Exception) -> str:
+def _sentence(failure: Exception, advice: Mapping[type[Exception], str]) -> str:
     if isinstance(failure, OSError) and failure.strerror:
         text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
     else:
         text = str(failure)
-    advice = _ADVICE.get(type(failure))
-    return " ".join(f"{text}; {advice}".split()) if advice else " ".join(text.split())
+    for there, here in _HERE.items():
+        text = text.replace(there, here)
+    if type(failure) in advice:
+        text += f"; {advice[type(failure)]}"
+    return " ".join(text.split())

@@ -6,6 +6,7 @@ import argparse
 
 from diskq.cli import queueverbs, units
 from diskq.cli.parsing import add_command, add_framing, add_wait, count
+from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import DURABILITY_WORDS, QueueOptions
 
 __all__ = ["add_parser", "run"]
@@ -88,9 +89,17 @@ EXAMPLES_EMPTY = """
   diskq queue empty data events --yes
 """
 
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE: dict[type[Exception], str] = {
+    LockedError: "or wait for it: --wait 30s",
+    DiskFullError: "receive or empty, free space, or raise --max-bytes",
+    MessageSizeError: "raise --max-message-size",
+}
+
 
 def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     noun = add_command(nouns.add_parser("queue", help="FIFO queues (NSQ's files)"), ABOUT, EXAMPLES)
+    noun.set_defaults(advice=ADVICE)
     verbs = noun.add_subparsers(title="verbs", metavar="VERB")
 
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)

@@ -6,23 +6,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
-import socket
 from dataclasses import dataclass
 
+from diskq.cli.holders import holder_of
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.storage.fs import OsFileSystem, join
 from diskq.storage.lock import Holder
 from diskq.storage.slate import read_slate
 
 __all__ = ["QueueView", "look", "queue_names"]
-
-_LARGEST_LOCK = 4096
-# Linux lists who holds which lock, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
-_LOCKS = "/proc/locks"
 
 _OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTALL)
 
@@ -71,7 +64,7 @@ def look(directory: str, name: str) -> QueueView:
     sizes = {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
     sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
     on_disk = sum(sizes.values()) + sums
-    holder, is_open = _holder(fs, files.lock)
+    holder, is_open = holder_of(fs, files.lock)
     if holder is not None and holder.boot_id == fs.identity().boot_id:
         _add_what_waits(fs, files.slate, sizes)
     end = Position(max(sizes), sizes[max(sizes)]) if sizes else Position(0, 0)
@@ -131,49 +124,3 @@ def _problems(
     if consumed := sum(number < metadata.read.file for number in sizes):
         found.append(f"{consumed} consumed files are still there: the next open removes them")
     return found
-
-
-def _holder(fs: OsFileSystem, path: str) -> tuple[Holder | None, bool | None]:
-    """Who signed the lock file last, and whether somebody has the lock (None: nobody can tell)."""
-    if fs.size_of(path) is None:
-        return None, False
-    handle = fs.open(path)
-    try:
-        content = fs.pread(handle, _LARGEST_LOCK, 0)
-        status = os.fstat(handle)
-    finally:
-        fs.close(handle)
-    holder = Holder()
-    with contextlib.suppress(ValueError, TypeError):
-        holder = Holder(**json.loads(content))
-    return holder, _is_locked(holder, status)
-
-
-def _is_locked(holder: Holder, status: os.stat_result) -> bool | None:
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    try:
-        with open(_LOCKS, encoding="ascii") as lines:
-            for _, kind, _, _, pid, file, *_ in map(str.split, lines):
-                *listed, inode = file.rsplit(":", 1)
-                # Some file systems (btrfs, overlays) give files another device than the list does.
-                if (
-                    kind == "FLOCK"
-                    and inode == str(status.st_ino)
-                    and (listed == [device] or pid == str(holder.pid))
-                ):
-                    return True
-    except (OSError, ValueError):
-        return _is_alive(holder.pid) if holder.host == socket.gethostname() else None
-    # What runs in another container, or beyond a network, is not in the list.
-    return False if holder.host == socket.gethostname() else None
-
-
-def _is_alive(pid: int) -> bool | None:
-    """Where no list tells: a process that is gone has no lock. One that runs may have it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return None

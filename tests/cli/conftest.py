@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import os
+import pty
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,3 +74,49 @@ def fill(directory: Path, *bodies: bytes, name: str = "q") -> None:
 def drain(directory: Path, name: str = "q") -> list[bytes]:
     with FifoQueue(directory, name) as queue:
         return queue.take_many(queue.depth)
+
+
+# --- programs at work -----------------------------------------------------------------------------
+
+
+@contextmanager
+def start(*argv: object, stderr: int = subprocess.PIPE, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """`diskq` as a process that goes on, and ends with the block at the latest."""
+    with subprocess.Popen([PROGRAM, *map(str, argv)], stderr=stderr, **streams) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Another process makes it true: there is nothing to wait on but time."""
+    while not condition():
+        time.sleep(0.01)
+
+
+def frames(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">I", len(body)) + body for body in bodies)
+
+
+class Terminal:
+    """A terminal's two ends: programs have `outer`, we have the other."""
+
+    def __enter__(self) -> Terminal:
+        self.inner, self.outer = pty.openpty()
+        termios.tcsetwinsize(self.outer, (24, 120))
+        return self
+
+    def read_until(self, text: str) -> str:
+        seen = ""
+        while text not in seen:
+            seen += os.read(self.inner, 4096).decode()
+        return seen
+
+    def type(self, text: str) -> None:
+        os.write(self.inner, text.encode())
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.inner)
+        os.close(self.outer)

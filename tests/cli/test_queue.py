@@ -5,30 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import os
-import pty
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diskq import FifoQueue
 from diskq.cli import main
 from diskq.cli.queueview import look
-from tests.cli.conftest import PROGRAM, drain, fill, program
+from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
 
 VERBS = ["send", "receive", "peek", "info", "empty"]
-
-
-def frames(*bodies: bytes) -> bytes:
-    return b"".join(struct.pack(">I", len(body)) + body for body in bodies)
 
 
 # --- in general -----------------------------------------------------------------------------------
@@ -402,18 +392,8 @@ def test_a_reader_of_info_that_went_away_gets_no_traceback(data):
     assert (done.code, done.notes) == (1, [])
 
 
-def start(*argv: object, stderr: int = subprocess.PIPE, **streams: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([PROGRAM, "queue", *map(str, argv)], stderr=stderr, **streams)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Another process makes it true: there is nothing to wait on but time."""
-    while not condition():
-        time.sleep(0.01)
-
-
 def test_follow_lets_others_send_until_it_is_interrupted(data):
-    with start("receive", data, "q", "--follow", stdout=subprocess.PIPE) as process:
+    with start("queue", "receive", data, "q", "--follow", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for body in (b"one", b"two"):
             assert program("queue", "send", data, "q", "--wait", "30s", body.decode()).code == 0
@@ -428,7 +408,7 @@ def test_follow_lets_others_send_until_it_is_interrupted(data):
 
 
 def test_an_interrupted_send_keeps_what_came_so_far(data):
-    with start("send", data, "q", stdin=subprocess.PIPE) as process:
+    with start("queue", "send", data, "q", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\ntw")
         process.stdin.flush()
@@ -442,28 +422,6 @@ def test_an_interrupted_send_keeps_what_came_so_far(data):
 
 
 # --- at a terminal --------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A terminal's two ends: programs have `outer`, we have the other."""
-
-    def __enter__(self) -> Terminal:
-        self.inner, self.outer = pty.openpty()
-        termios.tcsetwinsize(self.outer, (24, 120))
-        return self
-
-    def read_until(self, text: str) -> str:
-        seen = ""
-        while text not in seen:
-            seen += os.read(self.inner, 4096).decode()
-        return seen
-
-    def type(self, text: str) -> None:
-        os.write(self.inner, text.encode())
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.inner)
-        os.close(self.outer)
 
 
 @pytest.mark.parametrize("command, last", [(["info"], "0:19"), (["peek", "q"], "\\x1b[31mred")])
@@ -485,7 +443,7 @@ def test_a_message_does_not_command_a_terminal(data):
 def test_a_terminal_shows_progress(data):
     with (
         Terminal() as terminal,
-        start("send", data, "q", stdin=subprocess.PIPE, stderr=terminal.outer) as process,
+        start("queue", "send", data, "q", stdin=subprocess.PIPE, stderr=terminal.outer) as process,
     ):
         terminal.read_until("sending")
         process.communicate(b"one\n")
@@ -497,7 +455,7 @@ def test_emptying_asks_first(data, answer, code, left):
     fill(data, b"one")
     with (
         Terminal() as terminal,
-        start("empty", data, "q", stdin=terminal.outer, stderr=terminal.outer) as process,
+        start("queue", "empty", data, "q", stdin=terminal.outer, stderr=terminal.outer) as process,
     ):
         terminal.read_until("Remove all messages (1) of queue 'q'? [y/N] ")
         terminal.type(answer)

@@ -1,0 +1,380 @@
+# `diskq stream`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
+from diskq.cli.moments import MOMENTS, moment
+from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.cli.places import place, stop
+from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
+from diskq.options import DURABILITY_WORDS, ENCODINGS, StreamOptions
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A stream is a directory that keeps messages: bytes, with a key and a time. Reading removes nothing: any
+number of readers may begin anywhere, at an offset or at a time, while one process writes. It has
+partitions; messages of one key are in one partition, in the order in which they were written. Its files
+are those of go-diskq.
+"""
+
+EXAMPLES = """
+  diskq stream create clicks --partition-count 3 --retention-max-age 7d
+  diskq stream write clicks 'hello' --key customer-00
+  diskq stream read clicks --at -1h
+  diskq stream tail clicks -f
+  diskq stream stats clicks
+"""
+
+ABOUT_CREATE = """
+Make a stream. Of a stream that is there already, change the settings that are given: it keeps the
+messages, and the others. With more partitions, keys go to other ones from then on.
+"""
+
+EXAMPLES_CREATE = """
+  diskq stream create clicks
+  diskq stream create clicks --partition-count 8 --segment-size 64MiB
+  diskq stream create clicks --retention-max-age 1h30m --retention-max-bytes 10GiB
+"""
+
+ABOUT_WRITE = """
+Add messages at the end of a stream. They come from the arguments, or from stdin: all of it is one message
+unless told otherwise; lines and the like are written as they come in. stdout tells at the end where the
+messages are (partition=P offset=O, or offset=FIRST..LAST), also where something went wrong on the way.
+
+Lines of JSON are those of `read --json`. They need Data (base64); PartitionKey and TimestampUTC go before
+--key and --timestamp; the new stream gives partition and offset.
+"""
+
+EXAMPLES_WRITE = """
+  diskq stream write clicks 'hello' --key customer-00
+  diskq stream write photos --key cat < cat.jpg
+  tail -f app.log | diskq stream write log --lines --key app
+  diskq stream write flights 'UA1545' --key EWR --timestamp '2013-07-04 06:00 America/New_York'
+  diskq stream read old --json | diskq stream write new --json --create
+"""
+
+ABOUT_READ = """
+Write messages to stdout; they stay in the stream. Each partition's messages come in order, the partitions
+as it happens. It stops at the end of what there is; --end wait goes on with what comes, until interrupted.
+
+At a moment, reading begins behind the last message, in the order of offsets, before which all are as
+early: at the first one that is later than that (see `diskq stream lookup`).
+
+As a group, reading begins behind what the group has committed (where that is nothing, at --start), and
+commits what was written out: if the reader goes away, or the disk is full, or you press Ctrl-C, the rest
+comes the next time, and the last few perhaps again. A partition is read by one of a group at a time: with
+--end wait, those that others have are taken over when they end. What a reader such as `head` does not
+read of a pipe is written all the same: use -n.
+"""
+
+EXAMPLES_READ = """
+  diskq stream read clicks
+  diskq stream read clicks --partition 0 --start 4096 -n 10
+  diskq stream read clicks --at '2013-07-04 06:00 America/New_York' --json
+  diskq stream read clicks --start at-offset --start-offset 10 --end at-offset --end-offset 20
+  diskq stream read clicks --group billing --end wait --json | ./bill
+"""
+
+ABOUT_TAIL = """
+Write the last messages of a stream to stdout, the latest of all partitions; with -f go on with what comes,
+until interrupted.
+"""
+
+EXAMPLES_TAIL = """
+  diskq stream tail clicks
+  diskq stream tail clicks -n 100 --json
+  diskq stream tail clicks -f -n 0 | grep --line-buffered error
+"""
+
+ABOUT_LOOKUP = """
+Tell at which offset a moment is: of each partition the first message, in the order of offsets, that is
+later. Times need not be in order. Where no message is that late it says so; where none is in any partition,
+that is an error.
+"""
+
+EXAMPLES_LOOKUP = """
+  diskq stream lookup flights --at '2013-07-04 06:00 America/New_York'
+  diskq stream lookup flights --at 2013-07-04T10:00:00Z --at-or-after --partition 0
+  diskq stream lookup clicks --at -1h --json | jq .Offset
+"""
+
+ABOUT_VACUUM = """
+Remove what is older, or more, than the stream is to keep: complete segments, the oldest first, never the
+one that is written to. The stream's settings say how much that is, unless options do. May be done while
+others write and read. stdout tells what was removed.
+
+A segment is too old when its newest message is. --max-bytes counts the complete segments of each partition.
+"""
+
+EXAMPLES_VACUUM = """
+  diskq stream vacuum clicks
+  diskq stream vacuum clicks --max-age 48h --max-bytes 1GiB --dry-run
+  diskq stream vacuum clicks --max-age 1h30m --keep-for-groups
+"""
+
+ABOUT_STATS = """
+Show what a stream holds: of each partition the offsets and the times that are there, and how much room it
+takes. Takes no lock and changes nothing. The JSON has go-diskq's names; Age is in nanoseconds.
+"""
+
+EXAMPLES_STATS = """
+  diskq stream stats clicks
+  diskq stream stats clicks --json | jq .SizeBytes
+"""
+
+ABOUT_GROUPS = """
+Show the groups that read a stream: of each partition the last offset that they have committed, and how
+many messages are behind that (the lag). --reset moves a group that nobody reads as: --to tells from where
+it is to go on.
+"""
+
+EXAMPLES_GROUPS = """
+  diskq stream groups clicks
+  diskq stream groups clicks --json | jq 'select(.Lag > 1000)'
+  diskq stream groups clicks --reset billing --to '2013-07-04 06:00 America/New_York'
+  diskq stream groups clicks --reset billing --partition 0 --to oldest
+"""
+
+OUT = ["lines", "length_prefixed", "base64", "raw", "json"]
+
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE: dict[type[Exception], str] = {
+    LockedError: "or wait for it: --wait 30s",
+    DiskFullError: "free space, or `diskq stream vacuum`",
+    MessageSizeError: "raise --max-message-size",
+    OffsetOutOfRangeError: "--start oldest is the first, and --partition reads one alone",
+}
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(
+        nouns.add_parser("stream", help="streams to replay (go-diskq's files)"), ABOUT, EXAMPLES
+    )
+    noun.set_defaults(advice=ADVICE)
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    def add(name: str, text: str, about: str, examples: str) -> argparse.ArgumentParser:
+        verb = add_command(verbs.add_parser(name, help=text), about, examples)
+        verb.add_argument("path", metavar="PATH", help="the stream's directory")
+        return verb
+
+    create = add("create", "make a stream, or change its settings", ABOUT_CREATE, EXAMPLES_CREATE)
+    _add_layout(create)
+    _add_lock(create)
+    create.set_defaults(run=run, verb=streamwrite.create)
+
+    write = add("write", "add messages", ABOUT_WRITE, EXAMPLES_WRITE)
+    _add_write(write)
+    _add_lock(write)
+    write.set_defaults(run=run, verb=streamwrite.write)
+
+    read = add("read", "print messages, from anywhere", ABOUT_READ, EXAMPLES_READ)
+    _add_read(read)
+    read.set_defaults(run=run, verb=streamread.read)
+
+    tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
+    _add_partitions(tail)
+    tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
+    tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
+    add_framing(tail, "to stdout", OUT)
+    tail.set_defaults(run=run, verb=streamread.tail)
+
+    lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
+    _add_at(lookup, "the moment", is_required=True)
+    _add_partitions(lookup)
+    lookup.add_argument(
+        "--at-or-after",
+        action="store_true",
+        help="the first message that is not earlier, instead of the first that is later",
+    )
+    lookup.add_argument("--json", action="store_true", help="for programs: a line of JSON for each partition")
+    lookup.set_defaults(run=run, verb=streamlooks.lookup)
+
+    vacuum = add("vacuum", "remove what is too old, or too much", ABOUT_VACUUM, EXAMPLES_VACUUM)
+    _add_vacuum(vacuum)
+    vacuum.set_defaults(run=run, verb=streamkeep.vacuum)
+
+    stats = add("stats", "what is in there", ABOUT_STATS, EXAMPLES_STATS)
+    stats.add_argument("--json", action="store_true", help="for programs: one line, as go-diskq's; bytes")
+    stats.set_defaults(run=run, verb=streamlooks.stats)
+
+    groups = add("groups", "who has read how far", ABOUT_GROUPS, EXAMPLES_GROUPS)
+    _add_groups(groups)
+    groups.set_defaults(run=run, verb=streamgroups.groups)
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+# --- options, verb by verb ------------------------------------------------------------------------
+
+
+def _add_layout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partition-count", type=count, metavar="N", help="partitions that are written to (default: 3)"
+    )
+    parser.add_argument(
+        "--segment-size",
+        type=units.size,
+        metavar="SIZE",
+        help="begin the next segment when one has grown so large (default: 32MiB)",
+    )
+    parser.add_argument(
+        "--retention-max-bytes",
+        type=units.size,
+        metavar="SIZE",
+        help="`vacuum` keeps so much in the complete segments of each partition (default: all)",
+    )
+    parser.add_argument(
+        "--retention-max-age",
+        type=units.duration,
+        metavar="DURATION",
+        help="`vacuum` keeps what is younger than this (default: all)",
+    )
+    parser.add_argument(
+        "--encoding",
+        choices=ENCODINGS,
+        help="how records tell lengths: `fixed`, which go-diskq reads and writes, or `varuint`, as its "
+        "README has it, and which is smaller (default: fixed)",
+    )
+
+
+def _add_lock(parser: argparse.ArgumentParser) -> None:
+    add_wait(parser, "stream")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="go on where a go-diskq producer crashed and left its owner file; make sure that none runs "
+        "(default: refuse)",
+    )
+
+
+def _add_write(parser: argparse.ArgumentParser) -> None:
+    options = StreamOptions()
+    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed", "json"], "whole")
+    parser.add_argument(
+        "--key",
+        metavar="KEY",
+        help="the messages' key, which decides on the partition (default: each gets a random one)",
+    )
+    parser.add_argument(
+        "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
+    )
+    parser.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+        "(survives a killed process), or nothing (default: written)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="messages written, and synced, in one go at most (default: 1000)",
+    )
+    parser.add_argument(
+        "--create", action="store_true", help="make the stream if it is not there (default: refuse)"
+    )
+    parser.add_argument(
+        "--max-message-size",
+        type=units.size,
+        default=options.max_message_size,
+        metavar="SIZE",
+        help="refuse larger messages (default: 16MiB)",
+    )
+
+
+def _add_read(parser: argparse.ArgumentParser) -> None:
+    _add_partitions(parser)
+    parser.add_argument(
+        "--start",
+        type=place,
+        metavar="PLACE",
+        help="where to begin: `oldest`, `newest` (the last message that is there), `active` (the segment "
+        "that is written to), an offset, or a time (default: oldest)",
+    )
+    parser.add_argument(
+        "--start-offset", type=number, metavar="OFFSET", help="begin at this offset (default: see --start)"
+    )
+    _add_at(parser, "begin at this moment", default="see --start")
+    parser.add_argument(
+        "--end",
+        type=stop,
+        metavar="PLACE",
+        help="where to stop: `close` (at the end of what there is), `wait` (never), or at an offset, "
+        "inclusive, which is waited for (default: close)",
+    )
+    parser.add_argument(
+        "--end-offset", type=number, metavar="OFFSET", help="stop behind this offset (default: see --end)"
+    )
+    parser.add_argument("-n", type=count, metavar="N", help="stop after N messages (default: see --end)")
+    parser.add_argument(
+        "--group",
+        metavar="NAME",
+        help="read as this group, and commit what was written out (default: as nobody)",
+    )
+    add_framing(parser, "to stdout", OUT)
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_const",
+        dest="framing",
+        const="json",
+        help="as --json: go-diskq's name",
+    )
+
+
+def _add_partitions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p",
+        "--partition",
+        type=number,
+        action="append",
+        metavar="P",
+        dest="partitions",
+        help="only this partition; may be given several times (default: all)",
+    )
+
+
+def _add_at(
+    parser: argparse.ArgumentParser, what: str, *, is_required: bool = False, default: str | None = None
+) -> None:
+    text = f"{what}: {MOMENTS}" + (f" (default: {default})" if default else "")
+    parser.add_argument("--at", type=moment, required=is_required, metavar="TIME", help=text)
+
+
+def _add_vacuum(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-bytes",
+        type=units.size,
+        metavar="SIZE",
+        help="keep so much in the complete segments of each partition (default: as the settings say)",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=units.duration,
+        metavar="DURATION",
+        help="keep what is younger than this (default: as the settings say)",
+    )
+    parser.add_argument(
+        "--keep-for-groups", action="store_true", help="spare what some group has not committed yet"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell what would be removed, and remove nothing"
+    )
+
+
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs: a line of JSON for each partition")
+    parser.add_argument("--reset", metavar="GROUP", help="move this group (default: only look)")
+    parser.add_argument(
+        "--to", type=place, metavar="PLACE", help="`oldest`, `newest`, an offset, or a time (default: none)"
+    )
+    _add_partitions(parser)

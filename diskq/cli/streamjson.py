@@ -1,0 +1,96 @@
+# A message as one line of JSON, with go-diskq's names for its parts. Law: what `read` writes `write`
+# takes, and the message is the same.
+#
+#   {"PartitionKey":"k","TimestampUTC":"2013-07-04T10:00:00Z","Data":"aGVsbG8=","PartitionIndex":0,"Offset":5}
+#
+# JSON has no bytes. `Data` is base64; a key is text, and where it is none `PartitionKeyBase64`, which
+# go-diskq does not have, tells it beside what can be shown of it.
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+from typing import Any
+
+from diskq.cli.moments import moment, show_moment
+from diskq.cli.parsing import CommandError
+from diskq.messages import Message
+
+__all__ = ["Fields", "as_json", "fields_of"]
+
+Fields = tuple[bytes | None, bytes, int | None]
+"""Key, value and timestamp in nanoseconds; None where the line does not tell."""
+
+_EXAMPLE = '{"PartitionKey": "k", "TimestampUTC": "2013-07-04T10:00:00Z", "Data": "aGVsbG8="}'
+
+
+def as_json(message: Message) -> bytes:
+    """One line, without its newline."""
+    told: dict[str, object] = {"PartitionKey": message.key.decode(errors="replace")}
+    if not _is_text(message.key):
+        told["PartitionKeyBase64"] = base64.b64encode(message.key).decode()
+    told |= {
+        "TimestampUTC": show_moment(message.timestamp_ns),
+        "Data": base64.b64encode(message.value).decode(),
+        "PartitionIndex": message.partition,
+        "Offset": message.offset,
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def fields_of(line: bytes, number: int) -> Fields:
+    """What is to be written of the `number`th line. Its partition and offset are the new stream's to give.
+
+    Raises CommandError, naming the line, for what is no message.
+    """
+    try:
+        told = json.loads(line)
+        if not isinstance(told, dict):
+            raise ValueError("it is no object")
+        if unknown := told.keys() - _KNOWN:
+            raise ValueError(f"it has {min(unknown)!r}, which no message has")
+        if "Data" not in told:
+            raise ValueError("it has no Data")
+        return _key(told), _bytes(told, "Data") or b"", _timestamp(told)
+    except (ValueError, RecursionError, argparse.ArgumentTypeError) as failure:
+        raise CommandError(f"line {number} is no message: {failure}; one is {_EXAMPLE}") from None
+
+
+_KNOWN = {"PartitionKey", "PartitionKeyBase64", "TimestampUTC", "Data", "PartitionIndex", "Offset"}
+
+
+def _key(told: dict[str, Any]) -> bytes | None:
+    key = _bytes(told, "PartitionKeyBase64")
+    if key is None and (text := _text(told, "PartitionKey")) is not None:
+        key = text.encode()
+    return key
+
+
+def _timestamp(told: dict[str, Any]) -> int | None:
+    text = _text(told, "TimestampUTC")
+    return None if text is None else moment(text)
+
+
+def _bytes(told: dict[str, Any], name: str) -> bytes | None:
+    text = _text(told, name)
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except binascii.Error as failure:
+        raise ValueError(f"its {name} is no base64 ({failure})") from None
+
+
+def _text(told: dict[str, Any], name: str) -> str | None:
+    text = told.get(name)
+    if not isinstance(text, str | None):
+        raise ValueError(f"its {name} is no text")
+    return text

@@ -1,0 +1,168 @@
+# `diskq stream create` and `write`. Law: what is told to be in the stream is in it, as durably as was
+# asked for, however the command ends.
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import Any
+
+import trio
+
+from diskq.channels.stream import StreamProducer, open_producer
+from diskq.cli import units
+from diskq.cli.directories import make_directories
+from diskq.cli.framing import batches
+from diskq.cli.opening import opened
+from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.pipes import CHUNK, read_stdin
+from diskq.cli.streamjson import Fields, fields_of
+from diskq.cli.streamview import StreamView, is_stream
+from diskq.cli.terminal import note
+from diskq.options import StreamOptions
+
+__all__ = ["create", "write"]
+
+# What JSON, and base64 in it, make of a message at most, beside a third more bytes.
+_MOST_AROUND = 1024 * 1024
+
+# --- create ---------------------------------------------------------------------------------------
+
+
+def create(args: argparse.Namespace) -> None:
+    options = _options(
+        partition_count=args.partition_count,
+        segment_size=args.segment_size,
+        retention_max_bytes=args.retention_max_bytes,
+        retention_max_age=args.retention_max_age,
+        encoding=args.encoding,
+    )
+    word = "settings of" if is_stream(args.path) else "created"
+    make_directories(args.path)
+    trio.run(_create, args, options)
+    settings = StreamView(args.path).settings
+    told = {
+        "partition-count": str(settings.partitions),
+        "segment-size": _size(settings.roll_size),
+        "retention-max-bytes": _size(settings.retention_max_bytes),
+        "retention-max-age": _duration(settings.retention_max_age_ns),
+        "encoding": settings.encoding,
+    }
+    print(f"{word} {args.path}:", " ".join(f"{name}={value}" for name, value in told.items()))
+
+
+async def _create(args: argparse.Namespace, options: StreamOptions) -> None:
+    async with _producer(args, options):
+        pass
+
+
+def _size(count: int | None) -> str:
+    return "none" if count is None else units.show_size(count).replace(" ", "")
+
+
+def _duration(nanoseconds: int | None) -> str:
+    return "none" if nanoseconds is None else units.show_duration(nanoseconds)
+
+
+# --- write ----------------------------------------------------------------------------------------
+
+
+def write(args: argparse.Namespace) -> None:
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+    options = _options(durability=args.durability, max_message_size=args.max_message_size)
+    if args.create:
+        make_directories(args.path)
+    else:
+        StreamView(args.path, "; make one with `diskq stream create`, or let --create make it")
+    trio.run(_write_all, args, options)
+
+
+async def _write_all(args: argparse.Namespace, options: StreamOptions) -> None:
+    written: dict[int, range] = {}
+    try:
+        async with _producer(args, options) as producer:
+            first = producer.statistics().next_offsets
+            try:
+                await _Writer(args, producer).write(options.max_message_size)
+            finally:
+                after = producer.statistics().next_offsets
+                written = {partition: range(first[partition], after[partition]) for partition in first}
+    finally:
+        for partition, offsets in written.items():
+            if offsets:
+                last = f"..{offsets[-1]}" if len(offsets) > 1 else ""
+                print(f"partition={partition} offset={offsets[0]}{last}")
+        note(f"{sum(map(len, written.values()))} written")
+
+
+class _Writer:
+    """From the arguments, or from stdin, into the stream."""
+
+    def __init__(self, args: argparse.Namespace, producer: StreamProducer) -> None:
+        self._args = args
+        self._producer = producer
+        self._key = None if args.key is None else os.fsencode(args.key)
+        self._line_numbers = count(1)
+
+    async def write(self, most: int) -> None:
+        """All of it; messages of at most `most` bytes."""
+        if self._args.messages:
+            await self._send_values(map(os.fsencode, self._args.messages))
+        elif self._args.framing == "json":
+            await read_stdin("lines", most * 4 // 3 + _MOST_AROUND, self._send_lines)
+        else:
+            await read_stdin(self._args.framing or "whole", most, self._send_values)
+
+    async def _send_values(self, values: Iterable[bytes]) -> None:
+        await self._send((self._key, value, self._args.timestamp) for value in values)
+
+    async def _send_lines(self, lines: Iterable[bytes]) -> None:
+        """Messages in JSON. What stands before a line that is none is sent."""
+        failures: list[CommandError] = []
+
+        def messages() -> Iterator[Fields]:
+            for number, line in zip(self._line_numbers, lines, strict=False):
+                try:
+                    key, value, timestamp = fields_of(line, number)
+                except CommandError as failure:
+                    failures.append(failure)
+                    return
+                yield (
+                    self._key if key is None else key,
+                    value,
+                    self._args.timestamp if timestamp is None else timestamp,
+                )
+
+        await self._send(messages())
+        if failures:
+            raise failures[0]
+
+    async def _send(self, messages: Iterable[Fields]) -> None:
+        for batch in batches(messages, self._args.batch, CHUNK, _size_of):
+            await self._producer.send_many(batch)
+
+
+def _size_of(message: Fields) -> int:
+    return len(message[1])
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+def _options(**given: Any) -> StreamOptions:
+    try:
+        return StreamOptions(**given)
+    except ValueError as failure:
+        raise UsageError(str(failure)) from None
+
+
+def _producer(
+    args: argparse.Namespace, options: StreamOptions
+) -> AbstractAsyncContextManager[StreamProducer]:
+    return opened(lambda: open_producer(args.path, options, take_over=args.take_over), args.wait)
