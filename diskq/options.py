@@ -183,7 +183,7 @@ class ConsumerOptions:
     autocommit: bool = False
     """In a group: what was received is committed when more is asked for, and at the end of the block."""
     sync_every: int = 2500
-    """Sync after so many commits in a partition."""
+    """Sync when so many messages of a partition were committed."""
     sync_timeout: float = 2.0
     """Sync so many seconds after the first unsynced commit at the latest."""
     claim_interval: float = 1.0

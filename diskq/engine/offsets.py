@@ -167,7 +167,7 @@ class OffsetMarker:
     ) -> None:
         """Take up where the group left off, whose directories are there.
 
-        `commit` syncs after `sync_every` calls, or `sync_timeout` seconds after the first. Raises
+        `commit` syncs after `sync_every` messages, or `sync_timeout` seconds after the first. Raises
         DiskFullError where a new marker finds no room; OSError.
         """
         self._fs = fs
@@ -272,9 +272,11 @@ class OffsetMarker:
             raise ValueError(f"an offset is 0 to {_LARGEST_OFFSET}, got {offset}")
         if not seek and self.committed is not None and offset is not None and offset <= self.committed:
             return self.note()
+        # What counts is how much would be done again after a crash: one commit may stand for a batch.
+        passed = 1 if seek or offset is None else offset - (-1 if self.committed is None else self.committed)
         self.committed = offset
         now = self._clock()
-        self._policy.passed(1, now)
+        self._policy.passed(passed, now)
         return self._policy.due(now)
 
     def note(self) -> bool:
