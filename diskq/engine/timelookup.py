@@ -68,6 +68,11 @@ class TimeLookup:
                 self._segments[base].close()
         self._in_use.clear()
 
+    @property
+    def is_quick(self) -> bool:
+        """Is enough noted of the complete segments, so that none of them has to be read as a whole?"""
+        return len(self._ceilings) >= len(self._bases) - 1
+
     def offset_after(self, timestamp: int) -> int | None:
         """The first offset whose message is later than `timestamp` (ns since 1970).
 
