@@ -67,17 +67,22 @@ class _Mender:
         self.framing = framing
         self.base = base
         self.data, self.index, self.timeindex = files.segment(base)
-        self.handle = fs.open(self.data)
-        self.size = fs.size(self.handle)
-        self.sums = Rows(fs, files.sidecar(base))
         self.rows = _SegmentRows(base, _content(fs, self.index), _content(fs, self.timeindex))
         self.mended = Mended(0, base)
+        self.sums = Rows(fs, files.sidecar(base))
+        try:
+            self.handle = fs.open(self.data)
+        except OSError:
+            self.sums.close()
+            raise
+        self.size = 0
 
     def close(self) -> None:
         self.fs.close(self.handle)
         self.sums.close()
 
     def run(self) -> Mended:
+        self.size = self.fs.size(self.handle)
         self.sums.seek(0)
         end, next_offset = self._walk()
         self.mended.end, self.mended.next_offset = end, next_offset

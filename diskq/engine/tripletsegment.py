@@ -110,11 +110,11 @@ class TripletSegment:
         self.buffer.write_rows()
         size = self.buffer.end
         self.append.finish(debts)
-        self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
         debts.files += (self._timeindex, self._index)
         debts.closing += (self._timeindex, self._index)
         self._index = self._timeindex = -1
         self.buffer.retarget(-1, 0, 0)
+        self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
 
     def abandon(self) -> None:
         handles = [handle for handle in (self._index, self._timeindex) if handle >= 0]
@@ -130,7 +130,7 @@ class TripletSegment:
             self.append.make_room_for_rows()
 
     def cut_back(self) -> None:
-        """Drop what a failed write left behind the last whole record, and the last whole rows. Raises OSError."""
+        """Drop what a failed write left behind the last whole record and its rows. Raises OSError."""
         if not self.append.is_open:
             return
         if self._fs.size(self.append.handle) > self.buffer.flushed:
