@@ -37,10 +37,12 @@ cdef class StreamDoor:
     cdef object clock
     cdef object on_full
     cdef public bint is_awake
+    cdef public int64_t room               # so many bytes may pass the fast doors
     cdef list touched
     cdef int* routes                       # of each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room
     cdef Py_ssize_t routed                 # so many of them did
+    cdef bint _may_pass(self, object value) noexcept
     cdef bint _is_plain(self, object value, object key, object timestamp) except -1
     cdef object _put(self, object value, object key, object timestamp, bint through)
     cdef TripletBuffer _route(self, object key)

@@ -36,6 +36,7 @@ class TripletBuffer(AppendBuffer):
 
 class StreamDoor:
     is_awake: bool
+    room: int
     def __init__(
         self,
         buffers: Iterable[TripletBuffer],

@@ -155,7 +155,8 @@ cdef class StreamDoor:
 
     `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
     epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
-    it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon.
+    it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon. `room`: so many
+    bytes may pass the fast doors.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
@@ -182,13 +183,13 @@ cdef class StreamDoor:
         Its rows wait for `write_rows`, behind others that do: the first one is refused as well.
         Raises OSError where the disk refuses; the message is then not in.
         """
-        if not self.is_awake or not self.gate.admits():
+        if not self._may_pass(value) or not self.gate.admits():
             return None
         return self._put(value, key, timestamp, True)
 
     def put_untimed(self, value, key=None, timestamp=None):
         """As `put`, for a caller who cannot yield: the slice may be over."""
-        if not self.is_awake or self.gate.left <= 0:
+        if not self._may_pass(value) or self.gate.left <= 0:
             return None
         return self._put(value, key, timestamp, True)
 
@@ -367,6 +368,10 @@ cdef class StreamDoor:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    cdef bint _may_pass(self, object value) noexcept:
+        """Without asking: its rows will be written soon, and it is not too much that is unsynced."""
+        return self.is_awake and type(value) is bytes and PyBytes_GET_SIZE(value) <= self.room
+
     cdef bint _is_plain(self, object value, object key, object timestamp) except -1:
         cdef Py_ssize_t size = 0
         if type(value) is not bytes:
@@ -401,6 +406,7 @@ cdef class StreamDoor:
         if not self._append(buffer, value, key, timestamp):
             return None
         position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
+        self.room -= buffer.used - used
         if through or buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
             try:
                 buffer._flush()

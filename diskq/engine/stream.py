@@ -587,6 +587,7 @@ class Stream:
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
+        self.door.room = self.options.max_unsynced - self.unsynced_bytes
         is_ready = self._failure is None and not self._is_closed and not self._owes_rows
         self.gate.left = left if is_ready and all(p.segment.is_ready for p in self._partitions) else 0
         return is_due
