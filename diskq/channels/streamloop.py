@@ -67,14 +67,21 @@ class StreamLoop(CommitLoop[Stream]):
         if position is None:
             door.is_awake = False
             return None
-        self._has_written = True
         if self.waiting:
             self.tell(position.partition)
-        try:
-            door.write_rows()
-        except OSError:
-            self._ask_for_rows()  # the record is in: that its rows found no room is for the loop to tell
+        self._write_rows()
         return position
+
+    def _write_rows(self) -> None:
+        """Have the rows of what is written follow: at once, or with others of this slice."""
+        if self._has_written and not self.waiting:
+            self._ask_for_rows()
+            return
+        self._has_written = True
+        try:
+            self.door.write_rows()
+        except OSError:
+            self._ask_for_rows()  # the records are in: that their rows found no room is for the loop to tell
 
     def _ask_for_rows(self) -> None:
         self._has_asked = True
@@ -126,7 +133,7 @@ class StreamLoop(CommitLoop[Stream]):
             if word == "memory":
                 self._note_held(self.options.memory_flush)
             elif not self.engine.is_flushed:
-                self._ask_for_rows()
+                self._write_rows()
 
     def _admit_senders(self) -> None:
         """Let in who waits, in order, as far as there is room."""
