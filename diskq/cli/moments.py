@@ -52,16 +52,15 @@ def moment(text: str) -> int:
 
 
 def _moment(text: str) -> int:
+    if match := _DATE.fullmatch(text):
+        return _from_date(match)
     if text == "now":
         return time.time_ns()
     if _NUMBER.fullmatch(text):
         return int(text)
     if match := _AGO.fullmatch(text):
         return time.time_ns() - round(units.duration(match[1] or match[2]) * _SECOND)
-    match = _DATE.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"a moment is written {MOMENTS}; not {text!r}")
-    return _from_date(match)
+    raise argparse.ArgumentTypeError(f"a moment is written {MOMENTS}; not {text!r}")
 
 
 def _from_date(match: re.Match[str]) -> int:
@@ -69,7 +68,7 @@ def _from_date(match: re.Match[str]) -> int:
     date = [int(match[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
     zone = _zone(match)
     local = datetime(*date, tzinfo=zone)  # type: ignore[arg-type, misc]
-    if local.utcoffset() != local.replace(fold=1).utcoffset():
+    if isinstance(zone, ZoneInfo) and local.utcoffset() != local.replace(fold=1).utcoffset():
         comes = "comes twice" if local.astimezone(UTC).astimezone(zone) == local else "does not exist"
         offset = local.strftime("%z")
         raise ValueError(f"this time {comes} in {zone}: write its offset, such as {offset[:3]}:{offset[3:5]}")

@@ -60,8 +60,8 @@ ABOUT_READ = """
 Write messages to stdout; they stay in the stream. Each partition's messages come in order, the partitions
 as it happens. It stops at the end of what there is; --end wait goes on with what comes, until interrupted.
 
-At a moment, reading begins behind the last message, in the order of offsets, before which all are as
-early: at the first one that is later than that (see `diskq stream lookup`).
+At a moment, reading begins with the first message, in the order of offsets, that is later, in each
+partition for itself (see `diskq stream lookup`); behind it there may be earlier ones, if times step back.
 
 As a group, reading begins behind what the group has committed (where that is nothing, at --start), and
 commits what was written out: if the reader goes away, or the disk is full, or you press Ctrl-C, the rest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.streamview import StreamView
-from diskq.cli.terminal import note, show_table
+from diskq.cli.terminal import note, show_table, shown
 from diskq.engine.groups import ConsumerGroup, check_group_name
 from diskq.engine.groups import groups as groups_of
 from diskq.errors import StreamNotFoundError
@@ -44,12 +44,14 @@ def groups(args: argparse.Namespace) -> None:
             print(json.dumps({**told, "Committed": each.committed, "Lag": each.lag}))
     elif found:
         columns = ["group", "partition", "committed", "lag"]
-        rows = [
-            (each.group, str(each.partition), _number(each.committed), _number(each.lag)) for each in found
-        ]
+        rows = [_row(each) for each in found]
         show_table(columns, rows, numeric=columns[1:])
     else:
         note(f"nobody reads {args.path} as a group")
+
+
+def _row(found: Progress) -> tuple[str, ...]:
+    return shown(found.group), str(found.partition), _number(found.committed), _number(found.lag)
 
 
 def _number(value: int | None) -> str:

@@ -12,6 +12,8 @@ import argparse
 import base64
 import binascii
 import json
+from binascii import b2a_base64
+from functools import lru_cache
 from typing import Any
 
 from diskq.cli.moments import moment, show_moment
@@ -28,24 +30,21 @@ _EXAMPLE = '{"PartitionKey": "k", "TimestampUTC": "2013-07-04T10:00:00Z", "Data"
 
 def as_json(message: Message) -> bytes:
     """One line, without its newline."""
-    told: dict[str, object] = {"PartitionKey": message.key.decode(errors="replace")}
-    if not _is_text(message.key):
-        told["PartitionKeyBase64"] = base64.b64encode(message.key).decode()
-    told |= {
-        "TimestampUTC": show_moment(message.timestamp_ns),
-        "Data": base64.b64encode(message.value).decode(),
-        "PartitionIndex": message.partition,
-        "Offset": message.offset,
-    }
-    return json.dumps(told, separators=(",", ":")).encode()
+    return b'{%b,"TimestampUTC":"%b","Data":"%b","PartitionIndex":%d,"Offset":%d}' % (
+        _key_as_json(message.key),
+        show_moment(message.timestamp_ns).encode(),
+        b2a_base64(message.value, newline=False),
+        message.partition,
+        message.offset,
+    )
 
 
-def _is_text(key: bytes) -> bool:
-    try:
-        key.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+@lru_cache(4096)
+def _key_as_json(key: bytes) -> bytes:
+    told = {"PartitionKey": key.decode(errors="replace")}
+    if told["PartitionKey"].encode() != key:
+        told["PartitionKeyBase64"] = b2a_base64(key, newline=False).decode()
+    return json.dumps(told, separators=(",", ":"))[1:-1].encode()
 
 
 def fields_of(line: bytes, number: int) -> Fields:

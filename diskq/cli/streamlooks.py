@@ -9,7 +9,7 @@ from diskq.cli import units
 from diskq.cli.moments import show_moment
 from diskq.cli.parsing import CommandError
 from diskq.cli.streamview import StreamView
-from diskq.cli.terminal import show_table
+from diskq.cli.terminal import show_table, shown
 from diskq.engine.streamstats import PartitionStatistics, as_go, stream_statistics
 
 __all__ = ["lookup", "stats"]
@@ -52,7 +52,7 @@ def stats(args: argparse.Namespace) -> None:
         print(json.dumps(as_go(found), separators=(",", ":")))
         return
     facts = {
-        "stream": found.path,
+        "stream": shown(found.path),
         "messages": str(found.messages),
         "bytes": f"{found.size_bytes} ({units.show_size(found.size_bytes)})",
         "age": units.show_duration(found.age_ns),

@@ -21,7 +21,7 @@ from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, read_stdin
 from diskq.cli.streamjson import Fields, fields_of
 from diskq.cli.streamview import StreamView, is_stream
-from diskq.cli.terminal import note
+from diskq.cli.terminal import note, shown
 from diskq.options import StreamOptions
 
 __all__ = ["create", "write"]
@@ -51,7 +51,7 @@ def create(args: argparse.Namespace) -> None:
         "retention-max-age": _duration(settings.retention_max_age_ns),
         "encoding": settings.encoding,
     }
-    print(f"{word} {args.path}:", " ".join(f"{name}={value}" for name, value in told.items()))
+    print(f"{word} {shown(args.path)}:", " ".join(f"{name}={value}" for name, value in told.items()))
 
 
 async def _create(args: argparse.Namespace, options: StreamOptions) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["asked", "note", "printable", "progress", "show_table", "warnings_on_stderr"]
+__all__ = ["asked", "note", "printable", "progress", "show_table", "shown", "warnings_on_stderr"]
 
 
 def note(text: str) -> None:
@@ -29,6 +29,11 @@ def printable(data: bytes) -> str:
     """As text that cannot command a terminal: what is not printable is escaped."""
     text = data.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(name: str) -> str:
+    """A name that a directory has, which may be any bytes: as `printable`."""
+    return printable(os.fsencode(name))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:

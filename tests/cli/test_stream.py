@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -13,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from diskq.cli import main
+from diskq.cli import main, stream
 from diskq.cli.moments import moment, show_moment
 from diskq.engine.groups import ConsumerGroup
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.options import StreamOptions
 from diskq.storage.fs import OsFileSystem
-from tests.cli.conftest import frames, program, start, until
+from tests.cli.conftest import Terminal, frames, program, start, until
 from tests.golden.streams import case, every_stream, golden_stream
 from tests.reference import triplet_oracle as oracle
 
@@ -148,6 +150,24 @@ def test_settings_that_nobody_can_read_are_told(run, path):
     done = run("stream", "write", path, "one")
     assert done.code == 1
     assert "found partition_count 'three', supported: a whole number" in done.notes[-1]
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """Those of `diskq stream` that an example shows, with what is told beside them cut off."""
+    lines = [line.split("diskq stream ", 1)[1] for line in text.splitlines() if "diskq stream " in line]
+    told = [re.split(r"   |[|<>]", line)[0] for line in lines]
+    return [["stream", *shlex.split(line)] for line in told]
+
+
+def test_every_example_is_a_command(monkeypatch):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = [text for name, text in vars(stream).items() if name.startswith("EXAMPLES")]
+    seen: list[object] = []
+    monkeypatch.setattr(stream, "run", seen.append)
+    found = command_lines("\n".join([readme, *shown]))
+    for line in found:
+        main(line)
+    assert len(seen) == len(found) > 30
 
 
 # --- create ---------------------------------------------------------------------------------------
@@ -815,6 +835,14 @@ def test_the_lag_of_a_group_that_retention_has_overtaken_is_what_is_left(run, tm
     assert told["Lag"] == len(messages)
 
 
+def test_a_group_may_have_any_name(run, path):
+    fill(path, b"one")
+    (path / "groups" / os.fsdecode(b"\xff\x1b[31m")).mkdir(parents=True)
+    (path / "groups" / os.fsdecode(b"\xff\x1b[31m") / "000000").touch()
+    row = run("stream", "groups", path).out.decode().splitlines()[1]
+    assert row.split() == ["\\xff\\x1b[31m", "0", "-", "1"]
+
+
 def test_a_stream_without_groups_says_so(run, path):
     fill(path)
     assert run("stream", "groups", path).notes == [f"diskq: nobody reads {path} as a group"]
@@ -991,3 +1019,39 @@ def test_a_group_takes_over_from_one_that_was_killed(path):
             lines = iter(second.stdout.readline, b"two\n")
             assert set(lines) <= {b"one\n"}
             second.send_signal(signal.SIGINT)
+
+
+# --- at a terminal --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command, last",
+    [(["stats"], "24 B"), (["groups"], "billing"), (["lookup", "--at", "-1"], "1970-01-01T00:00:00Z")],
+)
+def test_a_terminal_shows_tables(path, command, last):
+    fill(path, b"one")
+    group_of(path, "billing").marker(0).close()
+    verb, *options = command
+    with Terminal() as terminal:
+        assert program("stream", verb, path, *options, stdout=terminal.outer).code == 0
+        assert "───" in terminal.read_until(last)
+
+
+@pytest.mark.parametrize("verb", ["read", "tail"])
+def test_a_message_does_not_command_a_terminal(path, verb):
+    fill(path, b"\x1b[31mred")
+    with Terminal() as terminal:
+        program("stream", verb, path, stdout=terminal.outer)
+        assert terminal.read_until("red").strip() == "\\x1b[31mred"
+
+
+def test_a_terminal_shows_progress(path):
+    fill(path)
+    with Terminal() as terminal:
+        options = ["--group", "g", "--end", "wait"]
+        with start(
+            "stream", "read", path, *options, stdout=subprocess.PIPE, stderr=terminal.outer
+        ) as process:
+            terminal.read_until("reading")
+            process.send_signal(signal.SIGINT)
+        terminal.read_until("0 read as group")
