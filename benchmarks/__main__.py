@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import bench_fsync, bench_queue, harness, machine
+from benchmarks import bench_fsync, bench_queue, bench_stream, harness, machine
 from benchmarks.floors import Section
 from benchmarks.report import Report
 
 ROOT = Path(__file__).parent.parent
-BENCHMARKS: dict[str, ModuleType] = {"queue": bench_queue, "fsync": bench_fsync}
+BENCHMARKS: dict[str, ModuleType] = {"queue": bench_queue, "stream": bench_stream, "fsync": bench_fsync}
 FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.2)
 
 

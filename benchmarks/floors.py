@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FIGURES", "FSYNC", "QUEUE", "Figure", "Row", "Section"]
+__all__ = ["FIGURES", "FSYNC", "QUEUE", "STREAM", "Figure", "Row", "Section", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ FIGURES = {
     "p50_us": Figure("µs", more_is_better=False),
     "open_ms": Figure("ms", more_is_better=False),
     "rss_mib": Figure("MiB", more_is_better=False),
+    "gb_s": Figure("GB/s", more_is_better=True),
+    "cpu_ms": Figure("ms", more_is_better=False),
 }
 
 
@@ -41,11 +43,13 @@ class Row:
     """So many times as good as the peer, by the median of the rounds' ratios."""
     at_most: float | None = None
     """In the figure's own unit, by the median of the rounds."""
+    reaches: float | None = None
+    """The same, where more is better."""
     figure: str = "rate"
 
     @property
     def has_floor(self) -> bool:
-        return self.at_least is not None or self.at_most is not None
+        return any(floor is not None for floor in (self.at_least, self.at_most, self.reaches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +149,83 @@ FSYNC = (
                 for tasks in (1, 16, 64, 256)
             ),
         ),
+    ),
+)
+
+# --- streams: go-diskq is not measured here, what it cannot be faster than is ----------------------------
+
+
+def calls(act: str) -> str:
+    """The system calls that go-diskq makes for it, and nothing else (benchmarks/gocalls)."""
+    return f"go-diskq's system calls alone, of {act}"
+
+
+STREAM = (
+    Section(
+        "Sending: 100 B with a key of 8 B, a sync every 2500 messages or 2 s",
+        (
+            Row("send", "send", calls("Push"), at_least=1.3),
+            Row("send, 3 partitions", "send 3", calls("Push, 3 partitions"), at_least=1.3),
+            Row("send, 16 tasks", "send 16", calls("Push, 16 goroutines"), at_least=1.3),
+            Row("send_many(100)", "send_many", calls("Push"), at_least=6.0),
+        ),
+    ),
+    Section(
+        "Durable: each send returns after its sync",
+        (
+            Row("synced, 1 task", "synced 1", calls("Push and Sync")),
+            Row("synced, 1 task, against a raw loop", "synced 1", "raw fdatasync"),
+            Row("synced, 16 tasks", "synced 16", calls("Push and Sync, 16 goroutines")),
+            Row("synced, 256 tasks", "synced 256", calls("Push and Sync, 256 goroutines")),
+        ),
+    ),
+    Section(
+        "Receiving: from a partition filled and reopened before",
+        (
+            Row("async for", "consume", calls("Consumer"), at_least=1.5),
+            Row("receive_many(100)", "consume batched", calls("Consumer"), at_least=4.0),
+            Row("columns", "columns", reaches=1.5, figure="gb_s"),
+            Row("columns", "columns", calls("Read"), at_least=15.0),
+        ),
+    ),
+    Section(
+        "Finding a moment: 1,000,000 messages in 13 segments",
+        (
+            Row("offset_after, open", "lookup", calls("GetOffsetAfter"), at_least=10.0, figure="p50_us"),
+            Row("offset_after, cold", "cold", calls("GetOffsetAfter"), at_least=1.0, figure="p50_us"),
+        ),
+    ),
+    Section(
+        "Finding a moment: 100,000,000 messages",
+        (Row("offset_after, open", "lookup in many", at_most=20.0, figure="p50_us"),),
+    ),
+    Section(
+        "Latency: from before send to received by another task, one at a time",
+        (
+            Row("in process, p50", "latency", calls("Push to Consumer"), at_least=3.0, figure="p50_us"),
+            Row(
+                "in process, p50, 1 ms apart",
+                "latency 1 ms",
+                calls("Push to Consumer, 1 ms apart"),
+                figure="p50_us",
+            ),
+            Row(
+                "across processes, p50",
+                "across",
+                calls("Push to Consumer, across processes"),
+                at_least=1.0,
+                figure="p50_us",
+            ),
+            Row(
+                "across processes, p50, 1 ms apart",
+                "across 1 ms",
+                calls("Push to Consumer, across processes, 1 ms apart"),
+                figure="p50_us",
+            ),
+        ),
+    ),
+    Section(
+        "Waiting: 2 s without a message",
+        (Row("CPU of a consumer", "idle", at_most=1.0, figure="cpu_ms"),),
     ),
 )

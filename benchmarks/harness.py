@@ -181,6 +181,8 @@ class Result:
             return False
         if self.row.at_most is not None:
             return self.ours[self.row.figure].median <= self.row.at_most
+        if self.row.reaches is not None:
+            return self.ours[self.row.figure].median >= self.row.reaches
         assert self.ratio is not None
         assert self.row.at_least is not None
         return self.ratio.median >= self.row.at_least

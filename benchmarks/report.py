@@ -150,6 +150,8 @@ def _floor(result: Result) -> str:
         return f"{result.row.at_least:g} x"
     if result.row.at_most is not None:
         return f"<= {result.row.at_most:g} {FIGURES[result.row.figure].unit}"
+    if result.row.reaches is not None:
+        return f">= {result.row.reaches:g} {FIGURES[result.row.figure].unit}"
     return ""
 
 

@@ -101,7 +101,7 @@ async def latency(directory: str, *, count: int, pace: float = 0.0) -> Reading:
     With `pace` seconds before each, so that both sides sleep: rate and seconds include them.
     """
     async with open_queue(directory, NAME) as queue:
-        return await _latency_of(queue.send, queue.receive, count, pace)
+        return await latency_of(queue.send, queue.receive, count, pace)
 
 
 async def hand_over(_: str, *, count: int) -> Reading:
@@ -123,11 +123,11 @@ async def hand_over(_: str, *, count: int) -> Reading:
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         sent -= 1
 
-    return await _latency_of(wake, sleep, count, 0.0)
+    return await latency_of(wake, sleep, count, 0.0)
 
 
-async def _latency_of(
-    send: Callable[[bytes], Awaitable[None]],
+async def latency_of(
+    send: Callable[[bytes], Awaitable[Any]],
     receive: Callable[[], Awaitable[Any]],
     count: int,
     pace: float,

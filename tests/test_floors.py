@@ -11,20 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_fsync, bench_queue, harness
-from benchmarks.floors import FIGURES, FSYNC, QUEUE, Row, Section
+from benchmarks import bench_fsync, bench_queue, bench_stream, harness
+from benchmarks.floors import FIGURES, FSYNC, QUEUE, STREAM, Row, Section
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
 
 SMOKE = Scale("smoke", 0.004)
-ROWS = [row for section in (*QUEUE, *FSYNC) for row in section.rows]
+BENCHMARKS = (bench_queue, bench_stream, bench_fsync)
+TABLES = (QUEUE, STREAM, FSYNC)
+ROWS = [row for table in TABLES for section in table for row in section.rows]
 
 
 # --- the table ---------------------------------------------------------------------------------------
 
 
-def test_each_row_is_one_of_a_kind():
-    assert len({(row.name, row.peer) for row in ROWS}) == len(ROWS)
+@pytest.mark.parametrize("table", TABLES)
+def test_each_row_is_one_of_a_kind(table):
+    rows = [(section.title, row.name, row.peer) for section in table for row in section.rows]
+    assert len(set(rows)) == len(rows)
 
 
 def test_each_figure_is_known():
@@ -35,7 +39,13 @@ def test_a_floor_that_is_a_ratio_has_a_peer():
     assert all(row.peer for row in ROWS if row.at_least is not None)
 
 
-@pytest.mark.parametrize("benchmark", [bench_queue, bench_fsync], ids=lambda module: module.__name__)
+def test_what_is_not_the_peer_does_not_go_by_its_name():
+    for section in STREAM:
+        for row in section.rows:
+            assert not row.peer or "alone" in row.peer or row.peer == "raw fdatasync"
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda module: module.__name__)
 def test_what_is_measured_is_what_the_rows_name(benchmark):
     named = {
         reading.partition(": ")[0]
@@ -95,6 +105,12 @@ def test_a_bound_is_judged_by_itself(tmp_path, value, is_reached):
     assert judged(tmp_path, row, a=Dummy("open_ms", value)).is_reached is is_reached
 
 
+@pytest.mark.parametrize("value, is_reached", [(1.5, True), (1.4, False)])
+def test_a_bound_of_what_is_better_when_more_is_a_least(tmp_path, value, is_reached):
+    row = Row("row", "a", reaches=1.5, figure="gb_s")
+    assert judged(tmp_path, row, a=Dummy("gb_s", value)).is_reached is is_reached
+
+
 def test_without_a_floor_nothing_is_judged(tmp_path):
     assert judged(tmp_path, Row("row", "a", "b"), a=Dummy("rate", 1), b=Dummy("rate", 2)).is_reached is None
 
@@ -124,9 +140,9 @@ ABOUT = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
-    """Every row of both benchmarks, in one round."""
+    """Every row of all benchmarks, in one round."""
     measured = []
-    for benchmark in (bench_queue, bench_fsync):
+    for benchmark in BENCHMARKS:
         measured += harness.run(
             benchmark.SECTIONS,
             benchmark.measurements(SMOKE),
@@ -136,20 +152,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     return measured
 
 
-def result_of(results: list[Result], name: str) -> Result:
-    return next(result for result in results if result.row.name == name)
-
-
-def rate(results: list[Result], name: str) -> float:
-    return result_of(results, name).ours["rate"].median
+def rate(results: list[Result], table: tuple[Section, ...], name: str) -> float:
+    titles = {section.title for section in table}
+    found = next(result for result in results if result.section in titles and result.row.name == name)
+    return found.ours["rate"].median
 
 
 def test_every_row_is_measured_or_says_what_is_missing(results):
     assert [result.row for result in results] == ROWS
     for result in results:
         if not result.missing:
-            assert result.ours[result.row.figure].median > 0 or result.row.figure == "rss_mib"
-            assert result.ours["cpu_us"].median > 0
+            assert result.ours[result.row.figure].median > 0 or result.row.figure in ("rss_mib", "cpu_ms")
+            assert result.ours["cpu_us"].median > 0 or result.row.figure == "cpu_ms"
             assert (result.ratio is not None) == bool(result.row.peer)
 
 
@@ -160,18 +174,20 @@ def test_only_peers_are_missing(results):
 
 @pytest.mark.interop
 def test_go_is_not_missing_where_it_is_required(results):
-    missing = {result.missing for result in results if result.row.peer.startswith("go ")} - {""}
+    missing = {result.missing for result in results if result.row.peer.startswith("go")} - {""}
     if missing and os.environ.get("DISKQ_REQUIRE_GO") != "1":
         pytest.skip(missing.pop())
     assert not missing
 
 
-def test_a_batch_is_faster_than_one_by_one(results):
-    assert rate(results, "send_many(100)") > rate(results, "send")
+@pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
+def test_a_batch_is_faster_than_one_by_one(results, table):
+    assert rate(results, table, "send_many(100)") > rate(results, table, "send")
 
 
-def test_tasks_that_wait_for_the_platter_share_a_sync(results):
-    assert rate(results, "synced, 16 tasks") > 3 * rate(results, "synced, 1 task")
+@pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
+def test_tasks_that_wait_for_the_platter_share_a_sync(results, table):
+    assert rate(results, table, "synced, 16 tasks") > 3 * rate(results, table, "synced, 1 task")
 
 
 def test_a_report_is_written(results, tmp_path):
