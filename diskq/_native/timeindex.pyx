@@ -128,7 +128,7 @@ def first_mark(const unsigned char[::1] marks, int64_t bound):
 
 
 def sealed_chain(const unsigned char[::1] rows, crc):
-    """The segments that these rows tell of, if they are all there is: each whole, and next to the one before.
+    """The segments that these rows tell of, if they tell of all from offset 0 on, without a gap.
 
     Returns their bases and, last, the base of the segment behind them; and the greatest timestamp up to
     the end of each. None where a row does not check, does not follow, or is not all there.
@@ -139,7 +139,7 @@ def sealed_chain(const unsigned char[::1] rows, crc):
         return None
     cdef const char* data = <const char*> &rows[0]
     cdef const char* end = data + size
-    cdef uint64_t base = get_u64_le(data)
+    cdef uint64_t base = 0
     cdef uint64_t count
     cdef int64_t ceiling = <int64_t> get_u64_le(data + SEALED_MAX)
     cdef list bases = []

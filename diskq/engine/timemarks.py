@@ -15,6 +15,10 @@
 #     base u64 | count u64 | bytes of data u64 | timestamps: first, last, min, max i64
 #     | crc32c of the entries behind the last whole 256 u32 | crc32c of the row's first 60 bytes u32
 #
+# For segments that retention has removed there may be one row, of no bytes: base 0, and count up to the
+# first that is there. So rows that begin with offset 0 and have no gap are all there is, and nobody need
+# list a directory to know it.
+#
 # Nothing here is ever synced, but for what is taken back: a row that was true of bytes that recovery
 # has replaced must not return after a power cut.
 # Format: docs/format/triplet.md.
@@ -46,8 +50,8 @@ __all__ = [
     "Sealed",
     "TimeMarks",
     "fitting",
-    "forget_before",
     "forget_from",
+    "forget_removed",
     "greatest_of",
     "is_whole_mark",
     "make_marks",
@@ -338,13 +342,7 @@ class TimeMarks:
             self._fs.close(handle)
         self._unsealed = b""
         if end and end // SEALED_SIZE % _ROWS_BETWEEN_LOOKS == 0:
-            self._forget_the_gone()
-
-    def _forget_the_gone(self) -> None:
-        """Retention, ours in another process or a peer's, has left rows behind: drop them."""
-        rows = sealed_rows(read_sealed(self._fs, self._files))
-        if rows and self._fs.size_of(self._files.data(next(iter(rows)))) is None:
-            forget_before(self._fs, self._files, self._files.bases()[0])
+            forget_removed(self._fs, self._files)
 
     def close(self) -> None:
         """Leave the segment as it is. The timeindex's handle is whose it was. Idempotent."""
@@ -367,17 +365,21 @@ def forget_from(fs: FileSystem, files: PartitionFiles, base: int) -> None:
     _take_back(fs, _cuts_from(fs, files, base, marked=base))
 
 
-def forget_before(fs: FileSystem, files: PartitionFiles, base: int) -> None:
-    """Segments before `base` are gone: their rows only take room. For who appends them. Raises OSError.
+def forget_removed(fs: FileSystem, files: PartitionFiles) -> None:
+    """Drop the rows of segments that retention has removed: they only take room. For who appends them.
 
-    In place, and not synced: what a power cut may make of it is a row twice, or one of a segment that
-    is gone, and neither harms.
+    In place, and not synced: what a power cut may make of it is a row twice, or none, and neither harms.
+    Raises OSError.
     """
     content = read_sealed(fs, files)
-    kept = b"".join(row.pack() for row in sealed_rows(content).values() if row.base >= base)
-    if len(kept) == len(content):
+    bases = files.bases()
+    rows = [row for row in sealed_rows(content).values() if row.base >= bases[0]] if bases else []
+    if bases[:1] == [row.base for row in rows[:1]] or len(bases) == 1:
+        rows.insert(0, Sealed(0, bases[0], 0, 0, 0, LATEST, EARLIEST, 0))
+    kept = b"".join(row.pack() for row in rows if row.entries)
+    if kept == content:
         return
-    handle = fs.open(files.sealed, write=True)
+    handle = fs.open(files.sealed, write=True, create=True)
     try:
         write_all(fs, handle, kept, 0)
         fs.truncate(handle, len(kept))

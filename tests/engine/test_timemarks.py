@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from diskq.engine import timemarks
-from diskq.engine.timemarks import LATEST, Sealed, TimeMarks
+from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, TimeMarks
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
@@ -333,7 +333,7 @@ def test_where_nothing_was_noted_there_is_nothing_to_forget():
     fs = disk()
     files = written(fs, [1, 2], [3], marks=False)
     timemarks.forget_from(fs, files, 0)
-    timemarks.forget_before(fs, files, 2)
+    timemarks.forget_removed(fs, files)
     assert not fs.list_directory(files.private)
 
 
@@ -365,14 +365,31 @@ def test_a_rotten_row_takes_no_other_with_it():
     assert sealed(fs) == content
 
 
-def test_rows_of_removed_segments_are_dropped():
+def removed(base: int) -> bytes:
+    """Instead of the rows of all segments before this one."""
+    return checked(struct.pack("<QQQqqqqI", 0, base, 0, 0, 0, LATEST, EARLIEST, 0))
+
+
+def test_one_row_is_left_of_removed_segments():
     fs = disk()
     files = three_segments(fs)
     before = sealed(fs)
-    timemarks.forget_before(fs, files, 600)
-    assert sealed(fs) == before[128:]
-    timemarks.forget_before(fs, files, 600)
-    assert sealed(fs) == before[128:]
+    timemarks.forget_removed(fs, files)
+    assert sealed(fs) == before
+    for number, base in enumerate((0, 300, 600), 1):
+        remove_segment(fs, files, base)
+        for _ in range(2):
+            timemarks.forget_removed(fs, files)
+            assert sealed(fs) == removed(300 * number) + before[64 * number :]
+
+
+def test_no_row_is_made_of_removed_segments_where_others_may_be_that_have_none():
+    fs = disk()
+    files = three_segments(fs)
+    fs.write_durably(files.sealed, sealed(fs)[:64] + sealed(fs)[128:])
+    remove_segment(fs, files, 0)
+    timemarks.forget_removed(fs, files)
+    assert sealed(fs) == sealed_of(times(300, 3), 600, 8400)
 
 
 def test_rows_of_removed_segments_are_dropped_when_there_are_many():
@@ -384,7 +401,7 @@ def test_rows_of_removed_segments_are_dropped_when_there_are_many():
         if number:
             remove_segment(fs, by.files, number - 1)
     by.close()
-    assert len(sealed(fs)) <= 65 * 64
+    assert len(sealed(fs)) <= 66 * 64
     assert sealed(fs).endswith(sealed_of([199], 199, 28))
 
 
@@ -406,8 +423,9 @@ def test_the_real_disk_does_all_of_it(tmp_path):
     by.close()
     assert (tmp_path / ".diskq/parts/000000/sealed").read_bytes() == sealed_of(times(700), 0, 19600)
     timemarks.forget_from(fs, files, 700)
-    timemarks.forget_before(fs, files, 700)
-    assert (tmp_path / ".diskq/parts/000000/sealed").read_bytes() == b""
+    remove_segment(fs, files, 0)
+    timemarks.forget_removed(fs, files)
+    assert (tmp_path / ".diskq/parts/000000/sealed").read_bytes() == removed(700)
     assert (tmp_path / f".diskq/parts/000000/{700:020}.marks").read_bytes() == b""
 
 

@@ -98,11 +98,11 @@ def sealed(base: int, count: int, greatest: int) -> bytes:
     return fields + struct.pack("<I", checksum(fields))
 
 
-CHAIN = sealed(5, 10, 7) + sealed(15, 1, -3) + sealed(16, 4, 9)
+CHAIN = sealed(0, 10, 7) + sealed(10, 1, -3) + sealed(11, 4, 9)
 
 
 def test_sealed_segments_next_to_each_other():
-    assert timeindex.sealed_chain(CHAIN, checksum) == ([5, 15, 16, 20], [7, 7, 9])
+    assert timeindex.sealed_chain(CHAIN, checksum) == ([0, 10, 11, 15], [7, 7, 9])
 
 
 def test_there_is_no_chain_of_nothing():
@@ -124,14 +124,15 @@ def test_half_a_segment_is_not_believed(size):
 @pytest.mark.parametrize(
     "content",
     [
-        sealed(5, 10, 7) + sealed(16, 1, 9),
-        sealed(5, 10, 7) + sealed(14, 1, 9),
-        sealed(5, 10, 7) + sealed(5, 10, 7),
-        sealed(5, 0, 7),
-        sealed(5, 2**63, 7),
-        sealed(2**63, 1, 7),
+        sealed(0, 10, 7) + sealed(11, 1, 9),
+        sealed(0, 10, 7) + sealed(9, 1, 9),
+        sealed(0, 10, 7) + sealed(0, 10, 7),
+        sealed(0, 0, 7),
+        sealed(0, 2**63, 7),
+        sealed(0, 2**62, 7) + sealed(2**62, 2**62, 7) + sealed(2**63, 1, 7),
+        sealed(10, 1, 7) + sealed(11, 4, 9),
     ],
-    ids=["gap", "overlap", "twice", "empty", "endless", "beyond"],
+    ids=["gap", "overlap", "twice", "empty", "endless", "beyond", "no beginning"],
 )
 def test_segments_that_do_not_follow_each_other_are_not_believed(content):
     assert timeindex.sealed_chain(content, checksum) is None
