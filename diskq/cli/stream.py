@@ -144,8 +144,8 @@ OUT = ["lines", "length_prefixed", "base64", "raw", "json"]
 ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
     DiskFullError: "free space, or `diskq stream vacuum`",
-    MessageSizeError: "raise --max-message-size",
-    OffsetOutOfRangeError: "--start oldest is the first, and --partition reads one alone",
+    MessageSizeError: "see --min-message-size, --max-message-size",
+    OffsetOutOfRangeError: "--partition takes one alone, `diskq stream stats` shows what each has",
 }
 
 
@@ -288,6 +288,13 @@ def _add_write(parser: argparse.ArgumentParser) -> None:
         default=options.max_message_size,
         metavar="SIZE",
         help="refuse larger messages (default: 16MiB)",
+    )
+    parser.add_argument(
+        "--min-message-size",
+        type=units.size,
+        default=options.min_message_size,
+        metavar="SIZE",
+        help="refuse smaller messages; 1 where go-diskq reads, which stops at empty ones (default: 0)",
     )
 
 

@@ -29,6 +29,9 @@ __all__ = ["create", "write"]
 # What JSON, and base64 in it, make of a message at most, beside a third more bytes.
 _MOST_AROUND = 1024 * 1024
 
+# What an open that was cut short leaves, go-diskq's or ours.
+_OURS = {"settings.json", "owner", ".diskq"}
+
 # --- create ---------------------------------------------------------------------------------------
 
 
@@ -41,7 +44,7 @@ def create(args: argparse.Namespace) -> None:
         encoding=args.encoding,
     )
     word = "settings of" if is_stream(args.path) else "created"
-    make_directories(args.path)
+    _make_room(args.path)
     trio.run(_create, args, options)
     settings = StreamView(args.path).settings
     told = {
@@ -75,9 +78,13 @@ def write(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
         )
-    options = _options(durability=args.durability, max_message_size=args.max_message_size)
+    options = _options(
+        durability=args.durability,
+        min_message_size=args.min_message_size,
+        max_message_size=args.max_message_size,
+    )
     if args.create:
-        make_directories(args.path)
+        _make_room(args.path)
     else:
         StreamView(args.path, "; make one with `diskq stream create`, or let --create make it")
     trio.run(_write_all, args, options)
@@ -153,6 +160,14 @@ def _size_of(message: Fields) -> int:
 
 
 # --- what they share ------------------------------------------------------------------------------
+
+
+def _make_room(path: str) -> None:
+    """A directory for a stream. Raises CommandError where there is one for something else."""
+    if os.path.isdir(path) and not is_stream(path) and (others := sorted(set(os.listdir(path)) - _OURS)):
+        some = ", ".join(map(shown, others[:3])) + (", ..." if len(others) > 3 else "")
+        raise CommandError(f"{path}: no stream is here, but {some}: give it a directory of its own")
+    make_directories(path)
 
 
 def _options(**given: Any) -> StreamOptions:
