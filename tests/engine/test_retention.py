@@ -77,6 +77,15 @@ def test_vacuum_by_age_as_go_diskq_does_it():
     assert len(bases(fs)) == 2
 
 
+def test_a_dry_run_tells_the_same_and_removes_nothing():
+    fs = moments.disk()
+    hourly(fs, now=10**18)
+    before = everything(fs)
+    told = retained(fs, 10**18, max_age_ns=32 * HOUR, dry_run=True)
+    assert everything(fs) == before
+    assert retained(fs, 10**18, max_age_ns=32 * HOUR) == told
+
+
 def test_vacuum_by_size():
     fs = moments.disk()
     written(fs, *([1] * 10 for _ in range(5)), [])
