@@ -184,3 +184,20 @@ def find_row(
                 break
             at += step
     return at if is_found else -1
+
+
+def descents(bytes rows not None, uint64_t before):
+    """Where those of these rows of the index begin whose record lies before that of the row in front.
+
+    `before` is where the record of the row in front of the first one lies.
+    """
+    cdef const char* data = PyBytes_AS_STRING(rows)
+    cdef Py_ssize_t at
+    cdef uint64_t position
+    cdef list found = []
+    for at in range(0, PyBytes_GET_SIZE(rows) // INDEX_ROW * INDEX_ROW, INDEX_ROW):
+        position = get_u64_le(data + at + 8)
+        if position < before:
+            found.append(at)
+        before = position
+    return found

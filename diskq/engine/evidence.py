@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from diskq._native.gate import Gate
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
-from diskq._native.tripletahead import TripletAhead, find_row
+from diskq._native.tripletahead import TripletAhead, descents, find_row
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.fs import FileSystem
 
@@ -67,6 +68,7 @@ class Evidence:
         self._varuint = framing.varuint
         self._probe = TripletAhead(fs, framing, Gate())
         self._index: int | None = None
+        self._descents: dict[int, tuple[int, list[int]]] = {}
 
     def close(self) -> None:
         if self._index is not None:
@@ -109,26 +111,49 @@ class Evidence:
         return (offset - self.base) * INDEX_ROW_SIZE
 
     def good_row(
-        self, at: int, offset: int, start: int, end: int, *, drift: int = 0, until: int | None = None
+        self, at: int, offset: int, start: int, end: int, *, drift: int = 0, limit: int = _UNLIMITED
     ) -> GoodRow | None:
         """The first row from byte `at` of the index on that tells of a record in bytes start:end.
 
-        It is of message `offset` or a later one, but of none that belongs further on in the index. The
-        record begins before byte `until`, has that size, and the time that the timeindex says.
+        It is of message `offset` or a later one, but of none that belongs further on in the index, and
+        begins before byte `limit` of it. The record has that size, and the time that the timeindex says.
         """
-        until = end if until is None else until
         best: GoodRow | None = None
-        limit = _UNLIMITED
-        for row in self._candidates(at, offset, start - drift, until):
+        for row in self._candidates(at, offset, start - drift, end, limit):
             if row.at >= limit:
                 break
             for position in (row.position, row.position + drift) if drift else (row.position,):
-                if start <= position < until and self.is_record(position, row.size, end, row.offset):
+                if start <= position < end and self.is_record(position, row.size, end, row.offset):
                     good = GoodRow(row, position, self._standing(row))
                     limit = min(limit, row.at + INDEX_ROW_SIZE)
                     if best is None or good.standing >= best.standing:
                         best = good
         return best
+
+    def overwriting(self, row: IndexRow, position: int, end: int) -> GoodRow | None:
+        """A later row that tells of a record that begins inside this row's, which is at `position`.
+
+        After it the index goes on as if what lies behind had never been: so it is the next row, or one
+        whose record lies before that of the row in front of it.
+        """
+        phase = row.at % INDEX_ROW_SIZE
+        scanned, found = self._descents.get(phase, (phase, []))
+        while len(rows := self.rows(scanned, _ROWS_AT_ONCE)) >= INDEX_ROW_SIZE:
+            front = self.row(scanned - INDEX_ROW_SIZE)
+            found += [scanned + at for at in descents(rows, front.position if front else 0)]
+            scanned += len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE
+        self._descents[phase] = scanned, found
+        behind = row.at + INDEX_ROW_SIZE
+        for at in (behind, *found[bisect_left(found, behind) :]):
+            later = self.row(at)
+            if (
+                later is not None
+                and row.offset < later.offset <= self.base + at // INDEX_ROW_SIZE
+                and position < later.position < position + row.size
+                and self.is_record(later.position, later.size, end, later.offset)
+            ):
+                return GoodRow(later, later.position)
+        return None
 
     def _standing(self, row: IndexRow) -> int:
         """Of rows that overlap, one is right: small numbers look like others, a few bytes on.
@@ -141,10 +166,11 @@ class Evidence:
             return 2 if behind == self.index_size else 1
         return 2 if after.offset == row.offset + 1 else 0
 
-    def _candidates(self, at: int, offset: int, start: int, end: int) -> Iterator[IndexRow]:
+    def _candidates(self, at: int, offset: int, start: int, end: int, limit: int) -> Iterator[IndexRow]:
         """Rows, at any byte near `at`, further on only where rows belong."""
         near = at + _NEAR
-        while len(data := self.rows(at, _ROWS_AT_ONCE + 1)) >= INDEX_ROW_SIZE:
+        most = min(_ROWS_AT_ONCE, (limit - at) // INDEX_ROW_SIZE + 1) + 1
+        while at < limit and len(data := self.rows(at, most)) >= INDEX_ROW_SIZE:
             step = 1 if at < near else INDEX_ROW_SIZE
             place = 0
             while (place := find_row(data, place, step, at, self.base, offset, start, end)) >= 0:

@@ -221,7 +221,12 @@ class SegmentReader(BlockReader):
     ) -> Loss | None:
         if position < (believed := min(end, self._believed_to)):
             return super()._fill_unverified(position, believed, believed, None, why, claimed)
+        if self._undecided is not None and self._undecided == self._state(end):
+            return None
         rows = self._evidence.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
+        is_tail = end == self._readable_end and self._known_end is None and cut_short is None
+        if is_tail and len(rows) < INDEX_ROW_SIZE:
+            return None  # its row is written after the record
         if len(rows) >= INDEX_ROW_SIZE:
             self._load(position, end, rows)
             has_more = len(rows) == _ROWS_AT_ONCE * INDEX_ROW_SIZE
@@ -231,7 +236,9 @@ class SegmentReader(BlockReader):
 
     def _load(self, position: int, end: int, rows: bytes) -> None:
         """Load what these rows tell of: a stretch of it at most, or the first record however large."""
-        _, _, size = INDEX_ROW.unpack_from(rows)
+        offset, first, size = INDEX_ROW.unpack_from(rows)
+        if (offset, first + self._drift) != (self._messages.next_offset, position):
+            size = 0  # another row's, or nobody's
         _, last, last_size = INDEX_ROW.unpack_from(rows, (len(rows) // INDEX_ROW_SIZE - 1) * INDEX_ROW_SIZE)
         told = last + self._drift + last_size - position
         if not 0 < told <= STRETCH:
@@ -253,9 +260,7 @@ class SegmentReader(BlockReader):
     def _judge(self, position: int, end: int, rows: bytes, cut_short: Row | None) -> Loss | None:
         """Nothing could be admitted at `position`: find out what can be believed there."""
         offset = self._messages.next_offset
-        state = (offset, end, self._known_end, self._evidence.index_size)
-        if state == self._undecided:
-            return None
+        state = self._state(end)
         if len(rows) >= INDEX_ROW_SIZE and self._messages.admit_rows(
             rows[:INDEX_ROW_SIZE], drift=self._drift
         ):
@@ -282,6 +287,10 @@ class SegmentReader(BlockReader):
             self._undecided = state
         return told
 
+    def _state(self, end: int) -> object:
+        """What is judged by: where nothing can be told, nothing can until it changes."""
+        return self._messages.next_offset, end, self._known_end, self._evidence.index_size
+
     def _unless_disputed(self, position: int, end: int, at: int) -> Loss | None:
         """The record here is as its row says, but the next one is not. Is there a row that says otherwise?
 
@@ -292,20 +301,11 @@ class SegmentReader(BlockReader):
         offset = self._messages.next_offset
         row = self._evidence.row(at)
         assert row is not None, "it is the one that holds"
-        rival = self._evidence.good_row(at + 1, offset, position + 1, end, drift=self._drift)
-        if (
-            rival is None
-            or rival.row.at >= at + INDEX_ROW_SIZE
-            or rival.standing < self._evidence.standing(at)
-        ):
-            rival = self._evidence.good_row(
-                at + INDEX_ROW_SIZE,
-                offset + 1,
-                position + 1,
-                end,
-                drift=self._drift,
-                until=position + row.size,
-            )
+        rival = self._evidence.good_row(
+            at + 1, offset, position + 1, end, drift=self._drift, limit=at + INDEX_ROW_SIZE
+        )
+        if rival is None or rival.standing < self._evidence.standing(at):
+            rival = self._evidence.overwriting(row, position, end)
         if rival is None:
             return None
         self._messages.seek(position)
