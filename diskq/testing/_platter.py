@@ -49,7 +49,11 @@ class Numbers:
 
     def hold(self, number: int) -> None:
         """One more file has it: the same one, on another disk."""
-        self._files[number] += 1
+        self._files[number] = self._files.get(number, 0) + 1
+
+    def settle(self) -> None:
+        """All files of a copied disk have theirs: what lies between them is free."""
+        self._free = [number for number in range(1, max(self._files, default=0)) if number not in self._files]
 
     def release(self, number: int) -> None:
         self._files[number] -= 1
@@ -123,8 +127,8 @@ class File:
         modified = times.choice((self.modified_durably, self.modified))
         return File(self._numbers, modified, data, data, number=self.number)
 
-    def copy(self) -> File:
-        twin = File(self._numbers, self.modified, self.now, self.durable, number=self.number)
+    def copy(self, numbers: Numbers) -> File:
+        twin = File(numbers, self.modified, self.now, self.durable, number=self.number)
         twin.modified_durably = self.modified_durably
         twin.pending = self.pending.copy()
         twin.is_shared = self.is_shared
@@ -152,8 +156,13 @@ NameChange: TypeAlias = tuple[tuple[Directory, str, File | Directory | None], ..
 """Entries set, or removed (None), in one indivisible step: a rename removes one and sets one."""
 
 
-def copied(root: Directory, pending: list[NameChange]) -> tuple[Directory, list[NameChange]]:
-    """The whole tree again, with what is pending: what happens to one does not touch the other."""
+def copied(
+    root: Directory, pending: list[NameChange], numbers: Numbers
+) -> tuple[Directory, list[NameChange]]:
+    """The whole tree again, with what is pending: what happens to one does not touch the other.
+
+    Its files keep their numbers, which are `numbers` of their own.
+    """
     twins: dict[int, File | Directory] = {}
 
     def directory(node: Directory) -> Directory:
@@ -169,13 +178,18 @@ def copied(root: Directory, pending: list[NameChange]) -> tuple[Directory, list[
         if isinstance(node, Directory):
             return directory(node)
         if id(node) not in twins:
-            twins[id(node)] = node.copy()
+            twins[id(node)] = node.copy(numbers)
         return twins[id(node)]
 
-    return directory(root), [
-        tuple((directory(where), name, node and either(node)) for where, name, node in change)
-        for change in pending
-    ]
+    twin = (
+        directory(root),
+        [
+            tuple((directory(where), name, node and either(node)) for where, name, node in change)
+            for change in pending
+        ],
+    )
+    numbers.settle()
+    return twin
 
 
 def commit(pending: list[NameChange], directory: Directory) -> list[NameChange]:

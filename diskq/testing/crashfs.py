@@ -106,7 +106,8 @@ class CrashFS:
     def copy(self) -> CrashFS:
         """The same disk, with the same bytes and names pending, and nothing open or locked."""
         twin = self._successor()
-        twin._root, twin._pending = copied(self._root, self._pending)
+        twin._numbers = Numbers()
+        twin._root, twin._pending = copied(self._root, self._pending, twin._numbers)
         return twin
 
     def kill(self) -> CrashFS:

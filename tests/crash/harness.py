@@ -17,13 +17,15 @@
 #
 #     run_cuts(workload, check)
 #
-# The workload is run again for each cut, so it must do the same each time: no clock but the disk's, and
-# no randomness without a seed.
+# The workload is run once to count its operations, once with a picture taken of the disk and the witness
+# before each cut, and once more to repeat a crash: it must do the same each time. No clock but the disk's,
+# and no randomness without a seed.
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -134,9 +136,7 @@ def run_cuts(
     cuts.append(end)
 
     crashes = 0
-    for cut in cuts:
-        seen = witness()
-        fs = _run(workload, cut, seen)
+    for cut, fs, seen in _pictures(workload, cuts, witness()):
         for outcome, seed in ((KILL, None), *((POWER_CUT, seed) for seed in range(seeds))):
             crash = Crash(cut, outcome, seed)
             checked = _check(workload, check, fs, crash, seen)
@@ -161,6 +161,38 @@ def repeat(
     """One crash of `run_cuts` once more, as its failure names it. Raises PromiseBroken."""
     seen = witness()
     _check(workload, check, _run(workload, cut, seen), Crash(cut, outcome, seed, again), seen)
+
+
+class _Camera(CrashFS):
+    """Takes pictures: of itself, as it would be had the power failed, and of what the witness has seen."""
+
+    def __init__(self, cuts: Iterable[int], witness: Any) -> None:
+        super().__init__()
+        self._cuts = frozenset(cuts)
+        self._witness = witness
+        self.pictures: list[tuple[int, CrashFS, Any]] = []
+
+    def _count(self, verb: str, path: str, more: str = "") -> None:
+        if self.operations + 1 in self._cuts:
+            self.take(self.operations + 1, (verb, path, more))
+        super()._count(verb, path, more)
+
+    def take(self, cut: int, instead: tuple[str, str, str] | None = None) -> None:
+        twin = self.copy()
+        twin.operations, twin.is_cut = self.operations, instead is not None
+        twin._log = self._log.copy()
+        if instead is not None:
+            twin.operations += 1
+            twin._log.append(instead)
+        self.pictures.append((cut, twin, deepcopy(self._witness)))
+
+
+def _pictures(workload: Workload, cuts: list[int], witness: Any) -> list[tuple[int, CrashFS, Any]]:
+    """For each cut the disk, and what the workload had seen by then. The last one is the end."""
+    camera = _Camera(cuts, witness)
+    workload(camera, witness)
+    camera.take(cuts[-1])
+    return camera.pictures
 
 
 def _run(workload: Workload, cut: int, witness: Any) -> CrashFS:
