@@ -150,21 +150,37 @@ class PartitionFiles:
         return join(self.private, base_name(path))
 
     def bases(self) -> list[int]:
-        """The segments there are, ascending; the last one is active. Raises StreamNotFoundError."""
+        """The segments there are, ascending; the last one is active. Raises StreamNotFoundError.
+
+        None that is there is missing between two others, also while a producer makes more of them.
+        """
+        # A listing is no snapshot: it may have a segment, and not one that was made before it. What it
+        # has was there, and all before it, when the second listing began, which therefore has them all.
+        last = max(self._listed(), default=-1)
+        return [base for base in self._listed() if base <= last]
+
+    def _listed(self) -> list[int]:
         try:
             return _DATA.listed(self._fs, self.directory)
         except FileNotFoundError:
-            raise StreamNotFoundError(self.stream.path, f"there is no partition {self.index}") from None
+            raise self._not_found() from None
 
     def behind(self, base: int) -> list[int]:
-        """The segments behind `base`, ascending: without a look at all that lie before it."""
+        """The segments behind `base`, ascending, as `bases`: without a look at all that lie before it."""
+        last = max(self._listed_behind(base), default=-1)
+        return sorted(number for number in self._listed_behind(base) if number <= last)
+
+    def _listed_behind(self, base: int) -> list[int]:
         try:
             names = self._fs.list_directory(self.directory)
         except FileNotFoundError:
-            return self.bases()
+            raise self._not_found() from None
         mine = _DATA.name(base)
         numbers = [_DATA.parse(name) for name in names if name > mine]
-        return sorted(number for number in numbers if number is not None)
+        return [number for number in numbers if number is not None]
+
+    def _not_found(self) -> StreamNotFoundError:
+        return StreamNotFoundError(self.stream.path, f"there is no partition {self.index}")
 
     def marked(self) -> list[int]:
         """The segments that have, or had, marks beside them, ascending."""
