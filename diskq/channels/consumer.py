@@ -361,6 +361,7 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message]):
             self._unprocessed.discard(part)
             if self._loop is not None:
                 self._move(index, offset - 1 if offset else None, seek=True)
+        self._tail.look()
 
     @property
     def position(self) -> dict[int, int]:

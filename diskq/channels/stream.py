@@ -21,6 +21,8 @@ from diskq.channels.cancellation import cancellation_test
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.streamloop import StreamLoop
+from diskq.engine.groups import slowest
+from diskq.engine.retention import RetentionReport, retain
 from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.errors import StorageFailedError
 from diskq.messages import Position
@@ -209,6 +211,33 @@ class StreamProducer(trio.abc.AsyncResource):
         self._check()
         await self._loop.barrier(with_metadata=True)
 
+    @enable_ki_protection
+    async def vacuum(self) -> RetentionReport:
+        """Remove the segments that the stream's retention settings do not keep; tells which those were.
+
+        A thread does it, and it is seen through: `Cancelled` means that it has not begun. Readers that have
+        a segment open read it to its end. Raises OSError.
+        """
+        await self._first_point()
+        self._check()
+        return await trio.to_thread.run_sync(self._vacuum)
+
+    def _vacuum(self) -> RetentionReport:
+        fs, files, settings = self._loop.fs, self._engine.files, self._engine.settings
+        keep_from = None
+        if self._loop.options.keep_for_groups:
+            needed = {partition: slowest(fs, files, partition) for partition in files.partitions()}
+            keep_from = {partition: offset for partition, offset in needed.items() if offset is not None}
+        return retain(
+            fs,
+            files,
+            now_ns=int(fs.wall_clock() * 1_000_000_000),
+            max_bytes=settings.retention_max_bytes,
+            max_age_ns=settings.retention_max_age_ns,
+            age_rule=self._loop.options.age_rule,
+            keep_from=keep_from,
+        )
+
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong with the files at the open."""
@@ -314,5 +343,5 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
         except BaseException:
             engine.close()
             raise
-        loop = StreamLoop(engine, BarrierThread(self._fs, engine.name), neighbours)
+        loop = StreamLoop(engine, BarrierThread(self._fs, engine.name), neighbours, self._fs)
         return loop, StreamProducer(loop)

@@ -21,6 +21,7 @@ from diskq.engine.streamreader import Producing
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.options import Durability
+from diskq.storage.fs import FileSystem
 
 __all__ = ["StreamLoop"]
 
@@ -32,7 +33,8 @@ class StreamLoop(CommitLoop[Stream]):
 
     kind = "stream"
 
-    def __init__(self, engine: Stream, thread: BarrierThread, neighbours: Neighbours) -> None:
+    def __init__(self, engine: Stream, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem) -> None:
+        self.fs = fs
         self.options = engine.options
         self.door = engine.door
         self.tell = neighbours.tell

@@ -73,6 +73,7 @@ class Tail:
         """May there be partitions later that are to be read? Then it does not end with those there are."""
         self._neighbours = neighbours
         self._turns: deque[Part] = deque()  # those that may have messages; the first has its turn
+        self._served: Part | None = None  # whose turn it was last
         self._idle: dict[Part, None] = {}  # those that have none, until somebody tells of a change
         self._receivers: Line[Callable[[Part], Any]] = Line()  # each is handed what this returns
         self._lessee: Line[Callable[[Part], Any]] = Line()  # who keeps the others waiting, waits for more
@@ -168,8 +169,8 @@ class Tail:
             self._has_listed = True
             self.on_new_partitions()
         gate, turns = self.gate, self._turns
-        if gate.left <= 0 and turns:
-            self._next_turn()
+        if gate.left <= 0 and turns and turns[0] is self._served:
+            turns.rotate(-1)
         while turns:
             part = turns[0]
             if part.ahead.next_offset >= part.limit:
@@ -180,6 +181,7 @@ class Tail:
                 left = min(_TURN, part.limit - part.ahead.next_offset)
                 if not 0 < gate.left <= left:
                     gate.left = int(left)
+                self._served = part
                 self.on_turn(part)
                 return part
             else:
@@ -205,16 +207,14 @@ class Tail:
             while not has_more and self._watch(part):
                 has_more = part.reader.fill()
         except BaseException:
-            self._next_turn()  # the others are to be heard as well
+            self._turns.rotate(-1)  # the others are to be heard as well
+            self._served = None
+            self.gate.left = 0
             raise
         finally:
             if part.reader.losses:
                 self._note_losses(part)
         return has_more
-
-    def _next_turn(self) -> None:
-        self._turns.rotate(-1)
-        self.gate.left = 0
 
     def _wake_written(self) -> None:
         """What the writer in this run has written without anybody waiting for it."""
