@@ -42,6 +42,7 @@ _ROW = struct.Struct("<Qq")
 _PLACE = struct.Struct("<QQQ")
 _AT_ONCE = 64 * CHUNK
 _STRETCH = 64 * 1024  # bytes of data
+_LEAST_RECORD = 10  # bytes
 _PEEK = 512  # bytes: a record's key and timestamp are in there, mostly
 _NONE = -1
 
@@ -84,7 +85,7 @@ class SegmentTimes:
         self.entries = 0
         """The messages that are known to be there."""
         self._seal: Sealed | None = None
-        self._is_settled = False
+        self._most: int | None = None  # entries, up to the next segment
         self._marks = bytearray()
         self._vouched = 0  # so many of them were made when the messages were written
         self._held = bytearray()  # of each: is it, and the one before, known to be whole?
@@ -95,13 +96,14 @@ class SegmentTimes:
 
     def settle(self, next_base: int, seal: Sealed | None = None) -> None:
         """The segment is complete, the next one is `next_base`. `seal` is believed if its size fits."""
-        self._is_settled = True
+        self.close()
+        self._most = next_base - self.base
         self._seal = seal
-        self.entries = next_base - self.base
+        self.entries = self._most
 
     def refresh(self) -> None:
-        """Count the messages anew: those whose row of the index is there."""
-        if self._is_settled:
+        """Count the messages anew, if it may have grown: those whose row of the index is there."""
+        if self._most is not None:
             return
         self._open_index()
         if self._index == _NONE or not self._fs.has_name(self._index):
@@ -110,10 +112,11 @@ class SegmentTimes:
         else:
             self.entries = self._fs.size(self._index) // INDEX_ROW_SIZE
 
-    @property
-    def is_open(self) -> bool:
-        """Does it hold files open?"""
-        return max(self._timeindex, self._index, self._data) != _NONE
+    def count(self) -> int:
+        """The messages that are there."""
+        self.refresh()
+        self._check()
+        return self.entries
 
     def close(self) -> None:
         """Close the files, until they are needed again. Idempotent."""
@@ -137,6 +140,14 @@ class SegmentTimes:
             self.close()
             raise SegmentGone(self._files.data(self.base))
         self._timeindex = self._opened(self._files.timeindex(self.base))
+        if self._most is not None and self._seal is None:
+            self.entries = min(self._most, self._rows_there() or size // _LEAST_RECORD)
+
+    def _rows_there(self) -> int:
+        """Of a complete segment. Behind it there may be a hole: removed by go-diskq's vacuum, or lost."""
+        index = self._fs.size_of(self._files.index_of(self.base)) or 0
+        timeindex = self._fs.size(self._timeindex) if self._timeindex != _NONE else 0
+        return max(index // INDEX_ROW_SIZE, timeindex // TIMEINDEX_ROW_SIZE)
 
     def _opened(self, path: str) -> int:
         try:

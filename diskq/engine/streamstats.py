@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.triplet import TripletFraming
 from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.timestamps import as_text
@@ -111,20 +111,14 @@ def partition_statistics(
 
 def _statistics(fs: FileSystem, files: PartitionFiles, segments: list[SegmentTimes]) -> PartitionStatistics:
     for segment, next_one in pairwise(segments):
-        # Behind its last message there may be a hole, which go-diskq's vacuum has left.
-        _, index, timeindex = files.segment(segment.base)
-        rows = max(
-            (fs.size_of(index) or 0) // INDEX_ROW_SIZE, (fs.size_of(timeindex) or 0) // TIMEINDEX_ROW_SIZE
-        )
-        segment.settle(min(segment.base + rows, next_one.base))
-    for segment in segments[-1:]:
-        segment.refresh()
+        segment.settle(next_one.base)
+    messages = sum(segment.count() for segment in segments)
     with_messages = [segment for segment in segments if segment.entries]
     first, last, active = with_messages[:1], with_messages[-1:], segments[-1:]
     next_offset = max((segment.base + segment.entries for segment in active), default=0)
     return PartitionStatistics(
         partition=files.index,
-        messages=sum(segment.entries for segment in segments),
+        messages=messages,
         oldest_offset=first[0].base if first else next_offset,
         newest_offset=last[0].base + last[0].entries - 1 if last else None,
         next_offset=next_offset,

@@ -301,7 +301,8 @@ def test_messages_and_a_roll_between_two_looks_are_not_missed(marks):
 
 
 @either
-def test_messages_behind_lost_ones_are_found(marks):
+@pytest.mark.parametrize("next_base", [4, 100, 10**15])
+def test_messages_behind_lost_ones_are_found(marks, next_base):
     """Recovery never gives an offset twice: it begins a segment behind what it knows to be gone."""
     fs = ram()
     by = writer(fs, marks=marks)
@@ -310,10 +311,10 @@ def test_messages_behind_lost_ones_are_found(marks):
     by.append([30])
     lookup = opened(fs)
     assert lookup.offset_after(30) is None
-    by.base, by.entries, by.size = 100, 0, 0
+    by.base, by.entries, by.size = next_base, 0, 0
     by.begin()
     by.append([40])
-    assert lookup.offset_after(30) == after(fs, 30) == 100
+    assert lookup.offset_after(30) == after(fs, 30) == next_base
     agree(fs, [5, 10, 20, 25, 30, 39, 40])
 
 
@@ -605,6 +606,23 @@ def test_a_file_that_is_gone_changes_no_answer(which):
     fs, files, known = damaged()
     fs.unlink(files.sealed if which == "sealed" else getattr(files, which)(0))
     for number in range(0, 590, 7):
+        right(fs, known, number)
+
+
+@pytest.mark.parametrize("next_base", [300, 10**15])
+def test_a_segment_without_any_rows_is_read_from_its_records(next_base):
+    fs = ram()
+    by = writer(fs, marks=False)
+    by.append(TIMES)
+    by.close()
+    by.base, by.entries, by.size = next_base, 0, 0
+    by.begin()
+    by.append([2000])
+    by.close()
+    known = list(messages(fs, by.files))
+    fs.unlink(by.files.index_of(0))
+    fs.unlink(by.files.timeindex(0))
+    for number in range(0, 300, 7):
         right(fs, known, number)
 
 
