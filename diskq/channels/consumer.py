@@ -30,7 +30,7 @@ from diskq.engine.membership import Membership
 from diskq.engine.offsets import OffsetMarker
 from diskq.engine.partitionreader import Gap
 from diskq.engine.streamreader import Start, StreamReader, checked_start
-from diskq.errors import DiskqError, StorageFailedError
+from diskq.errors import DiskqError, OffsetOutOfRangeError, StorageFailedError
 from diskq.messages import Message, Position
 from diskq.options import ConsumerOptions
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
@@ -353,15 +353,26 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message]):
             if index not in self._tail.parts:
                 raise ValueError(f"partition {index} is not read by this consumer")
         for index, each in starts.items():
-            offset = await trio.to_thread.run_sync(_offset_of, self._tail.stream, index, each)
-            self._check()
+            offset = await self._find(index, each)
             part = self._tail.parts[index]
-            part.reader.seek(offset)
             self._tail.moved(part)
             self._unprocessed.discard(part)
             if self._loop is not None:
                 self._move(index, offset - 1 if offset else None, seek=True)
         self._tail.look()
+
+    async def _find(self, index: int, start: Start) -> int:
+        """Have the partition's reader at `start`; returns which offset that is."""
+        while True:
+            offset = await trio.to_thread.run_sync(_offset_of, self._tail.stream, index, start)
+            self._check()
+            try:
+                self._tail.parts[index].reader.seek(offset)
+            except OffsetOutOfRangeError:
+                if isinstance(start, int):
+                    raise
+                continue  # retention took it away meanwhile: what was meant is further on now
+            return offset
 
     @property
     def position(self) -> dict[int, int]:
