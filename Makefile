@@ -13,7 +13,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test build lint format types wheel-check bench clean distclean
+.PHONY: help demo test soak build lint format types wheel-check bench clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -28,6 +28,9 @@ test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests
 
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
 	@:
+
+soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls tailed, a minute of retention (an hour)
+	@DISKQ_SOAK_RUNS=100 DISKQ_SOAK_SECONDS=60 $(PY) -m pytest tests/soak $(ARGS)
 
 lint: $(STAMPS)/dev ## style and likely bugs (ruff)
 	@$(PY) -m ruff check .
