@@ -168,6 +168,8 @@ def lookup(directory: str, *, count: int, messages: int) -> Reading:
     wanted = [random.randrange(1, messages) for _ in range(count)]
     moments = [BEGAN + number * APART - 1 for number in wanted]
     took, found = [], []
+    for base in files.bases():
+        Path(files.timeindex(base)).read_bytes()  # into the page cache, where they may not be any more
     with TimeLookup(OsFileSystem(), files) as times:
         for number in range(0, messages, 10_000):  # every segment once
             times.offset_after(BEGAN + number * APART)
