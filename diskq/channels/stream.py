@@ -21,8 +21,7 @@ from diskq.channels.cancellation import cancellation_test
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.streamloop import StreamLoop
-from diskq.engine.groups import slowest
-from diskq.engine.retention import RetentionReport, retain
+from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.errors import StorageFailedError
 from diskq.messages import Position
@@ -220,23 +219,9 @@ class StreamProducer(trio.abc.AsyncResource):
         """
         await self._first_point()
         self._check()
-        return await trio.to_thread.run_sync(self._vacuum)
-
-    def _vacuum(self) -> RetentionReport:
-        fs, files, settings = self._loop.fs, self._engine.files, self._engine.settings
-        keep_from = None
-        if self._loop.options.keep_for_groups:
-            needed = {partition: slowest(fs, files, partition) for partition in files.partitions()}
-            keep_from = {partition: offset for partition, offset in needed.items() if offset is not None}
-        return retain(
-            fs,
-            files,
-            now_ns=int(fs.wall_clock() * 1_000_000_000),
-            max_bytes=settings.retention_max_bytes,
-            max_age_ns=settings.retention_max_age_ns,
-            age_rule=self._loop.options.age_rule,
-            keep_from=keep_from,
-        )
+        report = await trio.to_thread.run_sync(self._engine.remove_old)
+        self._engine.forget_removed(report)
+        return report
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

@@ -19,13 +19,15 @@ from diskq._native.gate import Gate
 from diskq._native.message import Position
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletbuffer import StreamDoor
+from diskq.engine.groups import slowest
+from diskq.engine.retention import RetentionReport, retain
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
 from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
-from diskq.engine.timemarks import forget_from
+from diskq.engine.timemarks import forget_from, forget_removed
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
@@ -170,7 +172,7 @@ class Stream:
                 self._framing,
                 self.gate,
                 self._new_key,
-                None if fs.native else lambda: int(fs.wall_clock() * 1_000_000_000),
+                None if fs.native else self._wall_clock_ns,
                 self._on_full,
             )
             self._lock.sign()
@@ -672,6 +674,43 @@ class Stream:
         self._outstanding = None
         self.gate.left = 0
         raise error from failure
+
+    # --- retention --------------------------------------------------------------------------------
+
+    def vacuum(self) -> RetentionReport:
+        """Remove what the stream's settings and options say is too much or too old. Returns what went.
+
+        Readers keep what they have open. Raises OSError.
+        """
+        report = self.remove_old()
+        self.forget_removed(report)
+        return report
+
+    def remove_old(self) -> RetentionReport:
+        """`vacuum`, but for what is noted of what went: in any thread, while others append."""
+        keep_from = None
+        if self.options.keep_for_groups:
+            needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
+            keep_from = {index: offset for index, offset in needed.items() if offset is not None}
+        return retain(
+            self._fs,
+            self.files,
+            now_ns=self._wall_clock_ns(),
+            max_bytes=self.settings.retention_max_bytes,
+            max_age_ns=self.settings.retention_max_age_ns,
+            age_rule=self.options.age_rule,
+            keep_from=keep_from,
+        )
+
+    def forget_removed(self, report: RetentionReport) -> None:
+        """Drop what is noted of segments that went. In the thread that appends."""
+        for removed in report.partitions:
+            # A hint that is too long costs a little time, and no more.
+            with contextlib.suppress(OSError):
+                forget_removed(self._fs, self.files.partition(removed.partition))
+
+    def _wall_clock_ns(self) -> int:
+        return int(self._fs.wall_clock() * 1_000_000_000)
 
     # --- where it is ------------------------------------------------------------------------------
 
