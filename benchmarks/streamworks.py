@@ -9,7 +9,7 @@ import sys
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count as count_from
 from itertools import cycle, islice
@@ -22,21 +22,21 @@ import trio
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, shares
 from benchmarks.works import latency_of
+from diskq import StreamConsumer, StreamOptions, StreamProducer, offset_after, open_consumer, open_producer
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, key_hash
-from diskq.channels.consumer import StreamConsumer, open_consumer
-from diskq.channels.stream import StreamProducer, open_producer
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.timelookup import TimeLookup, offset_after_once
+from diskq.engine.timelookup import TimeLookup
 from diskq.engine.timemarks import TimeMarks
-from diskq.options import StreamOptions
 from diskq.storage.fs import OsFileSystem
 
 KEY = "user-042"
 RECORD = 20 + len(KEY) + 100
-BEGAN = int(datetime(2013, 7, 4, 10, tzinfo=UTC).timestamp()) * 10**9
-APART = 10**6
+BEGAN = datetime(2013, 7, 4, 10, tzinfo=UTC)
+BEGAN_NS = int(BEGAN.timestamp()) * 10**9
+APART_US = 1000
+APART_NS = 1000 * APART_US
 
 
 def fill(directory: str, count: int, **options: Any) -> None:
@@ -45,7 +45,7 @@ def fill(directory: str, count: int, **options: Any) -> None:
     with Stream(directory, StreamOptions(partition_count=1, **options)) as stream:
         for at in range(0, count, 1000):
             stream.append_many(
-                [(KEY, body, BEGAN + number * APART) for number in range(at, min(at + 1000, count))]
+                [(KEY, body, BEGAN_NS + number * APART_NS) for number in range(at, min(at + 1000, count))]
             )
 
 
@@ -150,7 +150,8 @@ def sparse(directory: str, *, messages: int) -> None:
         entries = min(in_each, messages - base)
         rows = array("q", bytes(TIMEINDEX_ROW_SIZE * entries))
         rows[0::2] = array("q", range(base, base + entries))
-        rows[1::2] = array("q", range(BEGAN + base * APART, BEGAN + (base + entries) * APART, APART))
+        times = range(BEGAN_NS + base * APART_NS, BEGAN_NS + (base + entries) * APART_NS, APART_NS)
+        rows[1::2] = array("q", times)
         Path(files.timeindex(base)).write_bytes(rows)
         for path, width in ((files.data(base), RECORD), (files.index_of(base), INDEX_ROW_SIZE)):
             with open(path, "wb") as file:
@@ -166,13 +167,13 @@ def lookup(directory: str, *, count: int, messages: int) -> Reading:
     """Random moments of a partition that is kept open, each segment of which was asked before."""
     files = StreamFiles(OsFileSystem(), directory).partition(0)
     wanted = [random.randrange(1, messages) for _ in range(count)]
-    moments = [BEGAN + number * APART - 1 for number in wanted]
+    moments = [BEGAN_NS + number * APART_NS - 1 for number in wanted]
     took, found = [], []
     for base in files.bases():
         Path(files.timeindex(base)).read_bytes()  # into the page cache, where they may not be any more
     with TimeLookup(OsFileSystem(), files) as times:
         for number in range(0, messages, 10_000):  # every segment once
-            times.offset_after(BEGAN + number * APART)
+            times.offset_after(BEGAN_NS + number * APART_NS)
         watch = Stopwatch()
         for moment in moments:
             started = perf_counter()
@@ -183,15 +184,15 @@ def lookup(directory: str, *, count: int, messages: int) -> Reading:
     return reading | quantiles(took)
 
 
-def lookup_cold(directory: str, *, count: int, messages: int) -> Reading:
+async def lookup_cold(directory: str, *, count: int, messages: int) -> Reading:
     """Random moments, each asked of a path: whatever is needed is opened for it, and closed."""
-    fs = OsFileSystem()
     took = []
     watch = Stopwatch()
     for _ in range(count):
         wanted = random.randrange(1, messages)
+        when = BEGAN + timedelta(microseconds=wanted * APART_US - 1)
         started = perf_counter()
-        found = offset_after_once(fs, directory, 0, BEGAN + wanted * APART - 1)
+        found = await offset_after(directory, 0, when)
         took.append(perf_counter() - started)
         assert found == wanted
     return watch.stop(count) | quantiles(took)
