@@ -6,9 +6,12 @@
 #
 #   a checksum agrees     the data is what was written: the row is replaced.
 #   a checksum disagrees  the block is rotten: its rows stay as they are, and whoever reads is told.
-#   nobody                a peer wrote it. A row that fits a record, and its time, is believed, also
-#                         where go-diskq left the torn half of an older record before it; otherwise
-#                         the record is.
+#   nobody                a peer wrote it, or it is young. Two of record, index row and time make the
+#                         third again. Where all differ, it is what a reader makes of it
+#                         (segmentreader.py), so that a message has the same offset before and after.
+#
+# Records without any row lie at the end: whole ones get theirs. Zeros there are none: a power cut leaves
+# them, and every message has a key.
 
 from __future__ import annotations
 
@@ -17,15 +20,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from diskq._native.gate import Gate
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.tripletahead import TripletAhead
 from diskq._native.tripletrows import RowsOf, rows_of
+from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import write_all
+from diskq.storage.blockreader import Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, cut_tail, keep_copy
 
-__all__ = ["INDEX_ROW", "Mended", "mend"]
+__all__ = ["INDEX_ROW", "Mended", "SegmentRows", "content_of", "mend"]
 
 INDEX_ROW = struct.Struct("<QQQ")
 assert INDEX_ROW.size == INDEX_ROW_SIZE
@@ -41,6 +48,8 @@ class Mended:
 
     end: int
     next_offset: int
+    given: int
+    """The offset behind the last one of which there is a trace: that of a message that is lost, perhaps."""
     is_changed: bool = False
     """Is a row that was there another one now, or gone?"""
     repairs: list[Repair] = field(default_factory=list)
@@ -67,15 +76,16 @@ class _Mender:
         self.framing = framing
         self.base = base
         self.data, self.index, self.timeindex = files.segment(base)
-        self.rows = _SegmentRows(base, _content(fs, self.index), _content(fs, self.timeindex))
-        self.mended = Mended(0, base)
+        self.rows = SegmentRows(base, content_of(fs, self.index), content_of(fs, self.timeindex))
+        self.mended = Mended(0, base, base)
+        self.losses: list[Loss] = []
         self.sums = Rows(fs, files.sidecar(base))
         try:
             self.handle = fs.open(self.data)
         except OSError:
             self.sums.close()
             raise
-        self.size = 0
+        self.size = self.covered = 0
 
     def close(self) -> None:
         self.fs.close(self.handle)
@@ -83,95 +93,141 @@ class _Mender:
 
     def run(self) -> Mended:
         self.size = self.fs.size(self.handle)
+        self.sums.seek(self.size)
+        self.covered = self.sums.last_end
         self.sums.seek(0)
-        end, next_offset = self._walk()
-        self.mended.end, self.mended.next_offset = end, next_offset
-        if end < self.size:
-            self._cut(self.data, end, f"a record that is not whole ({self.size - end} bytes)")
-        count = next_offset - self.base
+        mended = self.mended
+        (mended.end, mended.next_offset), mended.given = self._walk()
+        if mended.end < self.size:
+            self._cut(self.data, mended.end, f"a record that is not whole ({self.size - mended.end} bytes)")
+        mended.given = max(mended.given, self.rows.given())
+        count = mended.next_offset - self.base
+        told = len(mended.repairs)
         self._write(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE)
         self._write(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE)
-        return self.mended
+        if len(mended.repairs) > told:
+            # Where nothing is mended, it was told before, and whoever reads is told again.
+            for loss in self.losses:
+                if loss.start < mended.end:
+                    self._report(self.data, loss.start, loss.end, loss.reason, loss.records)
+        return mended
 
     # --- the records ------------------------------------------------------------------------------
 
-    def _walk(self) -> _Place:
-        """Go through the records, settle their rows, and go on behind what cannot be read."""
-        place = _Place(0, self.base)
+    def _walk(self) -> tuple[_Place, int]:
+        """Go through the records, settle their rows, and go on behind what cannot be read.
+
+        Returns the place behind the last record, and the offset behind what was found missing there.
+        """
+        good = place = _Place(0, self.base)
         want = _CHUNK
         while place.position < self.size:
             made = self._scanned(place, want)
-            moved = self._settle_rows(place, made)
-            if moved is not None:
-                place = moved
-                continue
-            place = _Place(place.position + made.valid_end, place.offset + made.records)
-            left = self.size - place.position
-            if made.stop == "TORN" and made.claimed <= left and (made.records or want < left):
-                want = max(_CHUNK, 2 * want if not made.records else 0, made.claimed)
-            elif made.stop != "END":
-                further = self._beyond(place)
-                if further is None:
-                    break
-                place = further
-        return place
+            settled = self._settle_rows(place, made)
+            if settled < made.records:
+                place = self._place_of(made, settled)
+            else:
+                place = _Place(place.position + made.valid_end, place.offset + made.records)
+            if settled:
+                good = place
+            if settled == made.records:
+                left = self.size - place.position
+                if made.stop == "TORN" and made.claimed <= left and (made.records or want < left):
+                    want = max(_CHUNK, 2 * want if not made.records else 0, made.claimed)
+                    continue
+                if made.stop == "END":
+                    continue
+            further, good = self._further(place, good)
+            if further.position <= place.position:
+                break
+            place = further
+        return good, place.offset
 
     def _scanned(self, place: _Place, size: int) -> RowsOf:
+        """The records from there on, up to zeros that no row and no checksum tells of."""
         chunk = self.fs.pread(self.handle, min(size, self.size - place.position), place.position)
-        return rows_of(self.framing, chunk, place.offset, place.position)
+        made = rows_of(self.framing, chunk, place.offset, place.position)
+        first = max(0, self.base + self.rows.index_count - place.offset)
+        for number, (_, position, size) in enumerate(
+            INDEX_ROW.iter_unpack(made.index_rows[first * INDEX_ROW_SIZE :]), first
+        ):
+            if size == self.framing.overhead and position >= self.covered:
+                start = position - place.position
+                if not chunk[start : start + size].strip(b"\0"):
+                    return made._replace(records=number, valid_end=start, stop="CORRUPT", claimed=0)
+        return made
 
-    def _settle_rows(self, place: _Place, made: RowsOf) -> _Place | None:
-        """Decide on each record whose rows are not those that it asks for.
-
-        None: all of `made` is the truth. Otherwise the place to go on at, which is another one.
-        """
+    def _settle_rows(self, place: _Place, made: RowsOf) -> int:
+        """Decide on the rows of records that are not there as they ask for; how many could be decided on."""
         number = 0
         while (number := self.rows.agreed(place.offset, made, number)) < made.records:
-            offset = place.offset + number
-            position, size = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)[1:]
-            if not self.rows.has(offset):
-                self.rows.put(offset, made, number, made.records)  # never written, as all behind it
-                return None
-            block = self._block_at(position)
-            if block is None:
-                told = self._believed(offset, position)
-                if told is not None and told.position != position + size:
-                    return told
-            elif not self._matches(block):
-                return self._behind(block, _Place(position, offset))
-            self.rows.put(offset, made, number, number + 1)
-            number += 1
-        return None
+            start, offset = self._place_of(made, number)
+            block = self._block_at(start)
+            if block is not None:
+                if not self._matches(block):
+                    break
+                settled = self._first_behind(made, number, block.end)
+            elif self.rows.has_index(offset):
+                settled = self.rows.agreed(place.offset, made, number, without_time=True)
+                if settled == number:
+                    break  # neither the index row nor both witnesses say so
+            else:
+                settled = self._first_behind(made, number, self._uncovered_to(start))
+            self.rows.put(offset, made, number, settled)
+            number = settled
+        return number
 
-    def _beyond(self, place: _Place) -> _Place | None:
-        """No record begins here. Where does one, further on? None: nowhere, this is the end."""
+    @staticmethod
+    def _place_of(made: RowsOf, number: int) -> _Place:
+        offset, position, _ = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)
+        return _Place(position, offset)
+
+    def _first_behind(self, made: RowsOf, number: int, end: int) -> int:
+        """The first of the records from the next one on that begins at byte `end` or behind it."""
+        number += 1
+        while number < made.records and self._place_of(made, number).position < end:
+            number += 1
+        return number
+
+    def _further(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+        """Nothing can be said of what begins here by looking at it alone. Where does it go on?
+
+        Nowhere, if that is not further on. The other place is behind the last record on the way.
+        """
         block = self._block_at(place.position)
         if block is not None and block.end <= self.size:
-            return self._behind(block, place)
-        for offset in range(place.offset, self.base + self.rows.count):
-            told = self._believed(offset, place.position)
-            if told is not None:
-                if lost := offset - place.offset:
-                    start = told.position - self.rows.index_row(offset)[2]
-                    self._report(self.data, place.position, start, "no record can be read there", lost)
-                return told
-        return None
+            behind = self._behind(block, place)
+            return behind, behind
+        return self._read(place, good)
 
-    def _believed(self, offset: int, position: int) -> _Place | None:
-        """Behind the record that the rows of `offset` tell of, at `position` or later, if they fit it."""
-        if not self.rows.has(offset):
-            return None
-        said, start, size = self.rows.index_row(offset)
-        if said != offset or start < position or start + size > self.size:
-            return None
-        made = rows_of(self.framing, self.fs.pread(self.handle, size, start), offset, start)
-        fits = made.records == 1 and made.valid_end == size
-        return _Place(start + size, offset + 1) if fits and self.rows.agreed(offset, made, 0) == 1 else None
+    def _read(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+        """As far as a reader gets from here, by two of three witnesses; it decides on the rows on its way."""
+        ahead = TripletAhead(self.fs, self.framing, Gate())
+        reader = SegmentReader(self.fs, ahead, self.framing, self.files, self.base)
+        try:
+            reader.begin_at(place.position, place.offset)
+            while True:
+                if (loss := reader.read_on(self.size)) is not None:
+                    self.losses.append(loss)
+                elif not ahead.is_ready:
+                    return _Place(ahead.position, ahead.next_offset), good
+                start = ahead.position
+                while (message := ahead.take_now()) is not None:
+                    self.rows.put_one(message.offset, start, ahead.position - start, message.timestamp_ns)
+                    start = ahead.position
+                    good = _Place(ahead.position, ahead.next_offset)
+        finally:
+            reader.close()
 
     def _block_at(self, position: int) -> Row | None:
         """The block of checksums that covers the byte, if there is one."""
         blocks = self.sums.covering(position, 0)
         return blocks[0] if blocks and blocks[0].start <= position else None
+
+    def _uncovered_to(self, position: int) -> int:
+        """The byte from which on a checksum tells of the data again."""
+        row = self.sums.first_after(position)
+        return self.size if row is None else row.start
 
     def _matches(self, block: Row) -> bool:
         return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
@@ -193,12 +249,16 @@ class _Mender:
                 self.mended.is_changed |= size >= (count + 1) * row_size
                 self._cut(path, count * row_size, "rows of no record")
             whole = min(size // row_size, count) * row_size
-            wrong = [start for start, _ in patches if start < whole]
-            if wrong:
+            there = [self.fs.pread(handle, len(content), start) for start, content in patches]
+            other = [(patch, old) for patch, old in zip(patches, there, strict=True) if old != patch[1]]
+            wrong = [
+                start for (start, content), old in other if old[: whole - start] != content[: whole - start]
+            ]
+            if wrong and wrong[0] < whole:
                 self.mended.is_changed = True
                 aside = keep_copy(self.fs, handle, self.files.kept(path))
                 self._report(path, wrong[0], whole, "rows that disagree with their records", 0, aside)
-            for start, content in patches:
+            for (start, content), _ in other:
                 write_all(self.fs, handle, content, start)
         finally:
             self.fs.close(handle)
@@ -214,48 +274,58 @@ class _Mender:
             self.fs.close(handle)
 
     def _report(
-        self, path: str, start: int, end: int, reason: str, records: int, aside: str | None = None
+        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None = None
     ) -> None:
         self.mended.repairs.append(
             Repair(path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside)
         )
 
 
-class _SegmentRows:
+class SegmentRows:
     """The rows of a segment as they are on disk, and as they are to be."""
 
     def __init__(self, base: int, index: bytes, timeindex: bytes) -> None:
         self.base = base
         self._index = memoryview(index)
         self._timeindex = memoryview(timeindex)
-        self.count = min(len(index) // INDEX_ROW_SIZE, len(timeindex) // TIMEINDEX_ROW_SIZE)
-        """So many records have both of their rows."""
+        self.index_count = len(index) // INDEX_ROW_SIZE
         self._patches: list[tuple[int, bytes, bytes]] = []
 
-    def has(self, offset: int) -> bool:
-        return offset - self.base < self.count
+    def has_index(self, offset: int) -> bool:
+        """Is there a row at the offset's place, whatever it says?"""
+        return offset - self.base < self.index_count
 
-    def index_row(self, offset: int) -> tuple[int, int, int]:
-        """Offset, position, size: what the row at that offset's place says."""
-        offset, position, size = INDEX_ROW.unpack_from(self._index, (offset - self.base) * INDEX_ROW_SIZE)
-        return offset, position, size
+    def given(self) -> int:
+        """The offset behind the last row that is at its place."""
+        for number in reversed(range(self.index_count)):
+            if INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == self.base + number:
+                return self.base + number + 1
+        return self.base
 
-    def agreed(self, offset: int, made: RowsOf, start: int) -> int:
+    def agreed(self, offset: int, made: RowsOf, start: int, *, without_time: bool = False) -> int:
         """The first of the rows `made` from `start` on, the first being `offset`'s, that is not there so."""
-        if self._is_there(offset, made, start, made.records):
+        if self._is_there(offset, made, start, made.records, without_time):
             return made.records
-        number = start
-        while self._is_there(offset, made, number, number + 1):
-            number += 1
+        number, step = start, made.records - start
+        while step:  # by halving: most of them mostly are
+            if number + step <= made.records and self._is_there(
+                offset, made, number, number + step, without_time
+            ):
+                number += step
+            else:
+                step //= 2
         return number
 
-    def _is_there(self, offset: int, made: RowsOf, start: int, end: int) -> bool:
+    def _is_there(self, offset: int, made: RowsOf, start: int, end: int, without_time: bool) -> bool:
         first, last = offset - self.base + start, offset - self.base + end
         index = self._index[first * INDEX_ROW_SIZE : last * INDEX_ROW_SIZE]
+        if index != memoryview(made.index_rows)[start * INDEX_ROW_SIZE : end * INDEX_ROW_SIZE]:
+            return False
+        if without_time:
+            return True
         timeindex = self._timeindex[first * TIMEINDEX_ROW_SIZE : last * TIMEINDEX_ROW_SIZE]
         return (
-            index == memoryview(made.index_rows)[start * INDEX_ROW_SIZE : end * INDEX_ROW_SIZE]
-            and timeindex
+            timeindex
             == memoryview(made.timeindex_rows)[start * TIMEINDEX_ROW_SIZE : end * TIMEINDEX_ROW_SIZE]
         )
 
@@ -268,6 +338,11 @@ class _SegmentRows:
                 made.timeindex_rows[start * TIMEINDEX_ROW_SIZE : end * TIMEINDEX_ROW_SIZE],
             )
         )
+
+    def put_one(self, offset: int, position: int, size: int, timestamp: int) -> None:
+        """The rows of this one record are to be there."""
+        index = INDEX_ROW.pack(offset, position, size)
+        self._patches.append((offset - self.base, index, _TIMEINDEX_ROW.pack(offset, timestamp)))
 
     def index_patches(self) -> list[tuple[int, bytes]]:
         return _joined((row * INDEX_ROW_SIZE, index) for row, index, _ in self._patches)
@@ -287,7 +362,8 @@ def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(start, bytes(content)) for start, content in joined]
 
 
-def _content(fs: FileSystem, path: str) -> bytes:
+def content_of(fs: FileSystem, path: str) -> bytes:
+    """All of a file; nothing where there is none."""
     size = fs.size_of(path)
     if not size:
         return b""

@@ -81,10 +81,10 @@ class SegmentReader(BlockReader):
         last = min(offset, self.base + self.index_size // INDEX_ROW_SIZE)
         for behind in range(INDEX_ROW_SIZE):
             if last > self.base and (position := self._told_by_rows(last, behind, size)) is not None:
-                self._begin_at(position, last)
+                self.begin_at(position, last)
                 self._behind = behind
                 return
-        self._begin_at(*self._told_by_checksums(offset, size))
+        self.begin_at(*self._told_by_checksums(offset, size))
 
     def _told_by_rows(self, offset: int, behind: int, size: int) -> int | None:
         """The byte behind the two records before message `offset`, if their rows agree with them."""
@@ -114,7 +114,8 @@ class SegmentReader(BlockReader):
             rows.close()
         return position, reached
 
-    def _begin_at(self, position: int, offset: int) -> None:
+    def begin_at(self, position: int, offset: int) -> None:
+        """Be at message `offset`, which begins at byte `position` of the data."""
         self.rows.seek(position)
         self._messages.seek(position)
         self._messages.next_offset = offset

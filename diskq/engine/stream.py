@@ -150,7 +150,8 @@ class Stream:
 
     def _open(self, take_over: bool) -> None:
         fs, files = self._fs, self.files
-        self._make_directories(files.path, files.private, files.parts)
+        private_parts = directory_of(files.partition(0).private)
+        self._make_directories(files.path, files.private, private_parts, files.parts)
         self._lock = Lock(fs, files.lock, f"stream {self.path}")
         made: OwnerFile | None = None
         try:
@@ -196,24 +197,38 @@ class Stream:
                 Barrier(removals=made.removals()).pay(self._fs)
         self._release()
 
+    def _keep_path(self) -> None:
+        """Let no power cut take away what leads to the stream: who was killed may have made it.
+
+        Once: where there are points, it was done.
+        """
+        path = self.path
+        while (above := directory_of(path)) != path:
+            try:
+                Barrier(directories=(above,)).pay(self._fs)
+            except PermissionError:
+                break  # who may not look there has made nothing there
+            path = above
+
     def _make_directories(self, *paths: str) -> None:
         for path in paths:
             self._make_directory(path)
             self._debts.directories[path] = None
 
     def _make_directory(self, path: str) -> None:
+        """Make it with those above it. Whoever wants it durable syncs what is above."""
         try:
-            is_new = self._fs.make_directory(path)
+            self._fs.make_directory(path)
         except FileNotFoundError:
             if path == directory_of(path):
                 raise
             self._make_directory(directory_of(path))
-            is_new = self._fs.make_directory(path)
-        if is_new:
-            self._debts.directories[directory_of(path)] = None
+            self._fs.make_directory(path)
 
     def _open_partitions(self, was_ours: bool) -> None:
         points = read_points(self._fs, self.files)
+        if points.is_readable and not points.partitions:
+            self._keep_path()
         there = self.files.partitions()
         count = self.settings.partitions
         for index in there:
@@ -236,7 +251,7 @@ class Stream:
 
     def _recovered(self, index: int, points: Points, was_restarted: bool) -> Found:
         files = self.files.partition(index)
-        self._make_directories(directory_of(files.private), files.private)
+        self._make_directories(files.private)
         found = recover_partition(
             self._fs,
             files,

@@ -207,6 +207,11 @@ class PartitionFiles:
                         orphans.append(join(directory, name))
         return orphans
 
+    def halves(self, bases: Iterable[int]) -> list[int]:
+        """Those of the segments whose index or timeindex is not there."""
+        names = set(self._fs.list_directory(self.directory))
+        return [base for base in bases if not names.issuperset({_INDEX.name(base), _TIMEINDEX.name(base)})]
+
     def check_names(self) -> None:
         """Raises ForeignFilesError where there is a file in the directory that no producer made."""
         namings = (_DATA, _INDEX, _TIMEINDEX)

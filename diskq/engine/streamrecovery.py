@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
-from diskq.engine.mending import INDEX_ROW, mend
+from diskq._native.tripletrows import rows_of
+from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point
 from diskq.errors import CorruptionError
@@ -29,6 +30,7 @@ from diskq.storage.segments import free_aside
 __all__ = ["Found", "recover_partition"]
 
 UNSYNCED = "not synced before the machine stopped"
+MISSING = "messages are missing at the end"
 _MOST_OPEN = 64  # files that wait for the first barrier
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -79,18 +81,27 @@ class _Recovery:
         self.debts = debts
         self.strict = strict
         self.found = Found([], 0, 0)
+        self.given = 0  # the offset behind the last one of which there is a trace
+        self.is_cut = False  # after a power cut, where checksums end
 
     def run(self, point: Point | None, was_closed: bool, was_restarted: bool) -> Found:
         found = self.found
         found.bases = self.files.bases()
-        self.debts.removals += self.files.orphans(found.bases)
+        # Before a segment is begun that has one of these names.
+        Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
         point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
+        is_doubtful = was_restarted and not was_closed
+        for base in self.files.halves(found.bases[:-1]):
+            if base < point.base or not is_doubtful:
+                # Retention did not get far, or somebody took them away.
+                self._mend(base, Point(base, 0, base))
+        found.end = found.next_offset = self.given = 0
         if not found.bases:
             pass  # a new partition; or all files that were there are gone
         elif found.bases[-1] < point.base:
             self._mend(found.bases[-1], point)  # files that were there are gone
-        elif was_restarted and not was_closed:
+        elif is_doubtful:
             self._believe_checksums(point, is_told)
         elif was_closed and self._is_as_it_was_left(point):
             found.end, found.next_offset = point.end, point.next_offset
@@ -99,8 +110,9 @@ class _Recovery:
                 if base >= point.base and not was_closed:
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
-        if found.next_offset < point.next_offset or not found.bases:
-            self._begin_behind(point)
+        given = max(self.given, point.next_offset)
+        if found.next_offset < given or not found.bases:
+            self._begin_behind(given, point)
         else:
             found.rows = self._covered(found.bases[-1], found.end)
         return found
@@ -114,17 +126,19 @@ class _Recovery:
             count * TIMEINDEX_ROW_SIZE,
         )
 
-    def _begin_behind(self, point: Point) -> None:
-        """Messages that were there are gone: their offsets are not given to others."""
+    def _begin_behind(self, given: int, point: Point) -> None:
+        """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""
         found = self.found
-        lost = point.next_offset - (found.next_offset or point.base)
+        lost = given - (found.next_offset or point.base)
         if lost:
             path = self.files.data(found.bases[-1] if found.bases else point.base)
-            self._report(
-                Repair(path=path, kept=found.end, dropped=0, reason="files are missing", records=lost)
-            )
-        found.bases.append(point.next_offset)
-        found.end, found.next_offset = 0, point.next_offset
+            repair = Repair(path=path, kept=found.end, dropped=0, reason=MISSING, records=lost)
+            if found.next_offset < point.next_offset or not self.is_cut:
+                self._report(repair)
+            else:
+                found.repairs.append(repair)  # nobody was promised that they outlive a power cut
+        found.bases.append(given)
+        found.end, found.next_offset = 0, given
 
     # --- after a power cut ------------------------------------------------------------------------
 
@@ -134,6 +148,7 @@ class _Recovery:
         Where no point is told, segments without any checksums at all are a peer's, and kept too.
         """
         found = self.found
+        self.is_cut = True
         pending = [base for base in found.bases if base >= point.base]
         found.bases = [base for base in found.bases if base < point.base]
         is_complete = True
@@ -146,6 +161,7 @@ class _Recovery:
             self._mend(base, point)
         asides = Debts()
         for base in pending:
+            self.given = max(self.given, base, self._given(base))
             self._set_aside(base, asides)
         # Before the lock is signed with the new boot: who comes next would believe their framing.
         asides.directories[self.files.private] = None
@@ -183,6 +199,11 @@ class _Recovery:
         finally:
             self.fs.close(handle)
 
+    def _given(self, base: int) -> int:
+        """The offset behind the last one that the index of a segment tells of."""
+        path = self.files.index_of(base)
+        return SegmentRows(base, content_of(self.fs, path), b"").given()
+
     def _set_aside(self, base: int, asides: Debts) -> None:
         data, *others = self.files.segment(base)
         aside = free_aside(self.fs, self.files.kept(data))
@@ -204,6 +225,7 @@ class _Recovery:
             self._report(repair)
         if mended.is_changed:
             self._changed(base)
+        self.given = max(self.given, mended.given)
         self.found.end, self.found.next_offset = mended.end, mended.next_offset
         self._owe(base, point)
 
@@ -256,38 +278,41 @@ class _Recovery:
             self.debts.files.append(sidecar.handle)
             self.debts.closing.append(sidecar.handle)
             start = end = covered
-            records = 0
+            first = 0
+            block: list[bytes] = []
 
             def close_block() -> None:
-                data = memoryview(self.fs.pread(handle, end - start, start))
-                sidecar.add(end, end - start, records, data)
+                data = self.fs.pread(handle, end - start, start)
+                # What is told of and cannot be read stays without: whoever reads has to judge again.
+                if rows_of(self.framing, data, first, start).index_rows == b"".join(block):
+                    sidecar.add(end, end - start, len(block), memoryview(data))
 
-            for position, size in self._places(base, covered):
-                if records and (position != end or end - start >= BLOCK_SIZE):
+            for offset, position, size in self._places(base, covered):
+                if block and (position != end or offset != first + len(block) or end - start >= BLOCK_SIZE):
                     close_block()
-                    records = 0
-                if not records:
-                    start = position
+                    block = []
+                if not block:
+                    first, start = offset, position
+                block.append(INDEX_ROW.pack(offset, position, size))
                 end = position + size
-                records += 1
-            if records:
+            if block:
                 close_block()
             sidecar.flush()
             return sidecar.written
         finally:
             self.fs.close(handle)
 
-    def _places(self, base: int, start: int) -> list[tuple[int, int]]:
-        """Position and size of the records that begin at byte `start` of the data or later."""
+    def _places(self, base: int, start: int) -> list[tuple[int, int, int]]:
+        """Offset, position and size of the records that begin at byte `start` of the data or later."""
         path = self.files.index_of(base)
         handle = self.fs.open(path)
         try:
-            places: list[tuple[int, int]] = []
+            places: list[tuple[int, int, int]] = []
             at = self.fs.size(handle)
-            while at > 0 and (not places or places[0][0] > start):
+            while at > 0 and (not places or places[0][1] > start):
                 first = max(0, at - _ROWS_AT_ONCE * INDEX_ROW_SIZE)
                 rows = INDEX_ROW.iter_unpack(self.fs.pread(handle, at - first, first))
-                places[:0] = [(position, size) for _, position, size in rows if position >= start]
+                places[:0] = [row for row in rows if row[1] >= start and row[2]]
                 at = first
             return places
         finally:
