@@ -47,6 +47,7 @@ cdef class AppendBuffer:
     cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1
     cdef bint _hold(self, object body) except -1
     cdef bint _jot(self, object body) except -1
+    cdef bint _jot_from(self, Py_ssize_t before) noexcept
     cdef bint _append(self, object body) except -1
     cdef char* _room_for(self, Py_ssize_t size) except NULL
     cdef void _laid_down(self, Py_ssize_t size) noexcept

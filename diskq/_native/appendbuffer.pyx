@@ -264,6 +264,27 @@ cdef class AppendBuffer:
         diskq_store(&self.slate.used, noted + self.used - before)
         return True
 
+    cdef bint _jot_from(self, Py_ssize_t before) noexcept:
+        """Let what is in the buffer from `before` on stand on the slate, to be written later. False: not done."""
+        cdef Py_ssize_t size = self.used - before
+        cdef int64_t noted = 0
+        if self.slate == NULL or size > self.slate_room:
+            return False
+        if before == self.written:
+            diskq_store(&self.slate.used, 0)
+            self.slate.file = self.file_number
+            self.slate.origin = self.origin + before
+        else:
+            # What waits already must stand there, all of it: what is held in memory does not.
+            noted = self.slate.used
+            if self.slate.file != self.file_number or self.slate.origin + noted != self.origin + before:
+                return False
+            if noted + size > self.slate_room:
+                return False
+        memcpy(self.slate.records + noted, self.buffer + before, size)
+        diskq_store(&self.slate.used, noted + size)
+        return True
+
     cdef bint _append(self, object body) except -1:
         """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
         cdef Py_ssize_t size, total

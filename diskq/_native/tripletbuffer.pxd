@@ -5,6 +5,12 @@ from diskq._native.gate cimport Gate
 from diskq._native.triplet cimport TripletFraming
 
 
+cdef enum Way:
+    HELD = 0       # in memory
+    WRITTEN = 1    # in the page cache
+    JOTTED = 2     # on the slate, or in the page cache
+
+
 cdef class TripletBuffer(AppendBuffer):
     cdef TripletFraming triplets
     cdef readonly int partition
@@ -44,7 +50,7 @@ cdef class StreamDoor:
     cdef Py_ssize_t routed                 # so many of them did
     cdef bint _may_pass(self, object value) noexcept
     cdef bint _is_plain(self, object value, object key, object timestamp) except -1
-    cdef object _put(self, object value, object key, object timestamp, bint through)
+    cdef object _put(self, object value, object key, object timestamp, Way way)
     cdef TripletBuffer _route(self, object key)
     cdef bint _append(self, TripletBuffer buffer, object value, object key, object timestamp) except -1
     cdef int _make_room_for_routes(self, Py_ssize_t n) except -1

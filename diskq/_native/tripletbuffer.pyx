@@ -178,30 +178,37 @@ cdef class StreamDoor:
     # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
 
     def put(self, value, key=None, timestamp=None):
-        """Write one message through to the page cache: its `Position`. None: not done; ask the owner.
+        """Have one message survive the process: its `Position`. None: not done; ask the owner.
 
-        Its rows wait for `write_rows`, behind others that do: the first one is refused as well.
+        It stands on the slate, if there is one, and waits for `flush`; else it is written. Its rows wait
+        for `write_rows`. Only behind others that wait: the first one is refused as well.
         Raises OSError where the disk refuses; the message is then not in.
         """
         if not self._may_pass(value) or not self.gate.admits():
             return None
-        return self._put(value, key, timestamp, True)
+        return self._put(value, key, timestamp, JOTTED)
 
     def put_untimed(self, value, key=None, timestamp=None):
         """As `put`, for a caller who cannot yield: the slice may be over."""
         if not self._may_pass(value) or self.gate.left <= 0:
             return None
-        return self._put(value, key, timestamp, True)
+        return self._put(value, key, timestamp, JOTTED)
+
+    def put_through(self, value, key=None, timestamp=None):
+        """As `put_untimed`, and it is written."""
+        if not self._may_pass(value) or self.gate.left <= 0:
+            return None
+        return self._put(value, key, timestamp, WRITTEN)
 
     # --- the owner's doors: the gate is his -------------------------------------------------------
 
     def put_now(self, value, key=None, timestamp=None):
-        """As `put`, whatever the gate says. None: the segment is full, or a message that needs judgement."""
-        return self._put(value, key, timestamp, True)
+        """As `put_through`, whatever the gate says. None: the segment is full, or it needs judgement."""
+        return self._put(value, key, timestamp, WRITTEN)
 
     def hold_now(self, value, key=None, timestamp=None):
         """As `put_now`, without writing: that is left to `flush`."""
-        return self._put(value, key, timestamp, False)
+        return self._put(value, key, timestamp, HELD)
 
     def first_odd(self, list items, Py_ssize_t start=0):
         """The index of the first item from `start` on that needs judgement; -1: none does.
@@ -283,7 +290,8 @@ cdef class StreamDoor:
                         self._touch(buffer)
             if through:
                 for buffer in self.touched:
-                    buffer._flush()
+                    if not (self.is_awake and buffer._jot_from(buffer.batch_used)):
+                        buffer._flush()
                     buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
         except BaseException:
             for buffer in self.touched:
@@ -394,7 +402,7 @@ cdef class StreamDoor:
             return False
         return timestamp is None or (type(timestamp) is int and -(2**63) <= timestamp < 2**63)
 
-    cdef object _put(self, object value, object key, object timestamp, bint through):
+    cdef object _put(self, object value, object key, object timestamp, Way way):
         cdef TripletBuffer buffer
         cdef Py_ssize_t used
         cdef int64_t records
@@ -407,7 +415,9 @@ cdef class StreamDoor:
             return None
         position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
         self.room -= buffer.used - used
-        if through or buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+        if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+            way = WRITTEN
+        if way == WRITTEN or (way == JOTTED and not buffer._jot_from(used)):
             try:
                 buffer._flush()
             except OSError:

@@ -321,6 +321,7 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
                 fs=self._fs,
                 clock=clock.current_time,
                 time_slice=self._options.checkpoint_slice,
+                uses_slate=self._options.checkpoint_slice > 0,
             )
         )
         try:

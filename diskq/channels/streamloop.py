@@ -37,7 +37,6 @@ class StreamLoop(CommitLoop[Stream]):
         self.fs = fs
         self.options = engine.options
         self.door = engine.door
-        self.tell = neighbours.tell
         self._neighbours = neighbours
         self.waiting = neighbours.waiting
         self._senders: Line[tuple[int, Callable[[], Any]]] = Line()  # so many bytes, which this puts in
@@ -65,7 +64,7 @@ class StreamLoop(CommitLoop[Stream]):
             self._ask_for_rows()
             return door.put_untimed(value, key, timestamp)
         door.is_awake = True
-        position = door.put_untimed(value, key, timestamp)
+        position = door.put_through(value, key, timestamp)
         if position is None:
             door.is_awake = False
             return None
@@ -73,6 +72,14 @@ class StreamLoop(CommitLoop[Stream]):
             self.tell(position.partition)
         self._write_rows()
         return position
+
+    def tell(self, partition: int | None = None) -> None:
+        """Something was sent, to that partition only if it is given: call the readers who wait."""
+        try:
+            self.door.flush()
+        except OSError:
+            self._ask_for_rows()  # it is in: that it found no room is for the loop to tell
+        self._neighbours.tell(partition)
 
     def _write_rows(self) -> None:
         """Have the rows of what is written follow: at once, or with others of this slice."""

@@ -22,13 +22,13 @@ from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Barrier, Debts, write_all
+from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
-from diskq.storage.slate import read_slate
+from diskq.storage.slate import write_waiting
 
 __all__ = ["Recovered", "recover"]
 
@@ -95,7 +95,8 @@ class _Recovery:
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
         if was_owned and not was_restarted:
-            self._write_what_waited()
+            # Messages that were accepted and stood on the slate when their process was killed.
+            write_waiting(self.fs, self.files.slate, self.files.data)
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
         self.debts.removals += self.files.leftovers(numbers)
@@ -126,18 +127,6 @@ class _Recovery:
             expected = metadata.depth + (tail if known == metadata.write else 0)
             self._tell_how_many(expected - depth, self.repairs[:told])
         return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs)
-
-    def _write_what_waited(self) -> None:
-        """Messages that were accepted and stood on the slate when their process was killed."""
-        waiting = read_slate(self.fs, self.files.slate)
-        if waiting is None or (size := self.fs.size_of(self.files.data(waiting.file))) is None:
-            return
-        if waiting.start <= size < waiting.start + len(waiting.records):
-            handle = self.fs.open(self.files.data(waiting.file), write=True)
-            try:
-                write_all(self.fs, handle, waiting.records, waiting.start)
-            finally:
-                self.fs.close(handle)
 
     # --- what the metadata says, against the files ------------------------------------------------
 

@@ -36,6 +36,7 @@ from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
+from diskq.storage.slate import Slate, open_slate, write_waiting
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When"]
@@ -54,6 +55,8 @@ _MANY_WAITING = 64
 # So many bytes, of all partitions, are looked at again after a power cut at most, beside whole segments.
 _POINT_EVERY = 16 * 1024 * 1024
 _MOST_WAITING = 256
+# So many partitions have a slate: each is a mapped file.
+_MOST_SLATES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +111,15 @@ class Stream:
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
+        uses_slate: bool = False,
     ) -> None:
         """Open the stream in the directory `path`, which is made, with those above it, where it is not there.
 
         Returns when every partition is whole and durable; `repairs` tells what was mended. What
         `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
         a go-diskq producer is left behind; be sure that it does not run. `clock` (seconds, monotonic) is
-        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically: both for a channel.
+        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
+        messages may be jotted down, to be written by `flush` soon after: all for a channel.
 
         Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
         DiskFullError, OSError, and CorruptionError if `options.strict`.
@@ -141,8 +146,10 @@ class Stream:
         self._synced_bytes = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
+        self._slates: list[Slate] = []
         try:
             self._open(take_over)
+            self._open_slates(_MOST_SLATES if uses_slate else 0)
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
@@ -230,6 +237,8 @@ class Stream:
         if points.is_readable and not points.partitions:
             self._keep_path()
         there = self.files.partitions()
+        for files in map(self.files.partition, there if was_ours else ()):
+            write_waiting(self._fs, files.slate, files.data)
         count = self.settings.partitions
         for index in there:
             if index < count:
@@ -278,6 +287,17 @@ class Stream:
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self._debts)
 
+    def _open_slates(self, most: int) -> None:
+        """Only now, with what stood on the old ones written and synced, may there be new ones."""
+        try:
+            for number, partition in enumerate(self._partitions):
+                buffer = partition.buffer if number < most else None
+                slate = open_slate(self._fs, partition.files.slate, buffer)
+                self._slates += [slate] if slate else []
+        except BaseException:
+            self._release()
+            raise
+
     def close(self) -> None:
         """Sync everything, remove the owner file and let go of the lock. Idempotent.
 
@@ -308,6 +328,9 @@ class Stream:
             stack.callback(close_all, self._fs, debts.closing)
             for partition in self._partitions:
                 stack.callback(partition.segment.abandon)
+            for slate in self._slates:
+                stack.callback(slate.close)
+            self._slates = []
 
     def __enter__(self) -> Self:
         return self
@@ -361,7 +384,7 @@ class Stream:
         """
         word = self._word(durability)
         batch = self.checked_many(items, key, timestamp)
-        while self.obstacle(sum(map(_size_of, batch))):
+        while self.obstacle(self.door.size_of(batch)):
             self.sync()
         offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
         self._show(word)
@@ -772,7 +795,3 @@ def _as_bytes(key: Key) -> bytes | None:
     if key is None:
         return None
     return key.encode() if isinstance(key, str) else bytes(key)
-
-
-def _size_of(item: Any) -> int:
-    return len(item[1]) if isinstance(item, tuple) else len(item)

@@ -7,7 +7,7 @@
 #   groups/<group>/000000               a group's offset marker: the last offset it has processed
 #   .diskq/                             ours: the lock, recovery's points, our owner's id, and by partition
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
-#                                       and what repairs set aside
+#                                       the slate, and what repairs set aside
 #     groups/<group>/000000.claim .mark who has the partition, and the twin of the group's marker
 #
 # A temporary of any of them is `.diskq/<name>.<number>.tmp`, or stands beside the twin of its marker.
@@ -121,6 +121,7 @@ class PartitionFiles:
         self.directory = join(stream.parts, _PARTITION.name(index))
         self.private = join(stream.private, "parts", _PARTITION.name(index))
         self.sealed = join(self.private, "sealed")
+        self.slate = join(self.private, "slate")
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))

@@ -92,6 +92,7 @@ class TripletSegment:
         except OSError:
             self.abandon()
             raise
+        self.buffer.file_number = base
         self.buffer.begin_rows(base, self._index, self._timeindex)
         self.buffer.limit = self._roll_size
 

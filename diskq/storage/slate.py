@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, AppendBuffer
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
-__all__ = ["Slate", "Waiting", "open_slate", "read_slate"]
+__all__ = ["Slate", "Waiting", "open_slate", "read_slate", "write_waiting"]
 
 SIZE = 64 * 1024
 
@@ -94,6 +95,22 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
     if not is_ours or not 0 < used <= len(records) or min(file, start) < 0:
         return None
     return Waiting(file, start, records[:used])
+
+
+def write_waiting(fs: FileSystem, path: str, data: Callable[[int], str]) -> None:
+    """After a kill: write what stands on the slate at `path` where it belongs, and is not yet.
+
+    `data(file)` is the path of that file. Doing it twice changes nothing. Raises OSError.
+    """
+    waiting = read_slate(fs, path)
+    if waiting is None or (size := fs.size_of(data(waiting.file))) is None:
+        return
+    if waiting.start <= size < waiting.start + len(waiting.records):
+        handle = fs.open(data(waiting.file), write=True)
+        try:
+            write_all(fs, handle, waiting.records, waiting.start)
+        finally:
+            fs.close(handle)
 
 
 def _boot(fs: FileSystem) -> bytes:

@@ -1,0 +1,104 @@
+# A stream's messages on the slate: accepted, and written with their rows a moment later. What is told
+# here: they outlive a kill at every moment, and readers of the same run do not wait for them.
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+import diskq
+from diskq.testing import CrashFS, FaultFS
+
+
+def disk() -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    return fs
+
+
+async def left_in(fs: CrashFS) -> list[tuple[int, bytes]]:
+    diskq.Stream("/q/s", fs=fs).close()
+    async with diskq.open_consumer("/q/s", end="close", fs=fs) as consumer:
+        assert not consumer.losses
+        return sorted((message.partition, message.value) for message in await consumer.receive_many(10_000))
+
+
+async def test_messages_of_one_slice_are_written_together() -> None:
+    fs = FaultFS(disk())
+    async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer:
+        await producer.send(b"sets the clock running")
+        await trio.testing.wait_all_tasks_blocked()
+        before = len(fs.calls)
+        for number in range(100):
+            await producer.send(b"%d" % number)
+        await producer.send_many([b"%d" % number for number in range(100)])
+        await trio.testing.wait_all_tasks_blocked()
+        writes = [
+            call for call in fs.calls[before:] if call.verb == "pwrite" and call.path.endswith("0.data")
+        ]
+        assert len(writes) <= 3
+        assert producer.statistics().sent == 201
+
+
+async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:
+    fs = disk()
+    rng = random.Random(1)
+    sent: list[tuple[int, bytes]] = []
+    async with diskq.open_producer("/q/s", segment_size=20_000, fs=fs, checkpoint_slice=60.0) as producer:
+        for number in range(300):
+            values = [b"%06d-%d" % (number, part) + rng.randbytes(rng.randrange(900)) for part in range(3)]
+            if number % 3:
+                position = await producer.send(values[0], key=b"%d" % rng.randrange(9))
+                sent.append((position.partition, values[0]))
+            else:
+                key = b"%d" % rng.randrange(9)
+                (partition,) = await producer.send_many(values, key=key)
+                sent += [(partition, value) for value in values]
+            if rng.random() < 0.1:
+                await trio.testing.wait_all_tasks_blocked()
+            if number % 7 == 0:
+                assert await left_in(fs.kill()) == sorted(sent)
+
+
+async def test_a_power_cut_ignores_the_slate() -> None:
+    fs = disk()
+    async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer:
+        expected = [b"synced", *(b"%03d" % number for number in range(50))]
+        await producer.send(expected[0], durability="synced")
+        for value in expected[1:]:
+            await producer.send(value)
+        for seed in range(20):
+            found = [value for _, value in await left_in(fs.crash(random.Random(seed)))]
+            assert sorted(found) == sorted(expected[: len(found)])
+            assert found
+
+
+async def test_a_reader_of_the_same_run_is_handed_what_stands_on_the_slate() -> None:
+    fs = disk()
+    received: list[bytes] = []
+    async with (
+        diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer,
+        diskq.open_consumer("/q/s", fs=fs) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def receive() -> None:
+            while len(received) < 30:
+                received.append((await consumer.receive()).value)
+
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(30):
+            await producer.send(b"%d" % number)
+            if number % 10 == 9:
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(received) == number + 1
+    assert received == [b"%d" % number for number in range(30)]
+
+
+async def test_without_amortised_schedule_points_there_is_no_slate() -> None:
+    fs = disk()
+    async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=0) as producer:
+        await producer.send(b"written when it returns")
+        assert not any(path.endswith("/slate") for path in fs.files())
