@@ -110,7 +110,7 @@ def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
 def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
     """Let go of them all, whatever one of them says. Raises OSError after that."""
     with contextlib.ExitStack() as stack:
-        for handle in handles:
+        for handle in reversed(tuple(handles)):  # the last one in is called first
             stack.callback(fs.close, handle)
 
 
