@@ -30,6 +30,7 @@ import random
 import threading
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import Identity, Stamp, join
@@ -474,7 +475,7 @@ class CrashFS:
     def _parent(self, path: str) -> tuple[Directory, str]:
         """The directory that has the last name of `path`, and that name; the root has none."""
         self._check_power()
-        *above, name = _parts(path) or [""]
+        *above, name = _parts(path) or ("",)
         return self._directory("/".join(above)), name
 
     def _make_durably(self, path: str) -> Directory:
@@ -489,8 +490,9 @@ class CrashFS:
         return directory
 
 
-def _parts(path: str) -> list[str]:
-    return [name for name in os.path.normpath(path).split("/") if name not in ("", ".")]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(name for name in os.path.normpath(path).split("/") if name not in ("", "."))
 
 
 def _error(number: int, path: str) -> OSError:

@@ -219,12 +219,13 @@ def _after(fs: CrashFS, outcome: str, seed: int | None) -> CrashFS:
 
 def _check(workload: Workload, check: Check, fs: CrashFS, crash: Crash, witness: Any) -> CrashFS:
     """Reopen after the crash, and insist. Returns the disk as the check left it."""
-    outcome, after, journal = crash.outcome, _after(fs, crash.outcome, crash.seed), fs.journal
+    outcome, after = crash.outcome, _after(fs, crash.outcome, crash.seed)
+    between: list[str] = []
     if crash.again is not None:
         after.cut_at = crash.again
         _until_the_power_fails(after, lambda: check(outcome, after, witness))
         second = random.Random(str(crash)).choice((KILL, POWER_CUT))
-        journal = [*journal[-1:], f"... {outcome}, and in the next process:", *after.journal, f"... {second}"]
+        between = [f"... {outcome}, and in the next process:", *after.journal, f"... {second}"]
         after = _after(after, second, crash.seed)
         # The page cache is gone, whichever of the two took it.
         final = POWER_CUT if POWER_CUT in (outcome, second) else KILL
@@ -234,6 +235,7 @@ def _check(workload: Workload, check: Check, fs: CrashFS, crash: Crash, witness:
         check(final, after, witness)
     except (Exception, pytest.fail.Exception) as broken:
         who = f"{workload.__name__}, {check.__name__}"
+        journal = [*(fs.journal[-1:] if between else fs.journal), *between]
         last = "\n    ".join(journal[-_JOURNAL_LINES:])
         message = f"{broken}\n  the disk's last operations:\n    {last}\n  again: repeat({who}, {crash})"
         raise PromiseBroken(message, crash) from broken

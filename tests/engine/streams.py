@@ -95,7 +95,7 @@ def parted(of: Iterable[Triple], count: int) -> dict[int, list[Triple]]:
 def segments(files: Mapping[str, bytes], partition: int) -> dict[int, dict[str, bytes]]:
     """The files of a partition, by base offset and suffix; whatever is there must be one of them."""
     found: dict[int, dict[str, bytes]] = {}
-    directory = part(partition).directory + "/"
+    directory = f"{ROOT}/parts/{partition:06}/"
     for path, content in files.items():
         if path.startswith(directory):
             base, suffix = path.removeprefix(directory).split(".")
@@ -105,21 +105,25 @@ def segments(files: Mapping[str, bytes], partition: int) -> dict[int, dict[str, 
     return dict(sorted(found.items()))
 
 
-def partitions(fs: Disk) -> list[int]:
-    return sorted({int(p.split("/")[3]) for p in fs.files() if p.startswith(f"{ROOT}/parts/")})
+def partitions(files: Iterable[str]) -> list[int]:
+    return sorted({int(path.split("/")[3]) for path in files if path.startswith(f"{ROOT}/parts/0")})
 
 
-def stored(fs: Disk, *, varuint: bool = False, may_trail: bool = False) -> dict[int, list[Message]]:
+def stored(
+    fs: Disk, *, varuint: bool = False, may_trail: bool = False, may_skip: bool = False
+) -> dict[int, list[Message]]:
     """Every message of every partition. Its segments follow each other, and their files agree.
 
-    With `may_trail` rows of the last records may be missing, or the last of them torn.
+    With `may_trail` rows of the last records may be missing, or the last of them torn; with `may_skip` a
+    segment may begin behind offsets of messages that are lost.
     """
     files = fs.files()
     found: dict[int, list[Message]] = {}
-    for partition in partitions(fs):
+    for partition in partitions(files):
         messages = found[partition] = []
         for base, segment in segments(files, partition).items():
-            assert not messages or messages[-1].offset + 1 == base, f"segment {base} is not the next one"
+            expected_base = messages[-1].offset + 1 if messages else base
+            assert base == expected_base or (may_skip and base > expected_base), f"not the next: {base}"
             read, end, stop = oracle.records(segment["data"], varuint=varuint)
             assert stop == "END", f"{partition}/{base}.data: {stop} at byte {end}"
             expected = oracle.segment(read, base, varuint=varuint)

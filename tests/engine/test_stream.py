@@ -269,7 +269,7 @@ def test_segments_roll_within_a_batch_as_they_do_one_by_one():
     for path, content in one_by_one.files().items():
         if path.startswith(f"{ROOT}/parts"):
             assert at_once.read(path) == content
-    assert sum(len(bases(at_once, partition)) for partition in partitions(at_once)) > 5
+    assert sum(len(bases(at_once, partition)) for partition in partitions(at_once.files())) > 5
 
 
 # --- offsets ------------------------------------------------------------------------------------
@@ -579,7 +579,7 @@ def test_partitions_beyond_the_count_are_kept_and_not_written_to():
         assert stream.live(0) is not None
     found, expected = held(fs), parted(sent, 3)
     assert (found[1], found[2]) == (expected[1], expected[2])
-    assert partitions(fs) == [0, 1, 2]
+    assert partitions(fs.files()) == [0, 1, 2]
     with opened(fs, partition_count=3) as stream:
         assert stream.next_offsets == (len(expected[0]) + 1, len(expected[1]), len(expected[2]))
         assert stream.repairs == ()

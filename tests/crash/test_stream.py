@@ -1,0 +1,354 @@
+# The promises of a stream after every crash there is. Law: a kill loses nothing that was written; a power
+# cut keeps what was synced, and of the rest a beginning of each partition, never altered, never invented;
+# offsets are dense; the three files agree; and each way to weaken this is caught.
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from diskq.engine import mending, streamrecovery, tripletsegment
+from diskq.engine import stream as engine
+from diskq.engine.retention import retain
+from diskq.engine.stream import Stream
+from diskq.engine.streamfiles import StreamFiles
+from diskq.errors import DiskqError, StorageFailedError
+from diskq.options import Durability, Encoding, StreamOptions
+from diskq.storage import barrier
+from diskq.testing import CrashFS
+from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.mutations import Mutation
+from tests.engine.streams import ROOT, Triple, partitions, segments
+from tests.reference import triplet_oracle as oracle
+
+# What a power cut's repairs may say.
+AFTER_A_POWER_CUT = {
+    streamrecovery.UNSYNCED,
+    streamrecovery.MISSING,
+    "rows of no record",
+    "rows that disagree with their records",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
+    logging.getLogger("diskq").setLevel(logging.ERROR)
+    yield
+    logging.getLogger("diskq").setLevel(logging.NOTSET)
+
+
+def message(number: int, longest: int) -> Triple:
+    """Message `number`: told from every other, and from itself with any byte changed."""
+    rng = random.Random(number)
+    return (
+        b"key-%d" % rng.randrange(7),
+        1000 * number,
+        b"%06d" % number + rng.randbytes(number * 37 % longest),
+    )
+
+
+@dataclass
+class Promises:
+    """What the stream has promised so far, by partition."""
+
+    attempted: dict[int, list[Triple]] = field(default_factory=dict)
+    """All messages, in the order in which they were appended: the place in the list is the offset."""
+    written: dict[int, int] = field(default_factory=dict)
+    """So many of them are there after a kill,"""
+    synced: dict[int, int] = field(default_factory=dict)
+    """and so many after everything."""
+    removable: dict[int, int] = field(default_factory=dict)
+    """Before this offset retention may have removed segments."""
+    varuint: bool = False
+
+    def all_are(self, *words: dict[int, int]) -> None:
+        for word in words:
+            word.update((partition, len(messages)) for partition, messages in self.attempted.items())
+
+
+class Session:
+    """A stream in use, and the promises it makes."""
+
+    def __init__(self, fs: CrashFS, promises: Promises, rng: random.Random, encoding: Encoding) -> None:
+        self.fs = fs
+        self.promises = promises
+        promises.varuint = encoding == "varuint"
+        self.longest = rng.choice([60, 300, 900])
+        self.options = StreamOptions(
+            partition_count=rng.choice([2, 2, 3]),
+            segment_size=rng.choice([700, 2500, 6000]),
+            sync_every=9,
+            sync_timeout=1000.0,
+            encoding=encoding,
+        )
+        self.open()
+
+    def open(self) -> None:
+        self.stream = Stream(ROOT, self.options, fs=self.fs)
+        # What was in memory when the last one ended is gone, and its offsets are free.
+        for partition, offset in enumerate(self.stream.next_offsets):
+            found = self.promises.attempted.setdefault(partition, [])
+            assert self.promises.written.get(partition, 0) <= offset <= len(found)
+            del found[offset:]
+        self.promises.all_are(self.promises.written, self.promises.synced)
+
+    def append(self, count: int = 1, durability: Durability = "written") -> None:
+        promises = self.promises
+        number = sum(map(len, promises.attempted.values())) * 10 + self.fs.operations % 10
+        batch = [message(number + index, self.longest) for index in range(count)]
+        for one in batch:
+            partition = oracle.fnv1(one[0]) % self.stream.partition_count
+            promises.attempted.setdefault(partition, []).append(one)
+        before = self.stream.next_offsets
+        if count == 1:
+            key, timestamp, value = batch[0]
+            position = self.stream.append(value, key, timestamp, durability)
+            assert position.offset == before[position.partition]
+        else:
+            offsets = self.stream.append_many([(k, v, t) for k, t, v in batch], durability=durability)
+            assert all(before[partition] == given.start for partition, given in offsets.items())
+        if durability != "memory":
+            promises.all_are(promises.written)
+        if not self.stream.unsynced_bytes:
+            promises.all_are(promises.written, promises.synced)
+        assert durability != "synced" or not self.stream.unsynced_bytes
+
+    def sync(self) -> None:
+        self.stream.sync()
+        self.promises.all_are(self.promises.written, self.promises.synced)
+
+    def fail(self) -> None:
+        """The process ends without a word: all that is written stays as it is."""
+        with suppress(StorageFailedError):
+            self.stream.fail(OSError("the process ends here"))
+        self.stream.close()
+        self.open()
+
+    def fail_to_sync(self, rng: random.Random) -> None:
+        """The kernel says so, and holds what it did not write for written."""
+        self.append()
+        self.fs.fail_sync(rng.randrange(1, 4))
+        with suppress(StorageFailedError):
+            self.stream.sync()
+            self.promises.all_are(self.promises.written, self.promises.synced)
+        self.fs.fail_sync(0)
+        self.fail()
+
+    def retain(self) -> None:
+        for partition in range(self.stream.partition_count):
+            live = self.stream.live(partition)
+            assert live is not None
+            self.promises.removable[partition] = live.base
+        retain(self.fs, StreamFiles(self.fs, ROOT), now_ns=0, max_bytes=2000)
+
+    def close(self) -> None:
+        self.stream.close()
+        self.promises.all_are(self.promises.written, self.promises.synced)
+
+
+ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
+    (6, lambda session, rng: session.append()),
+    (3, lambda session, rng: session.append(durability="synced")),
+    (2, lambda session, rng: session.append(durability="memory")),
+    (4, lambda session, rng: session.append(rng.randrange(2, 12))),
+    (1, lambda session, rng: session.append(rng.randrange(2, 12), "synced")),
+    (1, lambda session, rng: session.append(rng.randrange(2, 12), "memory")),
+    (1, lambda session, rng: session.sync()),
+    (0.4, lambda session, rng: session.fail()),
+    (0.3, Session.fail_to_sync),
+    (0.5, lambda session, rng: session.retain()),
+]
+
+
+def lifetimes(seed: int, sessions: int = 2, acts: int = 12) -> Callable[[CrashFS, Promises], None]:
+    """A workload: a stream opened, used at random and closed, a few times over."""
+    weights, choices = zip(*ACTS, strict=True)
+
+    def workload(fs: CrashFS, promises: Promises) -> None:
+        rng = random.Random(seed)
+        for _ in range(sessions):
+            session = Session(fs, promises, rng, "varuint" if seed % 4 == 3 else "fixed")
+            for _ in range(acts):
+                rng.choices(choices, weights)[0](session, rng)
+            session.close()
+
+    return workload
+
+
+def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+    fs.clock += 5.0  # whoever was killed while it made the owner file is not making it any more
+    if outcome == KILL:
+        check_what_others_see(fs, promises)
+    stream = Stream(ROOT, fs=fs)
+    for repair in stream.repairs:
+        assert outcome != KILL
+        assert repair.reason in AFTER_A_POWER_CUT
+        assert not repair.records or repair.reason == streamrecovery.MISSING
+    promised = promises.written if outcome == KILL else promises.synced
+    files, durable = fs.files(), fs.crash().files()
+    for partition in partitions(files):
+        if partition >= stream.partition_count and not promises.attempted.get(partition):
+            continue  # who wanted to have one more did not get that far
+        next_offset, end = check_partition(files, partition, promises)
+        assert end >= promised.get(partition, 0), "lost"
+        if partition < stream.partition_count:
+            assert stream.next_offsets[partition] == next_offset
+        assert outcome != KILL or next_offset == end
+        assert segments(durable, partition) == segments(files, partition), "not durable"
+    # It is not closed: who comes next finds it as this one left it.
+
+
+def check_partition(files: dict[str, bytes], partition: int, promises: Promises) -> tuple[int, int]:
+    """The files agree, and hold what was appended. Returns the next offset, and that behind the messages."""
+    attempted = promises.attempted.get(partition, [])
+    removable = promises.removable.get(partition, 0)
+    end = None
+    lost = 0
+    for base, segment in segments(files, partition).items():
+        if end is None or base > end:
+            # Of what retention removed some may be there again. Behind what was not synced and is lost a
+            # segment begins whose offsets nobody was given.
+            assert base <= removable or not segment["data"], "skipped"
+            assert base <= len(attempted)
+            lost = base - (end or 0) if base > removable else 0
+        else:
+            assert base == end
+        found, _, stop = oracle.records(segment["data"], varuint=promises.varuint)
+        assert stop == "END"
+        assert found == attempted[base : base + len(found)], "altered or invented"
+        assert segment == oracle.segment(found, base, varuint=promises.varuint), "the files do not agree"
+        end = base + len(found)
+    assert end is not None
+    return end, end - lost
+
+
+def check_what_others_see(fs: CrashFS, promises: Promises) -> None:
+    """After a kill, before anybody mends: whoever finds a row in the index finds the record."""
+    files = fs.files()
+    for partition in partitions(files):
+        for base, segment in segments(files, partition).items():
+            if "data" not in segment:
+                assert base <= promises.removable.get(partition, 0)
+                continue
+            found, _, _ = oracle.records(segment["data"], varuint=promises.varuint)
+            whole = oracle.segment(found, base, varuint=promises.varuint)
+            assert whole["index"].startswith(segment.get("index", b"")), "a row of no record"
+
+
+def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
+    workload(fs, Promises())
+
+
+def crash(seed: int, **options: int) -> Report:
+    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+
+
+SEEDS = range(10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
+    report = crash(seed)
+    assert report.cuts > 100
+
+
+def test_that_is_two_thousand_cuts_and_four_outcomes_each() -> None:
+    cuts = 0
+    for seed in SEEDS:
+        cuts += enumerate_cuts(functools.partial(_run, lifetimes(seed))) + 1
+    assert cuts >= 2000
+
+
+@pytest.mark.parametrize("seed", [1, 3, 8])
+def test_recovery_may_be_interrupted_too(seed: int) -> None:
+    crash(seed, again=2, limit=40, seeds=2)
+
+
+# --- do they bite? ------------------------------------------------------------------------------
+
+BARRIER = barrier.__name__
+STREAM = engine.__name__
+SEGMENT = tripletsegment.__name__
+RECOVERY = streamrecovery.__name__
+MENDING = mending.__name__
+APPENDFILE = "diskq.storage.appendfile"
+
+MUTATIONS = [
+    # An fsync left out.
+    Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
+    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[:-1])"),
+    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
+    Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
+    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+    Mutation(APPENDFILE, "debts.files += handles", "pass"),
+    Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[:1]"),
+    Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
+    Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass"),
+    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass"),
+    # A directory's fsync left out.
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
+    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
+    Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
+    Mutation(STREAM, "            self._debts.directories[path] = None", "            pass"),
+    Mutation(STREAM, "self._keep_path()", "pass"),
+    # An order turned round, a step left out.
+    Mutation(
+        BARRIER,
+        "        try:\n            if self.files:\n",
+        "        self._replace(fs)\n        try:\n            if self.files:\n",
+    ),
+    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    Mutation(APPENDFILE, "self._sidecar.flush()\n        if self.failure", "if self.failure"),
+    Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
+    # Where recovery begins: told too early, too far on, not at all.
+    Mutation(STREAM, "Points(self._is_closing, points", "Points(True, points"),
+    Mutation(STREAM, "points | self._others", "points"),
+    Mutation(STREAM, "self._debts.files += (self._lock.handle, owner)", "self._debts.files += (owner,)"),
+    Mutation(
+        STREAM,
+        "self._debts.files += (self._lock.handle, owner)",
+        "self._debts.files.append(self._lock.handle)",
+    ),
+    Mutation(
+        SEGMENT,
+        "self.buffer.flushed, self.buffer.written_offset)",
+        "self.buffer.end, self.buffer.next_offset)",
+    ),
+    # What recovery does with what it finds.
+    Mutation(RECOVERY, "is_doubtful = was_restarted and not was_closed", "is_doubtful = False"),
+    Mutation(RECOVERY, "while pending and is_complete and", "while pending and"),
+    Mutation(RECOVERY, "or not row.matches(data)", ""),
+    Mutation(RECOVERY, "if row.start != end or", "if"),
+    Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass"),
+    Mutation(RECOVERY, "        found.bases.append(given)\n", "        pass\n"),
+    Mutation(
+        RECOVERY,
+        "Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)",
+        "self.debts.removals += self.files.orphans(found.bases)",
+    ),
+    Mutation(RECOVERY, "self.files.halves(found.bases[:-1])", "()"),
+    Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
+    Mutation(
+        MENDING, "self._write(self.timeindex, self.rows.timeindex_patches()", "self._write(self.timeindex, []"
+    ),
+    Mutation(MENDING, 'self._cut(path, count * row_size, "rows of no record")', "pass"),
+    Mutation(MENDING, "mended.given = max(mended.given, self.rows.given())", "pass"),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_stream_is_caught(mutation: Mutation) -> None:
+    def crash_everywhere() -> None:
+        for seed in SEEDS:
+            crash(seed, again=1, every=2)
+
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError, DiskqError)):
+        crash_everywhere()
