@@ -123,17 +123,19 @@ async def test_partitions_that_another_process_makes_are_noticed(tmp_path):
         assert {message.partition for message in messages} > {0}
 
 
-async def test_a_killed_producers_messages_are_received_and_those_of_the_next(tmp_path):
-    async with open_producer(tmp_path / "s", partition_count=2, segment_size=1024):
-        pass
+async def test_a_killed_producers_messages_are_received_once_the_next_one_has_opened(tmp_path):
     options = {"partition_count": 2, "segment_size": 1024}
+    async with open_producer(tmp_path / "s", **options):
+        pass
     async with open_consumer(tmp_path / "s") as consumer:
         for _ in range(3):
             async with another_process(PRODUCE, tmp_path / "s", 300, 0, options) as producer:
                 await said(producer, b"sent")
                 os.kill(producer.pid, signal.SIGKILL)
-            with trio.fail_after(60):
-                got = [await consumer.receive() for _ in range(300)]
+                await producer.wait()
+            async with open_producer(tmp_path / "s"):
+                with trio.fail_after(60):
+                    got = [await consumer.receive() for _ in range(300)]
             assert sorted(message.value for message in got) == sorted(numbered(300))
         assert consumer.losses == ()
 
