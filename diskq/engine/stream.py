@@ -308,8 +308,13 @@ class Stream:
         try:
             if self._failure is None:
                 self._is_closing = True
-                with contextlib.suppress(OSError):
-                    self._debts.removals += self._owner.removals()
+                with contextlib.suppress(DiskFullError, OSError):
+                    self.flush()
+                # What found no room stands on the slate for who opens it next, and he looks there only
+                # where nobody else can have been.
+                if not (self._slates and self._waiting_bytes):
+                    with contextlib.suppress(OSError):
+                        self._debts.removals += self._owner.removals()
                 ticket = self.take_ticket(with_metadata=True)
                 self._pay(ticket)
                 # A power cut would bring the owner file back, and no go-diskq producer could open it.

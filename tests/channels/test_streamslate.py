@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
+import pytest
 import trio
 
 import diskq
@@ -95,6 +97,19 @@ async def test_a_reader_of_the_same_run_is_handed_what_stands_on_the_slate() -> 
                 await trio.testing.wait_all_tasks_blocked()
                 assert len(received) == number + 1
     assert received == [b"%d" % number for number in range(30)]
+
+
+async def test_what_finds_no_room_until_the_end_is_there_at_the_next_open() -> None:
+    inner = disk()
+    fs = FaultFS(inner)
+    with pytest.raises(diskq.DiskFullError):
+        async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer:
+            await producer.send(b"written")
+            fs.fail("pwrite", error=errno.ENOSPC, path="*.data", times=None)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+    assert await left_in(inner) == [(0, b"0"), (0, b"1"), (0, b"2"), (0, b"written")]
+    assert "/q/s/owner" not in inner.files()
 
 
 async def test_without_amortised_schedule_points_there_is_no_slate() -> None:
