@@ -33,6 +33,7 @@ from diskq.engine.streamreader import Start, StreamReader, checked_start
 from diskq.errors import DiskqError, OffsetOutOfRangeError, StorageFailedError
 from diskq.messages import Message, Position
 from diskq.options import ConsumerOptions
+from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_consumer"]
@@ -103,7 +104,7 @@ class _Batch:
             self._tail.rewind(part, start)
 
 
-class StreamConsumer(trio.abc.ReceiveChannel[Message]):
+class StreamConsumer(trio.abc.ReceiveChannel[Message], Closing):
     """Receives messages of a stream, each partition's in order, of all its partitions in turn.
 
     Made by `open_consumer`. Any number of tasks may receive at once; each message is handed to one of
@@ -424,14 +425,6 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message]):
         """As `close`, and a checkpoint."""
         self.close()
         await trio.lowlevel.checkpoint()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._is_closed:

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import trio
@@ -23,6 +22,7 @@ from diskq.channels.opening import Opening
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, QueueOptions
+from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
@@ -41,7 +41,7 @@ class ChannelStatistics(QueueStatistics):
     open_handles: int
 
 
-class DiskQueue(trio.abc.Channel[bytes]):
+class DiskQueue(trio.abc.Channel[bytes], Closing):
     """A channel whose messages live on disk, in the order in which they were sent.
 
     Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
@@ -349,14 +349,6 @@ class DiskQueue(trio.abc.Channel[bytes]):
         """As `close`, and a checkpoint."""
         self.close()
         await trio.lowlevel.checkpoint()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def _begin(self) -> None:
         """What every call begins with: a cancellation point, and a schedule point when one is due."""

@@ -10,8 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
@@ -26,6 +25,7 @@ from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.errors import StorageFailedError
 from diskq.messages import Position
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
+from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
@@ -51,7 +51,7 @@ class ProducerStatistics:
     open_handles: int
 
 
-class StreamProducer(trio.abc.AsyncResource):
+class StreamProducer(trio.abc.AsyncResource, Closing):
     """Sends messages to a stream, each to the partition that its key belongs to.
 
     Made by `open_producer`. Any number of tasks may send at once, through one handle or through
@@ -260,14 +260,6 @@ class StreamProducer(trio.abc.AsyncResource):
         """As `close`, and a checkpoint."""
         self.close()
         await trio.lowlevel.checkpoint()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._is_closed:

@@ -12,8 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Literal, NoReturn
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
@@ -26,6 +25,7 @@ from diskq.options import Durability, QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -87,7 +87,7 @@ class Ticket:
     """What was accepted and waits to be written found no room, and is not durable then."""
 
 
-class FifoQueue:
+class FifoQueue(Closing):
     """Messages in the order in which they were put, in NSQ's files.
 
     For one thread at a time. Reading is at least once: the read position is durable with the next
@@ -244,14 +244,6 @@ class FifoQueue:
     def _shut(self) -> None:
         """Let nothing pass the fast doors any more."""
         self.gate_in.left = self.gate_out.left = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_usable(self) -> None:
         if self._failure is not None:

@@ -29,13 +29,13 @@ import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn
 
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.recovery import Repair
 from diskq.storage.smallfile import read_small
@@ -148,7 +148,7 @@ def joined(tickets: Iterable[MarkerTicket]) -> Barrier:
     )
 
 
-class OffsetMarker:
+class OffsetMarker(Closing):
     """A group's place in one partition. For one thread at a time, and for who holds the claim.
 
     `ConsumerGroup.marker` opens it.
@@ -205,14 +205,6 @@ class OffsetMarker:
         else:
             # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
             self._write_twin()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def next_offset(self) -> int | None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from diskq._native.gate import Gate
 from diskq._native.message import Message
@@ -26,6 +25,7 @@ from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.errors import DiskqError, OffsetOutOfRangeError
 from diskq.storage.blockreader import Loss
+from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Gap", "LiveEnd", "PartitionReader"]
@@ -70,7 +70,7 @@ class Gap:
         return f"{self.path}: {self.reason}; bytes {self.start} to {self.end} are passed over, {what}"
 
 
-class PartitionReader:
+class PartitionReader(Closing):
     """The messages of one partition, from any offset on.
 
     `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
@@ -113,14 +113,6 @@ class PartitionReader:
     def close(self) -> None:
         """Let go of the files. Idempotent. A later `seek` opens them again."""
         self._leave(self.position)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- where to begin ---------------------------------------------------------------------------
 

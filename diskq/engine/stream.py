@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn
 
 from diskq._native.gate import Gate
 from diskq._native.message import Position
@@ -33,6 +32,7 @@ from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
+from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -96,7 +96,7 @@ class _Partition:
         return data, rows
 
 
-class Stream:
+class Stream(Closing):
     """A stream open for writing: messages go to its partitions, in the order in which they are appended.
 
     For one thread at a time, and one process at a time.
@@ -336,14 +336,6 @@ class Stream:
             for slate in self._slates:
                 stack.callback(slate.close)
             self._slates = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_usable(self) -> None:
         if self._failure is not None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import pairwise
-from types import TracebackType
-from typing import Self
 
 from diskq._native.timeindex import SEALED_SIZE, sealed_chain
 from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, fitting, read_sealed, sealed_rows
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TimeLookup", "offset_after_once"]
@@ -27,7 +26,7 @@ __all__ = ["TimeLookup", "offset_after_once"]
 _MOST_OPEN = 64
 
 
-class TimeLookup:
+class TimeLookup(Closing):
     """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
 
     It keeps files open and remembers what it has read: close it. For one thread at a time.
@@ -49,17 +48,6 @@ class TimeLookup:
             self._list()
         else:
             self._bases, self._ceilings = chain
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files. Idempotent; they are opened again by the next question."""
