@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import diskq
+from diskq.engine.streamsettings import StreamSettings
 from tests.docs.documents import DOCUMENTS, ROOT, Block, blocks, links, named_tests, prose, table_rows
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -62,8 +64,9 @@ def defined_tests(path: Path) -> set[str]:
     return {function.name for function in functions if function.name.startswith("test_")}
 
 
-def test_every_promise_names_its_proof() -> None:
-    rows = table_rows(ROOT / "docs/durability.md", "## The table")
+@pytest.mark.parametrize("heading", ["## The table", "## Streams"])
+def test_every_promise_names_its_proof(heading: str) -> None:
+    rows = table_rows(ROOT / "docs/durability.md", heading)
     assert [row[0] for row in rows] == [
         "clean close",
         "`kill -9`",
@@ -72,6 +75,13 @@ def test_every_promise_names_its_proof() -> None:
         "full disk",
         "bit rot",
     ]
+    for row in rows:
+        assert named_tests(row[-1]), row[0]
+
+
+def test_what_streams_promise_names_its_proof() -> None:
+    rows = table_rows(ROOT / "docs/streams.md", "## What it promises")
+    assert len(rows) > 5
     for row in rows:
         assert named_tests(row[-1]), row[0]
 
@@ -101,6 +111,33 @@ def test_the_defaults_that_are_told_are_the_defaults() -> None:
     assert told == diskq.QueueOptions()
 
 
+def test_so_are_those_of_streams() -> None:
+    told = diskq.StreamOptions(
+        sync_every=2500,
+        sync_timeout=2.0,
+        durability="written",
+        memory_flush=0.010,
+        max_unsynced=64 * 2**20,
+        checkpoint_slice=100e-6,
+        min_message_size=0,
+        age_rule="newest",
+        keep_for_groups=False,
+    )
+    assert told == diskq.StreamOptions()
+    laid_out = StreamSettings()
+    assert (laid_out.partitions, laid_out.roll_size) == (3, 32 * 2**20)
+    assert diskq.ConsumerOptions() == diskq.ConsumerOptions(
+        checkpoint_slice=100e-6, autocommit=False, sync_every=2500, sync_timeout=2.0, claim_interval=1.0
+    )
+
+
+def test_every_option_of_a_consumer_is_in_the_table() -> None:
+    page = (ROOT / "docs/streams.md").read_text(encoding="utf-8")
+    table = page.partition("\n| `ConsumerOptions` |")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == {field.name for field in dataclasses.fields(diskq.ConsumerOptions)}
+
+
 def test_the_words_are_in_alphabetical_order() -> None:
     glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     words = re.findall(r"^\*\*(.+?)\*\*", glossary, re.MULTILINE)
@@ -124,9 +161,10 @@ def test_a_program_in_a_document_runs(block: Block, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_the_program_in_the_readme_is_the_quickstart() -> None:
-    (program,) = [block for block in blocks(ROOT / "README.md") if block.info == "python"]
-    assert program.text == (ROOT / "examples/quickstart.py").read_text(encoding="utf-8")
+def test_the_programs_in_the_readme_are_the_examples() -> None:
+    programs = [block.text for block in blocks(ROOT / "README.md") if block.info == "python"]
+    examples = ("quickstart", "streams")
+    assert programs == [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in examples]
 
 
 def test_python_is_either_a_program_or_called_a_fragment() -> None:
