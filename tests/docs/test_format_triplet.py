@@ -12,7 +12,7 @@ from diskq._native import triplet
 from diskq.engine.stream import Stream
 from diskq.engine.streampoints import Point, Points
 from diskq.options import StreamOptions
-from tests.docs.documents import ROOT, blocks, hex_block, table_rows
+from tests.docs.documents import ROOT, blocks, hex_block, named_tests, table_rows
 from tests.docs.test_format_nsq import castagnoli
 from tests.reference import triplet_oracle as oracle
 
@@ -206,4 +206,6 @@ def test_every_fault_of_the_peer_has_its_row() -> None:
     rows = table_rows(DOCUMENT, "## What is wrong with it, and what diskq does")
     assert [row[0] for row in rows] == [f"D{number}" for number in range(1, 22)]
     assert {row[1] for row in rows} == {"A", "B", "C"}
-    assert all(len(row) == 4 and row[3] for row in rows)
+    assert all(len(row) == 5 and row[3] for row in rows)
+    for row in rows:
+        assert named_tests(row[4]), row[0]
