@@ -102,12 +102,16 @@ async def test_a_reader_of_the_same_run_is_handed_what_stands_on_the_slate() -> 
 async def test_what_finds_no_room_until_the_end_is_there_at_the_next_open() -> None:
     inner = disk()
     fs = FaultFS(inner)
-    with pytest.raises(diskq.DiskFullError):
+
+    async def fill_the_disk() -> None:
         async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer:
             await producer.send(b"written")
             fs.fail("pwrite", error=errno.ENOSPC, path="*.data", times=None)
             for number in range(3):
                 await producer.send(b"%d" % number)
+
+    with pytest.raises(diskq.DiskFullError):
+        await fill_the_disk()
     assert await left_in(inner) == [(0, b"0"), (0, b"1"), (0, b"2"), (0, b"written")]
     assert "/q/s/owner" not in inner.files()
 
