@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from diskq.engine.offsets import OffsetMarker, read_offset, room_wanted
+from diskq.engine.offsets import Found, OffsetMarker, read_offset, room_wanted
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 
-__all__ = ["Claim", "ConsumerGroup", "GroupOffsets", "check_group_name", "groups", "slowest"]
+__all__ = ["Claim", "ConsumerGroup", "GroupOffsets", "check_group_name", "furthest", "groups", "slowest"]
 
 _LONGEST_NAME = 255  # bytes of a directory's name
 
@@ -143,10 +143,28 @@ def slowest(fs: FileSystem, files: StreamFiles, partition: int) -> int | None:
 
     Raises OSError: what is not known to be processed must be kept.
     """
+    found = _found(fs, files, partition)
+    return min((0 if mark.offset is None else mark.offset + 1 for mark in found), default=None)
+
+
+def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> int:
+    """The offset behind the last one of the partition that some group has processed; 0 where none has.
+
+    A marker that says more than `most` counts only where its twin says so too. Raises OSError.
+    """
+    offsets = (
+        mark.offset + 1
+        for mark in _found(fs, files, partition)
+        if mark.offset is not None and (mark.has_twin or mark.offset < most)
+    )
+    return max(offsets, default=0)
+
+
+def _found(fs: FileSystem, files: StreamFiles, partition: int) -> list[Found]:
+    """The partition's markers, of all groups that read it."""
     readers = (name for name in _names(fs, files) if partition in files.markers(name))
-    found = [read_offset(fs, files, name, partition) for name in readers]
-    needed = (0 if mark.offset is None else mark.offset + 1 for mark in found if mark is not None)
-    return min(needed, default=None)
+    found = (read_offset(fs, files, name, partition) for name in readers)
+    return [mark for mark in found if mark is not None]
 
 
 def _offsets(fs: FileSystem, files: StreamFiles, name: str) -> GroupOffsets:

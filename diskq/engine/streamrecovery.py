@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletrows import rows_of
+from diskq.engine.groups import furthest
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point
@@ -31,6 +32,8 @@ __all__ = ["Found", "recover_partition"]
 
 UNSYNCED = "not synced before the machine stopped"
 MISSING = "messages are missing at the end"
+# So many messages may have been read that were never synced: a marker that says more may be rotten.
+_MOST_READ = 4_000_000
 _MOST_OPEN = 64  # files that wait for the first barrier
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -111,6 +114,10 @@ class _Recovery:
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
         given = max(self.given, point.next_offset)
+        if is_doubtful:
+            # A group that has read what was never synced must not skip what comes in its place.
+            most = max(given, found.next_offset) + _MOST_READ
+            given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
         if found.next_offset < given or not found.bases:
             self._begin_behind(given, point)
         else:
