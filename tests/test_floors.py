@@ -152,10 +152,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     return measured
 
 
-def rate(results: list[Result], table: tuple[Section, ...], name: str) -> float:
+def measured(results: list[Result], table: tuple[Section, ...], name: str, figure: str) -> float:
     titles = {section.title for section in table}
     found = next(result for result in results if result.section in titles and result.row.name == name)
-    return found.ours["rate"].median
+    return found.ours[figure].median
 
 
 def test_every_row_is_measured_or_says_what_is_missing(results):
@@ -181,13 +181,16 @@ def test_go_is_not_missing_where_it_is_required(results):
 
 
 @pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
-def test_a_batch_is_faster_than_one_by_one(results, table):
-    assert rate(results, table, "send_many(100)") > rate(results, table, "send")
+def test_a_batch_is_less_work_than_one_by_one(results, table):
+    # Not by the clock: a few milliseconds of a busy machine say nothing.
+    batched = measured(results, table, "send_many(100)", "cpu_us")
+    assert batched < measured(results, table, "send", "cpu_us")
 
 
 @pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
 def test_tasks_that_wait_for_the_platter_share_a_sync(results, table):
-    assert rate(results, table, "synced, 16 tasks") > 3 * rate(results, table, "synced, 1 task")
+    together = measured(results, table, "synced, 16 tasks", "rate")
+    assert together > 3 * measured(results, table, "synced, 1 task", "rate")
 
 
 def test_a_report_is_written(results, tmp_path):
