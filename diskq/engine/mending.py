@@ -139,7 +139,11 @@ class _Mender:
                     continue
             further, good = self._further(place, good)
             if further.position <= place.position:
-                break
+                number = self._uncontradicted(made, settled)
+                if number == settled:
+                    break
+                self.rows.put(place.offset, made, settled, number)
+                further = good = self._place_of(made, number)
             place = further
         return good, place.offset
 
@@ -177,8 +181,22 @@ class _Mender:
             number = settled
         return number
 
+    def _uncontradicted(self, made: RowsOf, number: int) -> int:
+        """Behind those of the records from `number` on of which no row tells anything else."""
+        while number < made.records:
+            offset = self._place_of(made, number).offset
+            time = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
+            if self.rows.contradicts(offset, time):
+                break
+            number += 1
+        return number
+
     @staticmethod
     def _place_of(made: RowsOf, number: int) -> _Place:
+        """Where a record of these begins; or, behind the last one, the next."""
+        if number == made.records:
+            offset, position, size = INDEX_ROW.unpack_from(made.index_rows, (number - 1) * INDEX_ROW_SIZE)
+            return _Place(position + size, offset + 1)
         offset, position, _ = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)
         return _Place(position, offset)
 
@@ -294,6 +312,17 @@ class SegmentRows:
     def has_index(self, offset: int) -> bool:
         """Is there a row at the offset's place, whatever it says?"""
         return offset - self.base < self.index_count
+
+    def contradicts(self, offset: int, time: bytes) -> bool:
+        """Does the index tell of this message, or the timeindex of another time of it?"""
+        number = offset - self.base
+        if (
+            self.has_index(offset)
+            and INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == offset
+        ):
+            return True
+        row = bytes(self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE])
+        return len(row) == TIMEINDEX_ROW_SIZE and row[:8] == time[:8] and row != time
 
     def given(self) -> int:
         """The offset behind the last row that is at its place."""

@@ -13,12 +13,17 @@ from diskq.storage.fs import Identity, Stamp
 __all__ = ["RamFS"]
 
 
+def _above(path: str) -> list[str]:
+    above = os.path.dirname(path)
+    return [above] if above == path else [above, *_above(above)]
+
+
 class RamFS:
     native = False
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.now = {path: bytearray(content) for path, content in files.items()}
-        self.directories = {os.path.dirname(path) for path in files}
+        self.directories = {above for path in files for above in _above(path)}
         self._handles: dict[int, bytearray] = {}
         self._numbers = itertools.count(1_000_000)
         self._locked: set[int] = set()
@@ -40,6 +45,8 @@ class RamFS:
     # --- the verbs of `FileSystem` --------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        if create and exclusive and path in self.now:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if create and path not in self.now:
             self.now[path] = bytearray()
         handle = next(self._numbers)
@@ -99,10 +106,13 @@ class RamFS:
         return is_new
 
     def list_directory(self, path: str) -> list[str]:
-        start = len(path) + 1
-        return [name[start:] for name in self.now if name.startswith(path) and "/" not in name[start:]]
+        start = path.rstrip("/") + "/"
+        inside = (name[len(start) :] for name in (*self.now, *self.directories) if name.startswith(start))
+        return [name for name in inside if name and "/" not in name]
 
     def size_of(self, path: str) -> int | None:
+        if path in self.directories:
+            return 0
         return len(self.now[path]) if path in self.now else None
 
     def stamp_of(self, path: str) -> Stamp | None:
