@@ -10,6 +10,7 @@ import trio
 from trio.testing import assert_checkpoints, assert_no_checkpoints
 
 from diskq.channels.merging import merge
+from diskq.channels.queue import DiskQueue
 from tests.channels.rig import Tasks, blocked, crash_disk, drain, numbered, opened
 
 
@@ -65,7 +66,8 @@ async def test_it_ends_when_all_have_ended_and_not_before():
 
 
 async def test_a_merge_of_nothing_has_ended():
-    async with merge() as merged:
+    nothing: list[DiskQueue] = []
+    async with merge(*nothing) as merged:
         with pytest.raises(trio.EndOfChannel):
             await merged.receive()
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 import trio
@@ -124,7 +125,7 @@ async def test_partitions_that_another_process_makes_are_noticed(tmp_path):
 
 
 async def test_a_killed_producers_messages_are_received_once_the_next_one_has_opened(tmp_path):
-    options = {"partition_count": 2, "segment_size": 1024}
+    options: dict[str, Any] = {"partition_count": 2, "segment_size": 1024}
     async with open_producer(tmp_path / "s", **options):
         pass
     async with open_consumer(tmp_path / "s") as consumer:
