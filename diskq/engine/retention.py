@@ -14,10 +14,11 @@ from itertools import pairwise
 from diskq._native.triplet import TripletFraming
 from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streampoints import first_as, read_first
 from diskq.engine.timemarks import EARLIEST, fitting, read_sealed, sealed_rows
 from diskq.errors import StreamNotFoundError
 from diskq.options import AgeRule
-from diskq.storage.barrier import Barrier
+from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import FileSystem
 
 __all__ = ["PartitionRetention", "RetentionReport", "retain"]
@@ -71,8 +72,8 @@ def retain(
     cannot be read has no age. With `dry_run` nothing is removed, and the report tells what would be.
 
     Who calls needs no lock: a producer, readers, and others who do the same may be at work. What an earlier
-    call that was cut short has left is removed as well. Nothing is synced: after a power cut some of it may
-    be there again. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
+    call that was cut short has left is removed as well. Removals are not synced: after a power cut some of
+    it may be there again, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
     """
     framing = framing_of(fs, files)
     reports = []
@@ -146,4 +147,11 @@ class _Partition:
         # A segment that a producer begins meanwhile is behind the last one that was listed.
         leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
         paths = [path for base in removed for path in (*self._files.segment(base), *self._files.beside(base))]
-        Barrier(removals=(*leftovers, *paths)).pay(self._fs)
+        Barrier(replacements=self._told(bases, removed), removals=(*leftovers, *paths)).pay(self._fs)
+
+    def _told(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
+        """Recovery is to know, durably, before anything is removed; if a producer of ours was ever here."""
+        if not removed or self._fs.size_of(self._files.stream.points) is None:
+            return ()
+        first = bases[len(removed)]
+        return (first_as(self._files, first),) if first > read_first(self._fs, self._files) else ()

@@ -236,6 +236,7 @@ class Stream(Closing):
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             self._keep_path()
+        self._debts.removals += self.files.leftovers()
         there = self.files.partitions()
         for files in map(self.files.partition, there if was_ours else ()):
             write_waiting(self._fs, files.slate, files.data)

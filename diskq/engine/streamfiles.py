@@ -122,6 +122,7 @@ class PartitionFiles:
         self.private = join(stream.private, "parts", _PARTITION.name(index))
         self.sealed = join(self.private, "sealed")
         self.slate = join(self.private, "slate")
+        self.first = join(self.private, "first")
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))
@@ -137,6 +138,10 @@ class PartitionFiles:
 
     def marks(self, base: int) -> str:
         return join(self.private, _MARKS.name(base))
+
+    def temporary(self, path: str) -> Callable[[int], str]:
+        """How the temporaries of a file of ours in this partition are called."""
+        return lambda number: f"{path}.{number}.tmp"
 
     def segment(self, base: int) -> tuple[str, str, str]:
         """The three files in the order in which they are made, and removed: readers list data files only."""

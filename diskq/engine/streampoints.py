@@ -3,6 +3,10 @@
 # everything.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
+#
+# Beside them, in each partition, where it begins since retention was there. Removals are not synced: after
+# a power cut any part of what was removed may be back, and must not be taken for the beginning of what
+# was lost, with all that is behind it.
 
 from __future__ import annotations
 
@@ -11,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
+from diskq.storage.smallfile import read_small
 
-__all__ = ["Point", "Points", "read_points"]
+__all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
 _HEAD = re.compile(rb"diskq points 1 (open|closed)\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
@@ -82,3 +87,25 @@ def read_points(fs: FileSystem, files: StreamFiles) -> Points:
         return Points.parse(fs.pread(handle, size, 0)) or Points(False, {}, is_readable=False)
     finally:
         fs.close(handle)
+
+
+# --- where a partition begins ---------------------------------------------------------------------
+
+_FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
+
+
+def first_as(files: PartitionFiles, base: int) -> Replacement:
+    """For retention: before segment `base` all is about to be removed."""
+    content = b"diskq first 1 %d\n" % base
+    content += f"crc32c {checksum(content):08x}\n".encode()
+    return Replacement(files.first, content, files.temporary(files.first))
+
+
+def read_first(fs: FileSystem, files: PartitionFiles) -> int:
+    """The segment before which retention has removed all; 0 where it was never there. Raises OSError."""
+    content = read_small(fs, files.first, 100) or b""
+    head = _FIRST.match(content)
+    last = _LAST.fullmatch(content, head.end()) if head else None
+    if head is None or last is None or int(last[1], 16) != checksum(content[: head.end()]):
+        return 0
+    return int(head[1])

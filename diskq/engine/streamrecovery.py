@@ -20,7 +20,7 @@ from diskq._native.tripletrows import rows_of
 from diskq.engine.groups import furthest
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.engine.streampoints import Point
+from diskq.engine.streampoints import Point, read_first
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.checksums import Rows, Sidecar
@@ -94,6 +94,10 @@ class _Recovery:
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
         point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
+        first = read_first(self.fs, self.files)
+        if first > point.base and first in found.bases:
+            # What lies before it is back from the dead, in part.
+            point = Point(first, 0, max(point.next_offset, first))
         is_doubtful = was_restarted and not was_closed
         for base in self.files.halves(found.bases[:-1]):
             if base < point.base or not is_doubtful:

@@ -184,8 +184,8 @@ ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
     (2, lambda session, rng: session.jot(rng.randrange(1, 12))),
     (0.5, lambda session, rng: session.flush()),
     (1, lambda session, rng: session.sync()),
-    (0.4, lambda session, rng: session.fail()),
-    (0.3, Session.fail_to_sync),
+    (0.8, lambda session, rng: session.fail()),
+    (0.8, Session.fail_to_sync),
     (0.5, lambda session, rng: session.retain()),
 ]
 
@@ -359,6 +359,7 @@ MUTATIONS = [
         "Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)",
         "self.debts.removals += self.files.orphans(found.bases)",
     ),
+    Mutation(RECOVERY, "if first > point.base and first in found.bases:", "if False:"),
     Mutation(STREAM, "write_waiting(self._fs, files.slate, files.data)", "pass"),
     Mutation(STREAM, "self._open_slates(_MOST_SLATES if uses_slate else 0)", "pass"),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
@@ -373,7 +374,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_weaker_stream_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
-        for seed in SEEDS:
+        for seed in (2, *SEEDS):  # the second one catches most of them
             crash(seed, again=1, every=3, seeds=2)
 
     with mutation.installed(), pytest.raises((PromiseBroken, AssertionError, DiskqError)):
