@@ -94,16 +94,17 @@ class _Recovery:
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
         point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
+        promised = point.next_offset
         first = read_first(self.fs, self.files)
         if first > point.base and first in found.bases:
             # What lies before it is back from the dead, in part.
-            point = Point(first, 0, max(point.next_offset, first))
+            point = Point(first, 0, first)
         is_doubtful = was_restarted and not was_closed
         for base in self.files.halves(found.bases[:-1]):
             if base < point.base or not is_doubtful:
                 # Retention did not get far, or somebody took them away.
                 self._mend(base, Point(base, 0, base))
-        found.end = found.next_offset = self.given = 0
+        found.end, found.next_offset, self.given = 0, 0, first
         if not found.bases:
             pass  # a new partition; or all files that were there are gone
         elif found.bases[-1] < point.base:
@@ -117,13 +118,13 @@ class _Recovery:
                 if base >= point.base and not was_closed:
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
-        given = max(self.given, point.next_offset)
+        given = max(self.given, promised)
         if is_doubtful:
             # A group that has read what was never synced must not skip what comes in its place.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
         if found.next_offset < given or not found.bases:
-            self._begin_behind(given, point)
+            self._begin_behind(given, promised, point)
         else:
             found.rows = self._covered(found.bases[-1], found.end)
         return found
@@ -137,14 +138,14 @@ class _Recovery:
             count * TIMEINDEX_ROW_SIZE,
         )
 
-    def _begin_behind(self, given: int, point: Point) -> None:
+    def _begin_behind(self, given: int, promised: int, point: Point) -> None:
         """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""
         found = self.found
         lost = given - (found.next_offset or point.base)
         if lost:
             path = self.files.data(found.bases[-1] if found.bases else point.base)
             repair = Repair(path=path, kept=found.end, dropped=0, reason=MISSING, records=lost)
-            if found.next_offset < point.next_offset or not self.is_cut:
+            if found.next_offset < promised or not self.is_cut:
                 self._report(repair)
             else:
                 found.repairs.append(repair)  # nobody was promised that they outlive a power cut
