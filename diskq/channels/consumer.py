@@ -566,8 +566,9 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
         else:
             stream.seek(reader, index, self._start_of(index))
         if isinstance(self._end, int):
-            return Part(index, reader, self._end + 1)
-        return Part(index, reader, reader.next_offset() if self._end == "close" else math.inf)
+            return Part(stream.files.partition(index), reader, self._end + 1)
+        limit = reader.next_offset() if self._end == "close" else math.inf
+        return Part(stream.files.partition(index), reader, limit)
 
     def _start_of(self, index: int) -> Start:
         if index in self._starts:

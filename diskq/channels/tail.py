@@ -23,6 +23,7 @@ from diskq.channels.neighbours import Neighbours, Writing
 from diskq.channels.parking import Line
 from diskq.channels.watch import Listener, listen
 from diskq.engine.partitionreader import Gap
+from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streamreader import StreamReader, TailReader
 from diskq.errors import DiskqError
 from diskq.messages import Message
@@ -40,14 +41,17 @@ _TURN = 256
 class Part:
     """One partition that is read."""
 
-    def __init__(self, index: int, reader: TailReader, limit: float = math.inf) -> None:
-        self.index = index
+    def __init__(self, files: PartitionFiles, reader: TailReader, limit: float = math.inf) -> None:
+        self.index = files.index
+        self.files = files
         self.reader = reader
         self.ahead = reader.ahead
         self.limit = limit
         """The offset behind the last message that is to be delivered."""
         self.watched = ""
-        """The index that is watched."""
+        """The index that is watched,"""
+        self.watched_base: int | None = None
+        """and its segment."""
         self.is_told = False
         """Is somebody told when it grows?"""
 
@@ -255,25 +259,30 @@ class Tail:
 
     def look_at(self, partition: int) -> None:
         part = self.parts.get(partition)
-        if part is None:
-            return
+        if part is not None and not self._hand_over(part, part.reader.catch_up):
+            self.wake(part)
+            self._hand_out()
+
+    def _hand_over(self, part: Part, fill: Callable[[], bool]) -> bool:
+        """The short way, for a message that is waited for: True if there was one, and no more was ready."""
         if (
-            part in self._idle
-            and self._receivers
-            and self._receivers.first is take_one
-            and not self._is_leased
-            and not self._failures
-            and part.ahead.next_offset < part.limit
-            and part.reader.catch_up()
+            part not in self._idle
+            or not self._receivers
+            or self._receivers.first is not take_one
+            or self._is_leased
+            or self._failures
+            or part.ahead.next_offset >= part.limit
         ):
-            # The short way, for a message that is waited for.
-            self.on_turn(part)
-            self.gate.left = 0
-            self._receivers.wake_first(outcome.Value(take_one(part)))
-            if not part.ahead.is_ready:
-                return
-        self.wake(part)
-        self._hand_out()
+            return False
+        try:
+            if not fill():
+                return False
+        except OSError:
+            return False  # who reads it next meets it again, and tells
+        self.on_turn(part)
+        self.gate.left = 0
+        self._receivers.wake_first(outcome.Value(take_one(part)))
+        return not part.ahead.is_ready
 
     def _hand_out(self) -> None:
         """Give those who wait what they wait for, in order, as far as the messages go."""
@@ -312,17 +321,17 @@ class Tail:
         """Be told of what comes in a partition that has caught up. True: only from now on, so look again."""
         if part.reader.live is not None:
             return False
-        directory = self.stream.files.partition(part.index).directory
         base = part.reader.base
-        path = "" if base is None else self.stream.files.partition(part.index).index_of(base)
-        is_new = self._watch_directory(directory, part)
-        if path != part.watched:
+        if base == part.watched_base and part.is_told:
+            return False
+        is_new = self._watch_directory(part.files.directory, part)
+        if base != part.watched_base:
             self._unwatch_file(part)
-            part.watched = path
-            if path:
-                self._of_path[path] = part
-        if path and not part.is_told:
-            part.is_told = self._listener.add_file(path)
+            if base is not None:
+                part.watched, part.watched_base = part.files.index_of(base), base
+                self._of_path[part.watched] = part
+        if part.watched and not part.is_told:
+            part.is_told = self._listener.add_file(part.watched)
             is_new |= part.is_told
         return is_new
 
@@ -335,15 +344,15 @@ class Tail:
 
     def _unwatch(self, part: Part) -> None:
         self._unwatch_file(part)
-        directory = self.stream.files.partition(part.index).directory
-        if self._directories.pop(directory, None) is not None:
-            self._listener.remove(directory)
+        if self._directories.pop(part.files.directory, None) is not None:
+            self._listener.remove(part.files.directory)
 
     def _unwatch_file(self, part: Part) -> None:
         if part.watched:
             self._listener.remove(part.watched)
             del self._of_path[part.watched]
             part.watched = ""
+            part.watched_base = None
             part.is_told = False
 
     def _notice(self, path: str | None) -> bool:
@@ -354,7 +363,9 @@ class Tail:
             for part in list(self._idle):
                 self.wake(part)
         elif path in self._of_path:
-            self.wake(self._of_path[path])
+            part = self._of_path[path]
+            self._hand_over(part, part.reader.follow)
+            self.wake(part)  # there may be more, of which less is certain
         elif (of_directory := self._directories.get(path)) is not None:
             self.wake(of_directory)
         else:

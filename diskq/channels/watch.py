@@ -144,26 +144,26 @@ class _Watcher:
     async def _run(self) -> None:
         try:
             while self.listeners:
-                await self._turn()
+                with trio.CancelScope() as self._sleep:  # one for many turns: it costs more than a turn
+                    await self._take_turns()
+                self._look()
         finally:
             self._on_end()
             if self._watch is not None:
                 self._watch.close()
 
-    async def _turn(self) -> None:
+    async def _take_turns(self) -> None:
+        """Call who is to be told, until it is time to look, or nobody is left."""
         looks = any(listener.is_waiting and listener.is_polled for listener in self.listeners)
-        with trio.CancelScope() as self._sleep:
-            self._sleep.deadline = trio.current_time() + self._interval if looks else math.inf
-            if self._watch is not None:
-                await trio.lowlevel.wait_readable(self._watch.fileno())
-            else:
-                await trio.sleep_forever()
-        if self._watch is not None:
-            for path in self._watch.drain():
+        self._sleep.deadline = trio.current_time() + self._interval if looks else math.inf
+        if self._watch is None:
+            await trio.sleep_forever()
+        watch = self._watch
+        while self.listeners:
+            await trio.lowlevel.wait_readable(watch.fileno())
+            for path in watch.drain():
                 for listener in list(self.by_path.get(path, ())):
                     listener.notice(path)
-        if trio.current_time() >= self._sleep.deadline:
-            self._look()
 
     def _look(self) -> None:
         has_found = False

@@ -141,6 +141,22 @@ class SegmentReader(BlockReader):
         """Up to byte `end` of the data there are whole records, and nothing between them."""
         self._believed_to = end
 
+    def follow(self, most: int) -> bool:
+        """Admit what was written behind our position since we came to the end there, at most so many bytes.
+
+        So young that there are rows of the index for it, and no checksum yet. False: it is not that simple.
+        """
+        offset, position = self._messages.next_offset, self._messages.position
+        rows = self._evidence.rows(self._place(offset), _ROWS_AT_ONCE)
+        if len(rows) < INDEX_ROW_SIZE or self._drift or INDEX_ROW.unpack_from(rows)[:2] != (offset, position):
+            return False
+        count = len(rows) // INDEX_ROW_SIZE
+        _, last, size = INDEX_ROW.unpack_from(rows, (count - 1) * INDEX_ROW_SIZE)
+        if not 0 < last + size - position <= most:
+            return False
+        self._messages.load(self.handle, position, last + size - position)
+        return bool(self._messages.admit_rows(rows, count == _ROWS_AT_ONCE))
+
     def missing_end(self) -> Loss | None:
         """What was there behind the end of the data, by all that is known. None: nothing is known of."""
         offset, position = self._messages.next_offset, self._messages.position

@@ -13,6 +13,7 @@ from diskq._native.gate import Gate
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletahead import TripletAhead
 from diskq.engine.partitionreader import LiveEnd, PartitionReader
+from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamsettings import read_settings
 from diskq.engine.timelookup import TimeLookup
@@ -26,6 +27,8 @@ StartWord = Literal["oldest", "newest", "active"]
 Start = StartWord | int | datetime
 # So often a message is waited for that has a time, and no place yet.
 _TRIES = 3
+# So few bytes that a producer elsewhere has just written have no checksum yet, or hardly ever.
+_JUST_WRITTEN = 64 * 1024
 
 STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
 
@@ -55,20 +58,28 @@ class TailReader(PartitionReader):
     """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
 
     live: Producing | None = None
+    _ended_at: tuple[SegmentReader | None, int] | None = None  # where there was nothing more
 
     def produced_by(self, live: Producing | None) -> None:
         """From now on, somebody in this thread writes to the partition; None: nobody does any more."""
-        self.live = self._live = live
+        self.live = live
 
     def fill(self) -> bool:
-        live = self.live
-        if live is not None and self._young_from is not None and not self.ahead.is_ready:
-            # It had caught up with the producer.
-            if live.next_offset <= self.ahead.next_offset:
-                return False
-            if self.catch_up():
-                return True
-        return super().fill()
+        ahead, live, segment = self.ahead, self.live, self._segment
+        if ahead.is_ready or segment is None:
+            return super().fill()
+        if live is not None:
+            if self._young_from is not None:
+                # It had caught up with the producer.
+                if live.next_offset <= ahead.next_offset:
+                    return False
+                if self.catch_up():
+                    return True
+        elif self.follow():
+            return True
+        found = super().fill()
+        self._ended_at = None if found else (self._segment, ahead.position)
+        return found
 
     def catch_up(self) -> bool:
         """Have what the producer has just written, where that is what comes next. False: `fill`, or wait.
@@ -82,6 +93,16 @@ class TailReader(PartitionReader):
             and self._young_from is not None
             and segment.base == live.base
             and live.lend(self.ahead)
+        )
+
+    def follow(self) -> bool:
+        """As `catch_up`, behind a producer elsewhere."""
+        segment = self._segment
+        return (
+            segment is not None
+            and self.live is None
+            and self._ended_at == (segment, self.ahead.position)
+            and segment.follow(_JUST_WRITTEN)
         )
 
     @property
