@@ -235,7 +235,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
 
 def check_reading(fs: CrashFS, partition: int, promises: Promises) -> None:
     """A reader gets what is in the files, each message at its offset, and tells what is missing."""
-    expected = {}
+    expected: dict[int, Triple] = {}
     for base, segment in segments(fs.files(), partition).items():
         expected |= dict(enumerate(oracle.records(segment["data"], varuint=promises.varuint)[0], base))
     missing: set[int] = set()
