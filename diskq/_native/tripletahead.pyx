@@ -99,6 +99,15 @@ cdef class TripletAhead(ReadAhead):
                 at += 1
         return self.origin + at - 1 if is_found else None
 
+    def peek(self):
+        """The next message, which stays. None: nothing is admitted, see `why`."""
+        cdef Record record
+        if self.at >= self.admitted or self._decode(&record) != END:
+            return None
+        message = self._made(self.buffer + self.at, &record)
+        self.next_offset -= 1
+        return message
+
     @property
     def next_size(self):
         """Bytes of key and value of the message that comes next; 0 where none is admitted."""

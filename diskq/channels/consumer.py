@@ -197,6 +197,14 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message], Closing):
         self._tail.release()
         return batch.messages
 
+    @enable_ki_protection
+    async def peek(self) -> Message:
+        """The next message, which stays; waits for one. Raises as `receive`."""
+        await self._first_point()
+        await self._schedule_point()
+        self._begin()
+        return await self._waiting(self._tail.take, _peek)
+
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(
@@ -431,6 +439,12 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message], Closing):
             raise trio.ClosedResourceError("this consumer was closed")
         if self._loop is not None:
             self._loop.check()
+
+
+def _peek(part: Part) -> Message:
+    message = part.ahead.peek()
+    assert message is not None, "the tail found one"
+    return message
 
 
 def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:

@@ -110,6 +110,21 @@ async def test_many_are_bounded_by_bytes_but_one_however_large(disk):
             assert b"".join(message.value[:1] for message in messages) == wanted
 
 
+async def test_what_is_peeked_at_stays_and_is_received_next(disk):
+    async with producing(disk) as producer, consuming(disk) as consumer, trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        await tasks.start("peeks", consumer.peek)
+        await tasks.start("receives", consumer.receive)
+        place = await producer.send(b"x", b"k")
+        await blocked()
+        assert tasks["peeks"] == tasks["receives"]
+        await producer.send(b"y", b"k")
+        for _ in range(3):
+            assert (await consumer.peek()).offset == place.offset + 1
+        assert consumer.position[place.partition] == place.offset + 1
+        assert (await consumer.receive()).value == b"y"
+
+
 # --- where it begins, and ends ----------------------------------------------------------------
 
 
@@ -849,6 +864,8 @@ async def test_in_strict_mode_each_call_is_a_checkpoint(disk):
             with assert_checkpoints():
                 await consumer.commit(message)
             with assert_checkpoints():
+                await consumer.peek()
+            with assert_checkpoints():
                 await consumer.receive_many(3)
             with assert_checkpoints():
                 await consumer.receive_many(3, linger=0.001)
@@ -868,6 +885,7 @@ async def test_a_cancelled_call_received_nothing(disk, slice_):
         await consumer.receive()
         calls: list[Callable[[], Awaitable[Any]]] = [
             consumer.receive,
+            consumer.peek,
             lambda: consumer.receive_many(3),
             lambda: consumer.receive_many(3, linger=1),
             consumer.receiving(3).__aenter__,
@@ -932,6 +950,7 @@ async def test_closing_wakes_who_waits_and_nothing_is_received_any_more(disk):
         assert [type(tasks[key]) for key in ("one", "many")] == [trio.ClosedResourceError] * 2
         calls: list[Callable[[], Awaitable[Any]]] = [
             consumer.receive,
+            consumer.peek,
             lambda: consumer.receive_many(3),
             consumer.receiving(3).__aenter__,
             consumer.__anext__,
@@ -990,6 +1009,17 @@ async def test_consumers_can_be_merged(disk):
         got = [(source, message.offset) async for source, message in merged]
     assert sorted(offset for source, offset in got if source is one) == list(range(50))
     assert sorted(offset for source, offset in got if source is two) == list(range(50))
+
+
+async def test_a_merge_takes_nothing_from_a_consumer_that_it_does_not_hand_over(disk):
+    async with producing(disk) as producer, consuming(disk) as one, consuming(disk) as other:
+        async with merge(one, other) as merged, trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            await tasks.start("waits", merged.receive)
+            await producer.send(b"x")
+            await blocked()
+            assert tasks["waits"].value == b"x"
+        assert len(drain(one)) + len(drain(other)) == 1
 
 
 async def test_a_producer_and_many_consumers_in_one_run(disk):
