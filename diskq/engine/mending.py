@@ -40,6 +40,8 @@ _TIMEINDEX_ROW = struct.Struct("<Qq")
 assert _TIMEINDEX_ROW.size == TIMEINDEX_ROW_SIZE
 
 _CHUNK = 1024 * 1024
+# A row of the timeindex is looked for so many bytes around its place.
+_AROUND = 64 * TIMEINDEX_ROW_SIZE
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class _Mender:
             self.sums.close()
             raise
         self.size = self.covered = 0
+        self.last = _Place(-1, -1)
 
     def close(self) -> None:
         self.fs.close(self.handle)
@@ -130,6 +133,7 @@ class _Mender:
                 place = _Place(place.position + made.valid_end, place.offset + made.records)
             if settled:
                 good = place
+                self.last = self._place_of(made, settled - 1)
             if settled == made.records:
                 left = self.size - place.position
                 if made.stop == "TORN" and made.claimed <= left and (made.records or want < left):
@@ -139,7 +143,7 @@ class _Mender:
                     continue
             further, good = self._further(place, good)
             if further.position <= place.position:
-                number = self._uncontradicted(made, settled)
+                number = self._uncontradicted(made, settled, made.records)
                 if number == settled:
                     break
                 self.rows.put(place.offset, made, settled, number)
@@ -176,17 +180,21 @@ class _Mender:
                 if settled == number:
                     break  # neither the index row nor both witnesses say so
             else:
-                settled = self._first_behind(made, number, self._uncovered_to(start))
+                limit = self._first_behind(made, number, self._uncovered_to(start))
+                settled = self._uncontradicted(made, number, limit)
+                if settled == number:
+                    break
             self.rows.put(offset, made, number, settled)
             number = settled
         return number
 
-    def _uncontradicted(self, made: RowsOf, number: int) -> int:
-        """Behind those of the records from `number` on of which no row tells anything else."""
-        while number < made.records:
-            offset = self._place_of(made, number).offset
-            time = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
-            if self.rows.contradicts(offset, time):
+    def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
+        """Behind those of the records number:limit of which no row tells anything else."""
+        if number < limit and not self.rows.tells_of(self._place_of(made, number).offset):
+            return limit
+        while number < limit:
+            row = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
+            if self.rows.contradicts(*_TIMEINDEX_ROW.unpack(row)):
                 break
             number += 1
         return number
@@ -216,6 +224,10 @@ class _Mender:
         if block is not None and block.end <= self.size:
             behind = self._behind(block, place)
             return behind, behind
+        if self.covered <= self.last.position and self.last.offset + 1 == place.offset:
+            # What is wrong here may throw a light on the record before, which nobody vouches for either.
+            self.rows.take_back(self.last.offset)
+            return self._read(self.last, good)
         return self._read(place, good)
 
     def _read(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
@@ -313,16 +325,36 @@ class SegmentRows:
         """Is there a row at the offset's place, whatever it says?"""
         return offset - self.base < self.index_count
 
-    def contradicts(self, offset: int, time: bytes) -> bool:
+    def tells_of(self, offset: int) -> bool:
+        """Is there any row at the offset's place or behind it?"""
+        rows = len(self._timeindex) - (offset - self.base) * TIMEINDEX_ROW_SIZE
+        return rows > 0 or self.has_index(offset)
+
+    def contradicts(self, offset: int, timestamp: int) -> bool:
         """Does the index tell of this message, or the timeindex of another time of it?"""
         number = offset - self.base
-        if (
-            self.has_index(offset)
-            and INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == offset
-        ):
+        said = (
+            INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE) if self.has_index(offset) else (-1,)
+        )
+        if said[0] == offset:
             return True
-        row = bytes(self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE])
-        return len(row) == TIMEINDEX_ROW_SIZE and row[:8] == time[:8] and row != time
+        # Of several rows the last one counts: those before it are of pushes that failed. They may lie
+        # some bytes behind their places, where one of them is torn.
+        start = max(0, number * TIMEINDEX_ROW_SIZE - _AROUND)
+        rows = bytes(self._timeindex[start : start + 2 * _AROUND])
+        at = rows.rfind(offset.to_bytes(8, "little"))
+        if at < 0 or len(rows) < at + TIMEINDEX_ROW_SIZE:
+            return False
+        return bool(_TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
+
+    def take_back(self, offset: int) -> None:
+        """Nothing was decided on from this row on."""
+        number = offset - self.base
+        kept = []
+        for first, index, timeindex in self._patches:
+            if (count := number - first) > 0:
+                kept.append((first, index[: count * INDEX_ROW_SIZE], timeindex[: count * TIMEINDEX_ROW_SIZE]))
+        self._patches = kept
 
     def given(self) -> int:
         """The offset behind the last row that is at its place."""

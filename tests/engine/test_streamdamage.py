@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -639,3 +641,59 @@ def test_what_is_set_aside_lies_where_no_peer_lists_its_files():
     assert all(path.startswith(f"{ROOT}/.diskq/parts/000000/") for path in asides(fs))
     names = {name.split(".", 1)[1] for name in listed(fs, part().directory)}
     assert names == {"data", "index", "timeindex"}
+
+
+# --- in turn ------------------------------------------------------------------------------------
+
+
+def a_turn_of_ours(fs: RamFS, rng: random.Random, sent: dict[int, Triple], numbers: Iterator[int]) -> RamFS:
+    """Append something, and end with a close or without a word; then our owner file is removed by hand."""
+    stream = Stream(ROOT, fs=fs)
+    for number in itertools.islice(numbers, rng.randrange(5)):
+        one = key, timestamp, value = triple(number, rng.choice([40, 17]))
+        position = stream.append(value, key, timestamp, rng.choice(["written", "synced"]))
+        assert position.offset not in sent
+        sent[position.offset] = one
+    if rng.random() < 0.5:
+        stream.close()
+        return fs
+    fs = fs.kill()
+    fs.unlink(OWNER)
+    return fs
+
+
+def a_turn_of_theirs(fs: RamFS, rng: random.Random, sent: dict[int, Triple], numbers: Iterator[int]) -> None:
+    """Push something, and perhaps die in one of the three writes of the last push."""
+    peer = Peer(fs, int(json.loads(fs.read(f"{ROOT}/settings.json"))["segment_size_bytes"]))
+    peer.reopen()
+    for number in itertools.islice(numbers, rng.randrange(4)):
+        one = triple(number, rng.choice([40, 17]))
+        assert peer.offset not in sent
+        sent[peer.offset] = one
+        peer.push_all([one])
+    if rng.random() < 0.6:
+        path = rng.choice([timeindex(peer.base), data(peer.base), index(peer.base)])
+        before = len(fs.now[path])
+        push = peer.push(triple(next(numbers), rng.choice([40, 17])))
+        while len(fs.now[path]) == before:
+            next(push)
+        # A third of a row: with more, it may look whole together with the next one.
+        most = before + 8 if path == index(peer.base) else len(fs.now[path]) + 1
+        del fs.now[path][rng.randrange(before, most) :]
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_in_turn_with_a_peer_that_crashes_every_acknowledged_message_stays_where_it_was(seed):
+    rng = random.Random(seed)
+    fs, _ = pushing(rng.choice([300, 10**6]))
+    sent: dict[int, Triple] = {}
+    numbers = itertools.count()
+    for _ in range(rng.randrange(2, 9)):
+        if rng.random() < 0.5:
+            fs = a_turn_of_ours(fs, rng, sent, numbers)
+        else:
+            a_turn_of_theirs(fs, rng, sent, numbers)
+    Stream(ROOT, fs=fs)
+    found = {m.offset: (m.key, m.timestamp_ns, m.value) for m in read(fs)[0]}
+    assert {offset: found.get(offset) for offset in sent} == sent
+    assert Stream(ROOT, fs=fs.kill()).repairs == ()
