@@ -172,6 +172,9 @@ class Tail:
         if not self._has_listed and self.on_new_partitions is not None:
             self._has_listed = True
             self.on_new_partitions()
+        return self._find_turn()
+
+    def _find_turn(self) -> Part | None:
         gate, turns = self.gate, self._turns
         if gate.left <= 0 and turns and turns[0] is self._served:
             turns.rotate(-1)
@@ -195,14 +198,11 @@ class Tail:
         return None
 
     def find_more(self) -> Part | None:
-        """As `take` finds one, for who has messages in hand: what goes wrong is for the next one to hear."""
-        if self._failures:
-            return None
+        """As `take` finds one, for who has messages in hand: what goes wrong the next one will meet."""
         try:
             self._wake_written()
-            return self._find()
-        except (DiskqError, OSError) as failure:
-            self._failures.append(failure)
+            return self._find_turn()
+        except (DiskqError, OSError):
             return None
 
     def _fill(self, part: Part) -> bool:

@@ -451,6 +451,16 @@ async def test_who_was_overtaken_is_told_what_is_left_and_goes_on_there(disk):
         assert (await consumer.receive()).offset == first
 
 
+async def test_what_a_batch_met_on_its_way_is_not_told_to_who_has_gone_elsewhere(disk):
+    await fill(disk, 30, segment_size=100)
+    async with consuming(disk) as consumer:
+        first = remove_all_but_the_active(disk)
+        messages = await consumer.receive_many(30)
+        assert 0 < len(messages) < first
+        await consumer.seek("oldest")
+        assert (await consumer.receive()).offset == first
+
+
 async def test_who_was_overtaken_in_one_partition_receives_the_others(disk):
     await fill(disk, 400, partition_count=3, segment_size=500)
     async with consuming(disk, end="close") as consumer:
