@@ -340,12 +340,22 @@ class SegmentRows:
             return True
         # Of several rows the last one counts: those before it are of pushes that failed. They may lie
         # some bytes behind their places, where one of them is torn.
+        if self._time_at(number)[0] == offset != self._time_at(number + 1)[0]:
+            return self._time_at(number)[1] != timestamp
         start = max(0, number * TIMEINDEX_ROW_SIZE - _AROUND)
         rows = bytes(self._timeindex[start : start + 2 * _AROUND])
         at = rows.rfind(offset.to_bytes(8, "little"))
         if at < 0 or len(rows) < at + TIMEINDEX_ROW_SIZE:
             return False
         return bool(_TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
+
+    def _time_at(self, number: int) -> tuple[int, int]:
+        """The row of the timeindex at this place: offset and timestamp; -1 and 0 where there is none."""
+        row = self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
+        if len(row) < TIMEINDEX_ROW_SIZE:
+            return -1, 0
+        offset, timestamp = _TIMEINDEX_ROW.unpack(row)
+        return offset, timestamp
 
     def take_back(self, offset: int) -> None:
         """Nothing was decided on from this row on."""

@@ -95,11 +95,12 @@ class _Recovery:
         is_told = point is not None
         point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
         promised = point.next_offset
+        is_doubtful = was_restarted and not was_closed
         first = read_first(self.fs, self.files)
         if first > point.base and first in found.bases:
-            # What lies before it is back from the dead, in part.
+            if is_doubtful:
+                self._judge_the_removed(point, first)
             point = Point(first, 0, first)
-        is_doubtful = was_restarted and not was_closed
         for base in self.files.halves(found.bases[:-1]):
             if base < point.base or not is_doubtful:
                 # Retention did not get far, or somebody took them away.
@@ -177,6 +178,15 @@ class _Recovery:
             self._set_aside(base, asides)
         # Before the lock is signed with the new boot: who comes next would believe their framing.
         asides.directories[self.files.private] = None
+        asides.freeze((), ()).pay(self.fs)
+
+    def _judge_the_removed(self, point: Point, first: int) -> None:
+        """Of what retention had removed before segment `first` something is back. Keep what is complete."""
+        asides = Debts()
+        for base in [base for base in self.found.bases if point.base <= base < first]:
+            if not self._vouched(base, point.end if base == point.base else 0)[1]:
+                self.found.bases.remove(base)
+                self._set_aside(base, asides)
         asides.freeze((), ()).pay(self.fs)
 
     def _vouched(self, base: int, start: int) -> tuple[int, bool]:
