@@ -33,7 +33,7 @@ TABLE = """
   diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.columnar diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
-  pyspark_diskq     diskq.spark.*
+  pyspark_diskq     PURE diskq.spark.*
 
   module                   may import beyond its room
   diskq._native.door       libc.errno posix.* <unistd.h> <fcntl.h>

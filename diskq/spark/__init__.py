@@ -1,7 +1,57 @@
 """diskq in Spark: streams and queues as a data source named `diskq`, in bulk and exactly once.
 
 `session()` is a SparkSession with settings for this work. In a session of your own,
-`spark.read.format("diskq")` and its three siblings work without any of this. Needs the extra
-`diskq[spark]`, and Java; `diskq[spark-jre]` brings a Java along. Whatever needs pyspark is imported when
-it is first used. To read on: docs/spark.md.
+`spark.read.format("diskq")` and its three siblings work without any of this; `register()` adds pushed-down
+filters. Needs the extra `diskq[spark]`, and Java; `diskq[spark-jre]` brings a Java along. Whatever needs
+pyspark is imported when it is first used. To read on: docs/spark.md.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diskq.spark.errors import DiskqSparkError, Fault, classify
+    from diskq.spark.java import JavaNotFoundError, ensure_java
+    from diskq.spark.sessions import session
+
+__all__ = [
+    "FORMAT",
+    "DiskqSparkError",
+    "Fault",
+    "JavaNotFoundError",
+    "classify",
+    "ensure_java",
+    "register",
+    "session",
+]
+
+FORMAT = "diskq"
+"""The format's name in `spark.read.format(...)`."""
+
+# Who has which name. (No module is called as a function is: importing it would hide the function.)
+_HOMES = {
+    "errors": ("DiskqSparkError", "Fault", "classify"),
+    "java": ("JavaNotFoundError", "ensure_java"),
+    "sessions": ("session",),
+    "source": ("register",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            try:
+                found = importlib.import_module(f"{__name__}.{module}")
+            except ModuleNotFoundError as error:
+                if error.name not in ("pyspark", "pyarrow"):
+                    raise
+                sentence = f"diskq.spark needs {error.name}: `pip install 'diskq[spark]'`"
+                raise ModuleNotFoundError(sentence, name=error.name) from None
+            return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
