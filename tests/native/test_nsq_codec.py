@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import sys
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from diskq._native.nsq import MAX_BODY, NsqFraming, count, encode, scan
+from diskq._native.gate import Gate
+from diskq._native.nsq import MAX_BODY, Columns, NsqFraming, columns, count, encode, scan
+from diskq._native.nsqahead import NsqAhead
+from tests.engine.ram import RamFS
 from tests.reference import nsq_oracle
 
 # --- the vocabulary ---------------------------------------------------------------------------
@@ -26,10 +32,23 @@ def one(body: bytes) -> bytes:
 
 
 def found(data: Any, *limits: int) -> tuple[list[bytes], int, str]:
-    """What `scan` says, `count` agreeing."""
+    """What `scan` says, `count` and `columns` agreeing."""
     scanned = scan(data, *limits)
     assert count(data, *limits) == (len(scanned.bodies), scanned.valid_end, scanned.stop)
+    least, most = limits or (0, MAX_BODY)
+    for wide in (False, True):
+        in_a_row = columns(data, least, most, wide)
+        assert rejoined(in_a_row) == scanned.bodies
+        assert in_a_row[-3:] == (8 if wide else 4, scanned.valid_end, scanned.stop)
     return scanned.bodies, scanned.valid_end, scanned.stop
+
+
+def rejoined(found: Columns) -> list[bytes]:
+    """A column taken apart by `struct`."""
+    number = "i" if found.offset_width == 4 else "q"
+    offsets = [offset for (offset,) in struct.iter_unpack("=" + number, found.value_offsets)]
+    assert (len(offsets), offsets[0], offsets[-1]) == (found.records + 1, 0, len(found.values))
+    return [found.values[start:end] for start, end in itertools.pairwise(offsets)]
 
 
 def judged(data: bytes, min_size: int = 0, max_size: int = MAX_BODY) -> tuple[list[bytes], int, str]:
@@ -182,3 +201,64 @@ def test_a_framing_knows_its_limits():
 def test_limits_that_the_format_cannot_say_are_refused(limits):
     with pytest.raises(ValueError, match="min_size"):
         NsqFraming(*limits)
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def test_a_column_is_two_buffers_that_arrow_takes_as_they_are():
+    offsets = struct.pack("=4i", 0, 3, 3, 8)
+    assert columns(encode([b"one", b"", b"three"]) + b"?") == (3, b"onethree", offsets, 4, 20, "TORN")
+
+
+def test_a_column_of_nothing_has_one_offset():
+    assert columns(b"") == (0, b"", bytes(4), 4, 0, "END")
+
+
+def test_a_column_costs_no_object_for_each_message():
+    data = encode([b"body"] * 10_000)
+    before = sys.getallocatedblocks()
+    made = columns(data)
+    assert sys.getallocatedblocks() - before < 100
+    assert made.records == 10_000
+
+
+def test_a_column_is_not_made_on_the_word_of_a_length():
+    tracemalloc.start()
+    try:
+        assert columns(length(2**31 - 1)).stop == "TORN"
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+# --- the read-ahead that hands out columns ----------------------------------------------------
+
+
+def ahead_of(data: bytes, min_size: int = 0) -> NsqAhead:
+    """All of it is loaded and admitted."""
+    fs = RamFS({"/q/data": data})
+    ahead = NsqAhead(fs, NsqFraming(min_size, 100), Gate())
+    ahead.load(fs.open("/q/data"), 0, len(data))
+    ahead.admit(0, len(data))
+    return ahead
+
+
+@given(noise, limits, st.integers(1, 5), st.integers(0, 60))
+def test_columns_are_handed_out_within_their_bounds_until_no_record_is_left(data, limits, most, max_bytes):
+    ahead = ahead_of(data, limits[0])
+    bodies: list[bytes] = []
+    while (found := ahead.take_columns(most, max_bytes)) is not None:
+        more = rejoined(found)
+        assert 1 <= len(more) <= most
+        assert len(more) == 1 or sum(4 + len(body) for body in more) <= max_bytes
+        bodies += more
+    assert (bodies, ahead.position, ahead.why) == judged(data, limits[0])
+    assert ahead.records == len(bodies)
+
+
+def test_no_column_is_handed_out_of_what_is_not_admitted():
+    ahead = ahead_of(encode([b"one", b"two"]))
+    ahead.admit(0, 7)
+    assert ahead.take_columns(0, 100) is None
+    assert [ahead.take_columns(9, 100), ahead.take_columns(9, 100)] == [columns(encode([b"one"])), None]
