@@ -1,0 +1,330 @@
+# Is a stream as it should be? Law: look, change nothing, believe nothing; and raise no alarm over what a
+# producer, or retention, is doing at this moment.
+#
+# A segment at a time, so that the work can be shared out: a process, or a machine, takes a task, and what
+# it tells is small. Of each segment it is asked whether
+#
+#   every block has the checksum with which it was written
+#   the data is records and nothing else, and its end is the end of one
+#   the index and the timeindex hold what the records ask for, row by row, and no row more
+#   its offsets go on without a gap into the next segment
+#
+# What a reader makes of damage is another question: it reads on, and mostly more is left than a strict eye
+# would believe. So where something is wrong, a reader counts how many messages cannot be had.
+#
+# In the segment that is written to, rows of the index come after their records (both programs write in
+# this order): so its size is asked first, and what lies behind is not judged.
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.tripletrows import rows_of
+from diskq.engine.partitionreader import PartitionReader
+from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamsettings import read_settings
+from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.storage.checksums import Rows
+from diskq.storage.fs import FileSystem, OsFileSystem
+
+__all__ = ["AuditTask", "SegmentAudit", "audit_segment", "audit_tasks"]
+
+_STRETCH = 1024 * 1024
+_TIME = struct.Struct("<Qq")
+assert _TIME.size == TIMEINDEX_ROW_SIZE
+_STAMP = struct.Struct("<q")
+
+
+class AuditTask(NamedTuple):
+    """A segment to be looked at. `next_base`: where the one behind begins; None: it is written to."""
+
+    partition: int
+    base: int
+    next_base: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentAudit:
+    """One segment as it was found. Timestamps are nanoseconds since 1970; None where there is no message."""
+
+    partition: int
+    base: int
+    records: int
+    """The messages that can be read."""
+    size: int
+    """Bytes of data."""
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp_ns: int | None
+    last_timestamp_ns: int | None
+    checksummed: int
+    """For so many of the bytes a checksum vouches."""
+    lost: int
+    """The messages that cannot be read, as far as they can be counted."""
+    problem: str | None
+    """What is wrong; None: nothing."""
+
+    @property
+    def checksummed_share(self) -> float:
+        """From 0.0 (a peer wrote all of it, or it is young) to 1.0; of nothing, all."""
+        return self.checksummed / self.size if self.size else 1.0
+
+
+def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
+    """What there is to look at in the stream: its segments, by partition and offset.
+
+    Of a partition that its settings name, and that is not there, or has no segment, the task says base 0:
+    to audit it tells what is missing. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+    """
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, path)
+    there = set(files.partitions())
+    if (settings := read_settings(fs, files)) is not None:
+        there.update(range(settings.partitions))
+    tasks = []
+    for partition in sorted(there):
+        bases: list[int] = []
+        with contextlib.suppress(StreamNotFoundError):
+            bases = files.partition(partition).bases()
+        tasks += [AuditTask(partition, base, next_base) for base, next_base in pairwise(bases)]
+        tasks.append(AuditTask(partition, bases[-1] if bases else 0, None))
+    return tasks
+
+
+def audit_segment(path: str, task: AuditTask, fs: FileSystem | None = None) -> SegmentAudit | None:
+    """Look at one segment of the stream, closely. None: it is gone, retention took it meanwhile.
+
+    Damage is told, never raised. Raises UnsupportedFormatError where the stream's settings cannot be read,
+    and OSError where the disk cannot.
+    """
+    fs = fs or OsFileSystem()
+    stream = StreamFiles(fs, path)
+    settings = read_settings(fs, stream)
+    framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+    files = stream.partition(task.partition)
+    with ExitStack() as stack:
+        try:
+            audit = _Audit(fs, files, task, framing, stack)
+        except FileNotFoundError:
+            return _absent(files, task)
+        return audit.run()
+
+
+def _absent(files: PartitionFiles, task: AuditTask) -> SegmentAudit | None:
+    with contextlib.suppress(StreamNotFoundError):
+        if files.bases():
+            return None
+    return _told(task, problem="the partition has no segment")
+
+
+def _told(
+    task: AuditTask,
+    *,
+    records: int = 0,
+    size: int = 0,
+    offsets: tuple[int | None, int | None] = (None, None),
+    times: tuple[int | None, int | None] = (None, None),
+    checksummed: int = 0,
+    lost: int = 0,
+    problem: str | None,
+) -> SegmentAudit:
+    return SegmentAudit(
+        partition=task.partition,
+        base=task.base,
+        records=records,
+        size=size,
+        first_offset=offsets[0],
+        last_offset=offsets[1],
+        first_timestamp_ns=times[0],
+        last_timestamp_ns=times[1],
+        checksummed=checksummed,
+        lost=lost,
+        problem=problem,
+    )
+
+
+class _Audit:
+    """One segment, its files open."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: PartitionFiles,
+        task: AuditTask,
+        framing: TripletFraming,
+        stack: ExitStack,
+    ) -> None:
+        """Raises FileNotFoundError where its data file is gone."""
+        self._fs = fs
+        self._files = files
+        self._task = task
+        self._framing = framing
+        self._problems: list[str] = []
+        self._is_complete = task.next_base is not None
+
+        def opened(path: str) -> int | None:
+            with contextlib.suppress(FileNotFoundError):
+                handle = fs.open(path)
+                stack.callback(fs.close, handle)
+                return handle
+            return None
+
+        data, index, timeindex = files.segment(task.base)
+        # The index first, and before anything else its size: all that it tells of is there by then.
+        self._index = opened(index)
+        self._published = self._size(self._index) // INDEX_ROW_SIZE
+        self._timeindex = opened(timeindex)
+        self._data = fs.open(data)
+        stack.callback(fs.close, self._data)
+        self._rows = Rows(fs, files.sidecar(task.base))
+        stack.callback(self._rows.close)
+
+    def _size(self, handle: int | None) -> int:
+        return 0 if handle is None else self._fs.size(handle)
+
+    def run(self) -> SegmentAudit:
+        task = self._task
+        checksummed = self._verify_checksums()
+        records, times = self._compare_records()
+        if self._is_complete:
+            self._check_ends(records)
+        size = self._fs.size(self._data)
+        lost = 0
+        if self._problems:
+            records, times, lost = self._read()
+            self._problems.append(f"{lost} messages cannot be read" if lost else "every message can be read")
+        return _told(
+            task,
+            records=records,
+            size=size,
+            offsets=(task.base, task.base + records + lost - 1) if records else (None, None),
+            times=times,
+            checksummed=checksummed,
+            lost=lost,
+            problem="; ".join(self._problems) or None,
+        )
+
+    # --- checksums --------------------------------------------------------------------------------
+
+    def _verify_checksums(self) -> int:
+        """How many bytes are as they were written. The first block that is not is told."""
+        position = good = bad = 0
+        first_bad = None
+        while rows := self._rows.covering(position, _STRETCH):
+            start, end = rows[0].start, rows[-1].end
+            data = memoryview(self._fs.pread(self._data, end - start, start))
+            agreeing = self._rows.agreeing(data) if len(data) >= rows[0].end - start else start
+            good += agreeing - start
+            position = end
+            if agreeing < end:
+                broken = next(row for row in rows if row.end > agreeing)
+                position = broken.end
+                bad += 1
+                first_bad = first_bad or (broken, start + len(data))
+        if first_bad is not None:
+            row, file_end = first_bad
+            more = f", nor have {bad - 1} other blocks" if bad > 1 else ""
+            if row.end > file_end:
+                self._tell(f"the data ends at byte {file_end}, its checksums go on to {row.end}")
+            else:
+                self._tell(f"bytes {row.start} to {row.end} of the data do not have their checksum{more}")
+        return good
+
+    # --- records, and their rows ------------------------------------------------------------------
+
+    def _compare_records(self) -> tuple[int, tuple[int | None, int | None]]:
+        """Every record with its rows. How many follow each other, and the first and the last time."""
+        base, most = self._task.base, 2**62 if self._is_complete else self._published
+        position = records = 0
+        first = last = None
+        suspects = {
+            "index": (self._index, INDEX_ROW_SIZE),
+            "timeindex": (self._timeindex, TIMEINDEX_ROW_SIZE),
+        }
+        size = _STRETCH
+        while records < most:
+            data = self._fs.pread(self._data, size, position)
+            told = rows_of(self._framing, data, base + records, position)
+            if not told.records:
+                whole = self._fs.size(self._data)
+                if told.stop != "TORN" or len(data) < size or position + told.claimed > whole:
+                    break
+                size = max(told.claimed, 2 * size)
+                continue
+            count = min(told.records, most - records)
+            rows = {"index": told.index_rows, "timeindex": told.timeindex_rows}
+            for name, (handle, row_size) in list(suspects.items()):
+                if not self._agrees(handle, name, rows[name][: count * row_size], records, row_size):
+                    del suspects[name]
+            first = _TIME.unpack_from(told.timeindex_rows)[1] if first is None else first
+            last = _TIME.unpack_from(told.timeindex_rows, (count - 1) * TIMEINDEX_ROW_SIZE)[1]
+            records += count
+            position += told.valid_end
+            size = _STRETCH
+        if self._is_complete and position < (end := self._fs.size(self._data)):
+            self._tell(f"at byte {position} of the data begins no record, {end - position} bytes are left")
+        elif not self._is_complete and records < most:
+            self._tell(f"the index tells of {most} messages, the data holds {records}")
+        return records, (first, last)
+
+    def _agrees(self, handle: int | None, name: str, rows: bytes, before: int, row_size: int) -> bool:
+        """Does the file have these rows, behind so many others? The first one that it has not is told."""
+        found = b"" if handle is None else self._fs.pread(handle, len(rows), before * row_size)
+        if found == rows:
+            return True
+        number = 0
+        while found.startswith(rows[number * row_size :][:row_size], number * row_size):
+            number += 1
+        offset = self._task.base + before + number
+        if handle is None:
+            self._tell(f"there is no {name}")
+        elif (number + 1) * row_size > len(found):
+            self._tell(f"the {name} ends before offset {offset}")
+        else:
+            self._tell(f"the {name}'s row of offset {offset} is not that of its record")
+        return False
+
+    def _check_ends(self, records: int) -> None:
+        """Of a complete segment: nothing is behind the last row, and the next one goes on where it ends."""
+        base, next_base = self._task.base, self._task.next_base
+        assert next_base is not None
+        for handle, name, row_size in (
+            (self._index, "index", INDEX_ROW_SIZE),
+            (self._timeindex, "timeindex", TIMEINDEX_ROW_SIZE),
+        ):
+            if (surplus := self._size(handle) - records * row_size) > 0:
+                self._tell(f"{surplus} bytes of the {name} belong to no record")
+        if base + records < next_base:
+            self._tell(f"offsets {base + records} to {next_base - 1} are missing: the next segment is behind")
+        elif base + records > next_base:
+            self._tell(f"it holds {base + records - next_base} messages more than offsets")
+
+    def _tell(self, problem: str) -> None:
+        self._problems.append(problem)
+
+    # --- what a reader makes of it ----------------------------------------------------------------
+
+    def _read(self) -> tuple[int, tuple[int | None, int | None], int]:
+        """How many messages a reader gets, the first and the last time, and how many are lost to it."""
+        task = self._task
+        end = task.next_base if task.next_base is not None else task.base + self._published
+        records = 0
+        times: list[int] = []
+        with PartitionReader(self._fs, self._files, varuint=self._framing.varuint) as reader:
+            with contextlib.suppress(OffsetOutOfRangeError, StreamNotFoundError):
+                reader.seek(task.base)
+                while reader.position < end and (told := reader.columns(_STRETCH)) is not None:
+                    first, columns = told
+                    count = min(columns.records, end - first)
+                    if count > 0:
+                        stamps = columns.timestamps
+                        times += [_STAMP.unpack_from(stamps, at)[0] for at in (0, (count - 1) * _STAMP.size)]
+                        records += count
+            lost = end - task.base - records
+        return records, (times[0], times[-1]) if times else (None, None), max(0, lost)
