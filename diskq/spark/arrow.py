@@ -1,0 +1,191 @@
+# Columns into Arrow's record batches. Law: a message's bytes are never touched here, and no object is
+# made for a message: buffers of the codec become arrays as they are, what is the same for all messages
+# is made once and cut to length, and numbers are computed by Arrow.
+#
+# A batch is what comes over the socket to the JVM at once. Small ones cost more than they carry, large
+# ones fall out of the processor's caches: 8192 messages or 4 MiB, whichever comes first. Stretches that
+# were read are put together up to there, and a larger one is cut.
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.schema import NANOS, arrow_schema
+
+__all__ = ["Batches", "Piece", "floor_to_micros"]
+
+
+class Piece(Protocol):
+    """Messages with offsets one after the other, by column: `diskq._native.triplet.Columns` is one."""
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def timestamps(self) -> Any:
+        """A buffer of i64, nanoseconds since 1970; None: the format keeps none."""
+
+    @property
+    def keys(self) -> Any:
+        """A buffer; None: the format keeps none."""
+
+    @property
+    def key_offsets(self) -> Any: ...
+
+    @property
+    def values(self) -> Any: ...
+
+    @property
+    def value_offsets(self) -> Any: ...
+
+    @property
+    def offset_width(self) -> int:
+        """Bytes of each of those offsets: 4, or 8 where 4 cannot tell them."""
+
+
+class Batches:
+    """Record batches of one partition's messages, with the columns of `schema`."""
+
+    def __init__(self, schema: StructType, *, topic: str, partition: int, rows: int, size: int) -> None:
+        """At most `rows` messages each, and `size` bytes of keys and values; but one, however large."""
+        self._schema = arrow_schema(schema)
+        self._names: list[str] = self._schema.names
+        self._most = rows
+        self._size = size
+        self._where = f"{topic}[{partition}]"
+        self._fixed = {
+            "topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
+            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        }
+        self._numbers = pa.array(array.array("q", range(rows)), pa.int64())
+
+    def of(self, pieces: Iterable[tuple[int, Piece]], end: int) -> Iterator[Any]:
+        """These messages, as `pyarrow.RecordBatch`, up to but without offset `end`.
+
+        With each piece comes the offset of its first message. Raises DISKQ_MESSAGE_SIZE for a message that
+        no row of Spark's can hold.
+        """
+        waiting: list[Piece] = []
+        first = records = size = 0
+        for offset, piece in pieces:
+            its_size = len(piece.keys or b"") + len(piece.values)
+            is_next = offset == first + records
+            if waiting and not (
+                is_next and records + piece.records <= self._most and size + its_size <= self._size
+            ):
+                yield from self._batches(waiting, first, end)
+                waiting, records, size = [], 0, 0
+            if not waiting:
+                first = offset
+            waiting.append(piece)
+            records += piece.records
+            size += its_size
+        if waiting:
+            yield from self._batches(waiting, first, end)
+
+    def _batches(self, pieces: list[Piece], first: int, end: int) -> Iterator[Any]:
+        records = min(sum(piece.records for piece in pieces), end - first)
+        makers = self._makers(pieces, first, records)
+        columns = [makers[name]() for name in self._names]
+        for start in range(0, records, self._most):
+            count = min(self._most, records - start)
+            cut = [column.slice(start, count) for column in columns]
+            yield pa.RecordBatch.from_arrays(cut, schema=self._schema)
+
+    # --- columns ----------------------------------------------------------------------------------
+
+    def _makers(self, pieces: list[Piece], first: int, records: int) -> dict[str, Callable[[], Any]]:
+        """How each column is made, of at least `records` messages."""
+        return {
+            "key": lambda: self._binary(pieces, "keys", "key_offsets"),
+            "value": lambda: self._binary(pieces, "values", "value_offsets"),
+            "topic": lambda: self._repeated("topic", records),
+            "partition": lambda: self._repeated("partition", records),
+            "offset": lambda: self._offsets(first, records),
+            "timestamp": lambda: self._timestamps(pieces),
+            "timestampType": lambda: self._timestamp_types(pieces, records),
+            NANOS: lambda: self._nanos(pieces),
+        }
+
+    def _binary(self, pieces: list[Piece], data: str, offsets: str) -> Any:
+        arrays = []
+        for piece in pieces:
+            values = getattr(piece, data)
+            if values is None:
+                arrays.append(self._nulls(data[:-1], piece.records, pa.binary()))
+                continue
+            if piece.offset_width != 4:
+                raise DiskqSparkError(
+                    "DISKQ_MESSAGE_SIZE",
+                    f"{self._where}: a message of {len(values)} bytes, and a row of Spark's holds less than "
+                    "2 GiB: read around its offset, or leave its column out with .schema(...)",
+                )
+            buffers = [None, pa.py_buffer(getattr(piece, offsets)), pa.py_buffer(values)]
+            arrays.append(pa.Array.from_buffers(pa.binary(), piece.records, buffers))
+        return _joined(arrays)
+
+    def _timestamps(self, pieces: list[Piece]) -> Any:
+        if pieces[0].timestamps is None:
+            return self._nulls("timestamp", sum(piece.records for piece in pieces), pa.timestamp("us", "UTC"))
+        return floor_to_micros(self._nanos(pieces)).view(pa.timestamp("us", "UTC"))
+
+    def _nanos(self, pieces: list[Piece]) -> Any:
+        arrays = []
+        for piece in pieces:
+            if piece.timestamps is None:
+                arrays.append(self._nulls(NANOS, piece.records, pa.int64()))
+            else:
+                buffers = [None, pa.py_buffer(piece.timestamps)]
+                arrays.append(pa.Array.from_buffers(pa.int64(), piece.records, buffers))
+        return _joined(arrays)
+
+    def _timestamp_types(self, pieces: list[Piece], records: int) -> Any:
+        if "timestampType" not in self._fixed:
+            number = -1 if pieces[0].timestamps is None else 0
+            self._fixed["timestampType"] = pa.repeat(pa.scalar(number, pa.int32()), self._most)
+        return self._repeated("timestampType", records)
+
+    def _repeated(self, name: str, records: int) -> Any:
+        column = self._fixed[name]
+        if records <= len(column):
+            return column.slice(0, records)
+        return pa.repeat(column[0], records)
+
+    def _offsets(self, first: int, records: int) -> Any:
+        numbers = self._numbers
+        if records > len(numbers):
+            numbers = pa.array(array.array("q", range(records)), pa.int64())
+        return pc.add(numbers.slice(0, records), pa.scalar(first, pa.int64()))
+
+    def _nulls(self, name: str, records: int, kind: Any) -> Any:
+        if not self._schema.field(name).nullable:
+            raise DiskqSparkError(
+                "DISKQ_OPTION",
+                f".schema(...): {name} is NOT NULL, and {self._where} has none: the format keeps none",
+            )
+        return pa.nulls(records, kind)
+
+
+def _joined(arrays: list[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+_SIGN = pa.scalar(63, pa.int64())
+_THOUSAND = pa.scalar(1000, pa.int64())
+
+
+def floor_to_micros(nanos: Any) -> Any:
+    """Whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
+    if len(nanos) == 0 or pc.min(nanos).as_py() >= 0:
+        return pc.divide(nanos, _THOUSAND)
+    # Arrow divides towards zero. The complement of a negative number is not negative, and the complement
+    # of what that is divided to is the floor; of others both are the number itself.
+    signs = pc.shift_right(nanos, _SIGN)
+    return pc.bit_wise_xor(pc.divide(pc.bit_wise_xor(nanos, signs), _THOUSAND), signs)

@@ -1,0 +1,63 @@
+# The batch reader: planned on the driver, read by tasks. Law: it travels by pickle, with what it was told
+# and nothing that is open.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from diskq.spark.arrow import Batches
+from diskq.spark.errors import telling
+from diskq.spark.filters import Wanted
+from diskq.spark.layouts import Losses, open_layout
+from diskq.spark.options import ReadOptions
+from diskq.spark.planning import OffsetRange, Snapshot, plan
+
+__all__ = ["DiskqPushdownReader", "DiskqReader", "read_range"]
+
+
+class DiskqReader(DataSourceReader):
+    """Everything between the bounds, by columns."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, snapshot: Snapshot | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._snapshot = snapshot
+        self._wanted = Wanted()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with telling():
+            return plan(self._options, self._snapshot, self._wanted)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_range(self._options, self._schema, partition)
+
+
+class DiskqPushdownReader(DiskqReader):
+    """The same, of what filters leave. Spark asks it only where its own setting allows."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return list(self._wanted.narrow(filters))
+
+
+def read_range(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    """What a task reads, as `pyarrow.RecordBatch`. Of an empty plan Spark makes a partition of None."""
+    if not isinstance(partition, OffsetRange):
+        return
+    losses = Losses(is_fatal=options.fail_on_data_loss)
+    batches = Batches(
+        schema,
+        topic=partition.topic,
+        partition=partition.partition,
+        rows=options.records_per_batch,
+        size=options.bytes_per_batch,
+    )
+    with telling():
+        layout = open_layout(partition.layout, partition.path)
+        pieces = layout.read(
+            partition.partition, partition.start, partition.end, options.bytes_per_batch, losses
+        )
+        yield from batches.of(pieces, partition.end)

@@ -1,0 +1,108 @@
+# What can go wrong in Spark, by code. Law: an exception's class does not survive the way from a Python
+# worker through the JVM, its text does; so the text begins with a code that never changes, then says
+# where, and what to do.
+#
+#   DISKQ_DATA_LOSS: clicks[0]: offsets 12 to 4095 are gone ...
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
+
+from diskq.errors import (
+    CorruptionError,
+    DiskFullError,
+    DiskqError,
+    ForeignFilesError,
+    KeySizeError,
+    LockedError,
+    MessageSizeError,
+    OffsetOutOfRangeError,
+    StreamNotFoundError,
+    UnsupportedFormatError,
+)
+
+__all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "as_fault", "classify", "telling"]
+
+Code = Literal[
+    "DISKQ_CORRUPT",
+    "DISKQ_DATA_LOSS",
+    "DISKQ_DISK_FULL",
+    "DISKQ_FORMAT",
+    "DISKQ_LOCKED",
+    "DISKQ_MESSAGE_SIZE",
+    "DISKQ_NOT_FOUND",
+    "DISKQ_NULL_VALUE",
+    "DISKQ_OPTION",
+    "DISKQ_SINK",
+    "DISKQ_STAGED",
+    "DISKQ_STREAM_CHANGED",
+]
+CODES: tuple[Code, ...] = get_args(Code)
+
+_BY_CLASS: dict[type[DiskqError], Code] = {
+    CorruptionError: "DISKQ_CORRUPT",
+    DiskFullError: "DISKQ_DISK_FULL",
+    ForeignFilesError: "DISKQ_FORMAT",
+    KeySizeError: "DISKQ_MESSAGE_SIZE",
+    LockedError: "DISKQ_LOCKED",
+    MessageSizeError: "DISKQ_MESSAGE_SIZE",
+    OffsetOutOfRangeError: "DISKQ_DATA_LOSS",
+    StreamNotFoundError: "DISKQ_NOT_FOUND",
+    UnsupportedFormatError: "DISKQ_FORMAT",
+}
+
+
+class DiskqSparkError(DiskqError):
+    """What diskq tells a Spark job: `code`, then a sentence."""
+
+    def __init__(self, code: Code, sentence: str) -> None:
+        super().__init__(code, sentence)
+        self.code = code
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.sentence}"
+
+
+def as_fault(error: DiskqError) -> DiskqError:
+    """The same with its code; as it is, where it has one, or there is none for it."""
+    code = _BY_CLASS.get(type(error))
+    return error if code is None else DiskqSparkError(code, str(error))
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """What diskq raises in here comes out with its code."""
+    try:
+        yield
+    except DiskqSparkError:
+        raise
+    except DiskqError as error:
+        raise as_fault(error) from error
+
+
+# --- on the driver, where the text comes out ------------------------------------------------------
+
+
+class Fault(NamedTuple):
+    """What `classify` found in an exception of Spark's."""
+
+    code: Code
+    sentence: str
+
+
+# Only behind the class's name: a traceback shows lines of our source as well.
+_TOLD = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
+
+
+def classify(error: BaseException) -> Fault | None:
+    """Which of diskq's codes an exception of Spark's carries, and what it says; None: none of them."""
+    if isinstance(error, DiskqSparkError):
+        return Fault(error.code, error.sentence)
+    for code, sentence in reversed(_TOLD.findall(str(error))):  # the last one is what came out
+        return Fault(code, sentence)
+    behind = error.__cause__ or error.__context__
+    return None if behind is None else classify(behind)

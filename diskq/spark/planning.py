@@ -1,0 +1,193 @@
+# Which offsets are read, and by how many tasks. Law: every offset of the plan is in one task, tasks are
+# about even, and a partition's follow each other in order, so that a copy without a shuffle keeps it.
+#
+# "Latest" is what it was when the read was loaded: a DataFrame that is planned again (each action does)
+# then reads the same messages. So the data source looks once, and takes the answer along (`Snapshot`).
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pyspark.sql.datasource import InputPartition
+
+from diskq.options import MIB
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.filters import Wanted
+from diskq.spark.layouts import Losses, Span
+from diskq.spark.offsets import EARLIEST, LATEST, Bound
+from diskq.spark.options import ReadOptions
+from diskq.spark.streams import NamedStream, open_streams
+
+__all__ = ["OffsetRange", "Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
+
+_NANOS_IN_A_MILLISECOND = 1_000_000
+# About a segment is read by one task, so that a retry is short and cores are kept busy to the end; but
+# a task costs some milliseconds itself, and the driver some memory.
+_BYTES_IN_A_TASK = 32 * MIB
+_MOST_TASKS = 1000
+
+
+@dataclass(frozen=True)
+class OffsetRange(InputPartition):
+    """Offsets start:end of a partition of a stream: what one task reads."""
+
+    topic: str
+    path: str
+    layout: str
+    partition: int
+    start: int
+    end: int
+    size: int = 0
+    """About so many bytes."""
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+
+# --- a batch --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The offsets behind the last messages, by topic and partition, when the read was loaded."""
+
+    ends: Mapping[str, Mapping[int, int]]
+
+    @classmethod
+    def taken(cls, options: ReadOptions) -> Snapshot:
+        """Raises DiskqError, OSError."""
+        return cls(
+            {
+                stream.topic: {number: span.next for number, span in stream.spans(options.selection).items()}
+                for stream in open_streams(options)
+            }
+        )
+
+
+def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> list[OffsetRange]:
+    """The tasks of a batch: all between the bounds that is wanted. Raises DiskqError, OSError."""
+    streams = open_streams(options)
+    topics = [stream.topic for stream in streams]
+    for bound in (options.starting, options.ending):
+        bound.check_topics(topics)
+    losses = Losses(is_fatal=options.fail_on_data_loss)
+    ranges: list[OffsetRange] = []
+    for stream in streams:
+        if not wanted.topic(stream.topic):
+            continue
+        ranges += _ranges(options, stream, snapshot, wanted, losses)
+    return split(ranges, at_least=options.min_partitions, most_records=options.max_records_per_partition)
+
+
+def _ranges(
+    options: ReadOptions, stream: NamedStream, snapshot: Snapshot | None, wanted: Wanted, losses: Losses
+) -> Iterator[OffsetRange]:
+    spans = stream.spans(options.selection)
+    then = spans if snapshot is None else _as_of(snapshot, stream.topic, spans)
+    find = stream.layout.offset_at_or_after
+    starts = bounds_at(options.starting, stream, then, find, at_no_match=options.at_no_match)
+    ends = bounds_at(options.ending, stream, then, find)
+    for number in filter(wanted.partition, then):
+        start, end = within(stream, number, starts[number], ends[number], spans[number], losses)
+        start, end = wanted.offsets(start, end)
+        if start < end and wanted.from_moment is not None:
+            offset = find(number, wanted.from_moment)
+            start = end if offset is None else max(start, offset)
+        if start < end:
+            yield range_of(stream, number, start, end, spans[number])
+
+
+def range_of(stream: NamedStream, number: int, start: int, end: int, span: Span) -> OffsetRange:
+    """What one task could read of a partition that holds `span`."""
+    size = span.size * (end - start) // max(1, span.next - span.first)
+    return OffsetRange(stream.topic, stream.path, stream.kind, number, start, end, size)
+
+
+def _as_of(snapshot: Snapshot, topic: str, spans: Mapping[int, Span]) -> dict[int, Span]:
+    """What there was of these when the read was loaded; none of what was made since."""
+    ends = snapshot.ends.get(topic, {})
+    return {number: span._replace(next=ends[number]) for number, span in spans.items() if number in ends}
+
+
+# --- from where to where --------------------------------------------------------------------------
+
+
+def bounds_at(
+    bound: Bound,
+    stream: NamedStream,
+    spans: Mapping[int, Span],
+    find: Callable[[int, int], int | None],
+    *,
+    at_no_match: str = "latest",
+) -> dict[int, int]:
+    """The offset that a bound means in each of these partitions. `find` looks a moment (ns) up in one.
+
+    Where no message is that late it is the latest, or with at_no_match "error" DISKQ_OPTION.
+    """
+    found = {}
+    for number, said in bound.of(stream.topic, list(spans)).items():
+        if not bound.is_time:
+            found[number] = {EARLIEST: spans[number].first, LATEST: spans[number].next}.get(said, said)
+            continue
+        offset = find(number, said * _NANOS_IN_A_MILLISECOND)
+        if offset is None or offset > spans[number].next:
+            if at_no_match == "error":
+                raise DiskqSparkError(
+                    "DISKQ_OPTION",
+                    f"{bound.option}: {stream.topic}[{number}] has no message at {said} ms or later; "
+                    "startingOffsetsByTimestampStrategy=latest begins at its end",
+                )
+            offset = spans[number].next
+        found[number] = offset
+    return found
+
+
+def within(
+    stream: NamedStream, number: int, start: int, end: int, span: Span, losses: Losses
+) -> tuple[int, int]:
+    """start:end as far as it is there; what is not is told to `losses`."""
+    where = f"{stream.path}[{number}]"
+    if start < span.first and start < end:
+        gone = min(span.first, end) - 1
+        losses.tell(
+            "DISKQ_DATA_LOSS",
+            f"{where}: offsets {start} to {gone} are gone: retention left those from {span.first} on",
+        )
+        start = span.first
+    if max(start, end) > span.next:
+        losses.tell(
+            "DISKQ_DATA_LOSS",
+            f"{where}: offset {max(start, end)} is not there: the next is {span.next}: the stream was cut, "
+            "or made anew, or the offset is of another one",
+        )
+        end = min(end, span.next)
+    return start, max(start, end)
+
+
+# --- by how many tasks ----------------------------------------------------------------------------
+
+
+def split(
+    ranges: Iterable[OffsetRange], *, at_least: int | None = None, most_records: int | None = None
+) -> list[OffsetRange]:
+    """The same offsets in ranges that are about even where they are large: `at_least` so many, if asked."""
+    ranges = [each for each in ranges if each.records > 0]
+    total = sum(each.records for each in ranges)
+    if not total:
+        return []
+    bytes_in_a_task = max(_BYTES_IN_A_TASK, sum(each.size for each in ranges) // _MOST_TASKS)
+    tasks = max(at_least or 1, -(-sum(each.size for each in ranges) // bytes_in_a_task))
+    even = -(-total // tasks)
+    return [part for each in ranges for part in _cut(each, min(even, most_records or even))]
+
+
+def _cut(each: OffsetRange, most: int) -> list[OffsetRange]:
+    count = -(-each.records // most)
+    edges = [each.start + each.records * number // count for number in range(count + 1)]
+    return [
+        replace(each, start=start, end=end, size=each.size * (end - start) // each.records)
+        for start, end in pairwise(edges)
+    ]

@@ -1,0 +1,140 @@
+"""diskq for executors that have it not: one archive, and the settings that put it to use.
+
+    python -m diskq.spark.shipping dist/             dist/diskq-0.1.0-cpython-311-x86_64-linux-gnu.tar.gz
+    python -m diskq.spark.shipping --pure dist/      dist/diskq-0.1.0-pure.zip, not compiled: reads only
+
+Spark unpacks the archive beside each executor (`spark.archives`), where it stands before a diskq that may be
+installed there. The executors need pyarrow of their own, and a Python of the version that made the archive.
+"""
+
+# Law: what is in the archive is what runs here; the same files make the same bytes.
+#
+# An archive, not `--py-files`: what those bring stays zipped, and compiled modules cannot be imported from a
+# zip file. Their names carry the Python and the machine they are for; so does the archive's.
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distribution, version
+from pathlib import Path
+from typing import IO
+
+import diskq
+
+__all__ = ["archive", "archive_name", "conf"]
+
+# What the engine imports beyond the standard library.
+_WITH = ("crc32c", "portalocker")
+
+_PACKAGE = Path(diskq.__file__).parent
+# The command and the channels stay at home: no executor has Trio.
+_AT_HOME = {"channels", "cli", "testing", "__pycache__"}
+_DIRECTORY = "diskq_shipped"
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest moment that a zip file can tell
+
+# `diskq` for who has no compiled modules: the real one imports the engine.
+_PURE_INIT = b'"""The part of diskq that Spark\'s executors read with, without compiled code."""\n'
+
+
+def conf(shipped: Path | str) -> dict[str, str]:
+    """The settings with which executors import diskq from this archive, for `session(conf=...)`."""
+    return {
+        "spark.archives": f"{shipped}#{_DIRECTORY}",
+        "spark.executorEnv.PYTHONPATH": _DIRECTORY,
+    }
+
+
+def archive(into: Path | str, *, pure: bool = False) -> Path:
+    """Make the archive; its path. `into`: the file, or a directory, which gets one with the usual name.
+
+    `pure` leaves out all that is compiled: executors of any Python and machine can read streams with it,
+    by pyarrow alone and about a fifth slower. They cannot write.
+    """
+    out = Path(into)
+    if out.is_dir() or str(into).endswith("/"):
+        out.mkdir(parents=True, exist_ok=True)
+        out = out / archive_name(pure=pure)
+    held = dict(sorted(_pure_files() if pure else _files()))
+    if not pure and not any(name.endswith(".so") for name in held if name.startswith("diskq/")):
+        raise FileNotFoundError(f"{_PACKAGE} has no compiled modules to ship")
+    with open(out, "wb") as file:
+        if out.suffix == ".zip":
+            _write_zip(file, held)
+        else:
+            _write_tar(file, held)
+    return out
+
+
+def archive_name(*, pure: bool = False) -> str:
+    """Says the version, and the Python and machine that its compiled modules are for."""
+    if pure:
+        return f"diskq-{version('diskq')}-pure.zip"
+    return f"diskq-{version('diskq')}-{sysconfig.get_config_var('SOABI')}.tar.gz"
+
+
+# --- what goes in ---------------------------------------------------------------------------------
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    yield from _package(_PACKAGE, {".py", ".so"})
+    for name in _WITH:
+        # Its description as well: a package may ask for its own version.
+        for file in distribution(name).files or ():
+            if ".." not in file.parts and file.suffix not in (".pyc", ".pyi", ".c", ".h"):
+                yield str(file), file.locate().read_bytes()  # type: ignore[attr-defined]
+
+
+def _pure_files() -> Iterator[tuple[str, bytes]]:
+    yield from _package(_PACKAGE, {".py"})
+    yield "diskq/__init__.py", _PURE_INIT
+
+
+def _package(root: Path, suffixes: set[str]) -> Iterator[tuple[str, bytes]]:
+    for path in root.rglob("*"):
+        if path.suffix in suffixes and not _AT_HOME & {*path.relative_to(root).parts}:
+            yield path.relative_to(root.parent).as_posix(), path.read_bytes()
+    door = root.parent / "pyspark_diskq.py"
+    yield door.name, door.read_bytes()
+
+
+def _write_tar(file: IO[bytes], held: Mapping[str, bytes]) -> None:
+    # gzip writes the time of its making, and tar the files' times and owners: none of them here.
+    with (
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for name, content in held.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _write_zip(file: IO[bytes], held: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, content in held.items():
+            zipped.writestr(zipfile.ZipInfo(name, _LONG_AGO), content, zipfile.ZIP_DEFLATED)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m diskq.spark.shipping",
+        description="Make an archive of diskq for Spark's executors, and print the settings that use it.",
+    )
+    parser.add_argument("out", help="the file (.tar.gz, .zip), or a directory (with a / behind it, made)")
+    parser.add_argument("--pure", action="store_true", help="without compiled code: reads only, anywhere")
+    given = parser.parse_args(arguments)
+    made = archive(given.out, pure=given.pure)
+    sys.stdout.write(f"{made}\n")
+    for name, value in conf(made).items():
+        sys.stdout.write(f"--conf {name}={value}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+# The data source `diskq`, as Spark finds it: `spark.read.format("diskq")`, `readStream`, `write` and
+# `writeStream`. Law: nothing is asked of the disk before it must be, and an option that is wrong is told
+# when the read is loaded.
+#
+# Spark makes one of these for each load, on the driver's machine, and takes it along to all that follows:
+# so it is here that a batch looks what the latest is. It is made for writing as well, and before anybody
+# knows which of the two it is: so a look that fails says nothing yet.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from diskq.errors import DiskqError
+from diskq.spark.batch import DiskqPushdownReader, DiskqReader
+from diskq.spark.errors import telling
+from diskq.spark.options import ReadOptions
+from diskq.spark.planning import Snapshot
+from diskq.spark.schema import check_projection, schema_of
+from diskq.spark.streaming import DiskqStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FORMAT", "DiskqDataSource", "DiskqPushdownDataSource", "register"]
+
+FORMAT = "diskq"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class DiskqDataSource(DataSource):
+    """Streams and queues of diskq. Options: docs/spark.md."""
+
+    _reader: type[DiskqReader] = DiskqReader
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._snapshot: Snapshot | None = None
+        with contextlib.suppress(DiskqError, OSError):
+            self._snapshot = Snapshot.taken(ReadOptions.parse(options, is_streaming=None))
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        # Asked for batches and streams alike, which have different options: what is wrong for one of
+        # them its reader says.
+        options = ReadOptions.parse(self.options, is_streaming=None)
+        return schema_of(with_nanos=options.with_nanos)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        check_projection(schema)
+        return self._reader(ReadOptions.parse(self.options, is_streaming=False), schema, self._snapshot)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_projection(schema)
+        return DiskqStreamReader(ReadOptions.parse(self.options, is_streaming=True), schema)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from diskq.spark.sink import DiskqBatchWriter
+
+        with telling():
+            return DiskqBatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from diskq.spark.sink import DiskqStreamWriter
+
+        with telling():
+            return DiskqStreamWriter(self.options, schema, overwrite)
+
+
+class DiskqPushdownDataSource(DiskqDataSource):
+    """The same, whose batch reads take filters in: only for sessions whose setting allows it."""
+
+    _reader = DiskqPushdownReader
+
+
+def register(spark: SparkSession, pushdown: bool = True) -> None:
+    """Make `format("diskq")` known to this session, also where Spark does not find it by itself.
+
+    With `pushdown` batch reads are planned by their filters on partition, offset, topic and timestamp;
+    the session's setting that allows it is switched on for all data sources written in Python.
+    """
+    if pushdown:
+        spark.conf.set(_PUSHDOWN, "true")
+    source: Any = DiskqPushdownDataSource if pushdown else DiskqDataSource
+    spark.dataSource.register(source)

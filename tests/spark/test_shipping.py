@@ -1,0 +1,104 @@
+# What is shipped to executors, and that it is enough.
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diskq.spark import shipping
+from tests.spark.bare import bare_python
+
+PACKAGE = Path(shipping.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("shipped")
+    return shipping.archive(directory)
+
+
+@pytest.fixture(scope="module")
+def unpacked(shipped: Path) -> Path:
+    directory = shipped.parent / "unpacked"
+    with tarfile.open(shipped) as tar:
+        tar.extractall(directory, filter="data")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Callable[[Path, str], str]:
+    """Run it where there is this directory, Spark and Arrow, and no diskq but that."""
+    python = bare_python(tmp_path_factory.mktemp("bare"))
+
+    def run(directory: Path, code: str) -> str:
+        environment = {"PYTHONPATH": str(directory)}
+        done = subprocess.run(
+            [python, "-c", code], cwd=directory, env=environment, capture_output=True, text=True
+        )
+        return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
+
+    return run
+
+
+def test_the_name_says_version_and_abi(shipped):
+    soabi = sysconfig.get_config_var("SOABI")
+    assert shipped.name == f"diskq-{importlib.metadata.version('diskq')}-{soabi}.tar.gz"
+
+
+def test_the_same_files_make_the_same_bytes(shipped, tmp_path):
+    assert shipping.archive(tmp_path / "again.tar.gz").read_bytes() == shipped.read_bytes()
+
+
+def test_every_compiled_module_and_sparks_door_are_in_it(unpacked):
+    compiled = {path.name for path in (PACKAGE / "_native").glob("*.so")}
+    assert {path.name for path in (unpacked / "diskq" / "_native").glob("*.so")} == compiled
+    assert (unpacked / "pyspark_diskq.py").exists()
+
+
+def test_without_it_there_is_no_diskq(run, tmp_path):
+    assert run(tmp_path, "import diskq") == "ModuleNotFoundError: No module named 'diskq'"
+
+
+def test_where_nothing_is_installed_the_archive_is_enough(run, unpacked, tmp_path):
+    told = run(
+        unpacked,
+        f"""
+import diskq
+with diskq.Stream({str(tmp_path)!r} + "/clicks") as stream:
+    stream.append(b"hello", key="ada")
+import pyspark_diskq
+print(diskq.__file__, pyspark_diskq.DefaultSource.name())
+""",
+    )
+    assert told == f"{unpacked}/diskq/__init__.py diskq"
+
+
+def test_the_pure_one_is_a_zip_without_compiled_code(tmp_path):
+    made = shipping.archive(tmp_path, pure=True)
+    assert made.name.endswith("-pure.zip")
+    names = zipfile.ZipFile(made).namelist()
+    assert {Path(name).suffix for name in names} == {".py"}
+
+
+def test_a_tree_that_is_not_compiled_is_not_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipping, "_PACKAGE", tmp_path / "diskq")
+    (tmp_path / "diskq").mkdir()
+    (tmp_path / "pyspark_diskq.py").touch()
+    with pytest.raises(FileNotFoundError, match="no compiled modules to ship"):
+        shipping.archive(tmp_path / "out.tar.gz")
+    assert not (tmp_path / "out.tar.gz").exists()
+
+
+def test_the_command_makes_it_and_prints_the_settings(tmp_path, capsys):
+    shipping.main([f"{tmp_path}/made/"])
+    made, archives, path = capsys.readouterr().out.splitlines()
+    assert Path(made).parent == tmp_path / "made"
+    assert archives == f"--conf spark.archives={made}#diskq_shipped"
+    assert path == "--conf spark.executorEnv.PYTHONPATH=diskq_shipped"
