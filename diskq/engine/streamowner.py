@@ -26,7 +26,7 @@ from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
 from diskq.storage.smallfile import read_small
 
-__all__ = ["ID_SIZE", "OwnerFile", "OwnerState", "owner_state"]
+__all__ = ["ID_SIZE", "OwnerFile", "OwnerState", "owner_state", "stream_id"]
 
 ID_SIZE = 16
 
@@ -41,7 +41,7 @@ _OPENING = 1.0
 
 def owner_state(fs: FileSystem, files: StreamFiles) -> OwnerState:
     """Whose the owner file is. Raises OSError."""
-    return _judge(fs, files, _own_id(fs, files))[0]
+    return _judge(fs, files, stream_id(fs, files))[0]
 
 
 def _judge(fs: FileSystem, files: StreamFiles, ours: bytes | None) -> tuple[OwnerState, bytes]:
@@ -66,7 +66,11 @@ def _is_id(content: bytes) -> bool:
     return len(content) == ID_SIZE and content[6] >> 4 == 4 and content[8] >> 6 == 2
 
 
-def _own_id(fs: FileSystem, files: StreamFiles) -> bytes | None:
+def stream_id(fs: FileSystem, files: StreamFiles) -> bytes | None:
+    """The id that was drawn for the stream; None where no producer of ours has opened it. Raises OSError.
+
+    It tells a stream from one that was made anew in its place.
+    """
     content = read_small(fs, files.owner_id, ID_SIZE + 1)
     return content if content is not None and _is_id(content) else None
 
@@ -92,7 +96,7 @@ class OwnerFile:
             raise
 
     def _have(self, take_over: bool) -> bytes:
-        known = _own_id(self._fs, self._files)
+        known = stream_id(self._fs, self._files)
         while True:
             state, content = _judge(self._fs, self._files, known)
             if state == "none":
