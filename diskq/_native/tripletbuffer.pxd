@@ -29,6 +29,8 @@ cdef class TripletBuffer(AppendBuffer):
     cdef bint _append_triplet(
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
     ) except -1
+    cdef int _append_encoded(self, const char* record, Py_ssize_t size, int64_t timestamp) except -1
+    cdef int _lay_rows_down(self, Py_ssize_t size, int64_t timestamp) except -1
     cdef int _make_room_for_a_row(self) except -1
     cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1
     cdef bint _is_full(self) noexcept

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from typing_extensions import Buffer
+
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
 from diskq._native.message import Position
@@ -57,6 +59,7 @@ class StreamDoor:
     def put_many(
         self, items: list[Any], start: int, key: object, timestamp: object, through: bool
     ) -> int: ...
+    def put_encoded(self, partition: int, data: Buffer, start: int = 0) -> int: ...
     def left_out(self, items: list[Any], taken: Iterable[int]) -> list[Any]: ...
     def flush(self) -> None: ...
     def write_rows(self) -> None: ...

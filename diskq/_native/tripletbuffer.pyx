@@ -12,12 +12,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
-from libc.string cimport memmove
+from libc.string cimport memcpy, memmove
 
+from diskq._native.framing cimport END
 from diskq._native.gate cimport Gate, wall_clock_ns
 from diskq._native.triplet cimport (
     INDEX_ROW,
     TIMEINDEX_ROW,
+    Parts,
     TripletFraming,
     fnv1,
     put_index_row,
@@ -108,20 +110,30 @@ cdef class TripletBuffer(AppendBuffer):
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
     ) except -1:
         """Lay one record and its rows down. False: the segment is full."""
-        cdef int64_t offset = self.first + self.records
-        cdef int64_t position = self.origin + self.used
         cdef Py_ssize_t size = self.triplets.size_of(key_size, value_size)
-        cdef Py_ssize_t row = offset - self.rows_from
         if self._is_full():
             return False
+        self.triplets.lay_down(self._room_for(size), key, key_size, timestamp, value, value_size)
+        self._lay_rows_down(size, timestamp)
+        return True
+
+    cdef int _append_encoded(self, const char* record, Py_ssize_t size, int64_t timestamp) except -1:
+        """Lay a record down that is encoded, and its rows. The segment must have room."""
+        memcpy(self._room_for(size), record, size)
+        self._lay_rows_down(size, timestamp)
+        return 0
+
+    cdef int _lay_rows_down(self, Py_ssize_t size, int64_t timestamp) except -1:
+        """The next record is in the buffer: so are its rows, and it counts."""
+        cdef int64_t offset = self.first + self.records
+        cdef Py_ssize_t row = offset - self.rows_from
         if row >= self.rows_room:
             self._make_room_for_a_row()
-        self.triplets.lay_down(self._room_for(size), key, key_size, timestamp, value, value_size)
-        put_index_row(self.index_rows + row * INDEX_ROW, offset, position, size)
+        put_index_row(self.index_rows + row * INDEX_ROW, offset, self.origin + self.used, size)
         put_timeindex_row(self.timeindex_rows + row * TIMEINDEX_ROW, offset, timestamp)
         self._laid_down(size)
         self.accepted_bytes += size
-        return True
+        return 0
 
     cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
         self.accepted_bytes -= self.used - used
@@ -302,6 +314,36 @@ cdef class StreamDoor:
                 buffer.is_in_batch = False
             self.touched.clear()
         return i
+
+    def put_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
+        """Take in records that are encoded already, data[start:], at the end of that partition.
+
+        So many as go into one write (about 256 KiB) and into the segment: returns the byte behind them,
+        where the next call is to begin. They wait for `flush`, unless they are so many. Raises ValueError at
+        bytes that are no whole record, and OSError where the disk refuses; nothing of this call is then in.
+        """
+        cdef TripletBuffer buffer = self.buffers[partition]
+        cdef Py_ssize_t n = data.shape[0]
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t used = buffer.used
+        cdef int64_t records = buffer.records
+        cdef Parts parts
+        if not 0 <= start <= n:
+            raise IndexError(f"byte {start} of {n}")
+        try:
+            while at < n and not buffer._is_full() and buffer.used - buffer.written < FLUSH_AT:
+                if self.framing.parts(<const char*> &data[at], n - at, &parts) != END:
+                    raise ValueError(f"no whole record at byte {at} of {n}")
+                buffer._append_encoded(<const char*> &data[at], parts.size, parts.timestamp)
+                at += parts.size
+            if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+                buffer._flush()
+        except BaseException:
+            buffer._rewind(used, records)
+            raise
+        if at > start and buffer._is_full():
+            self.on_full(buffer.partition)
+        return at
 
     def left_out(self, list items, taken):
         """Those of the batch given to `put_many` last, in order, that are not in.
