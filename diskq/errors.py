@@ -20,7 +20,11 @@ __all__ = [
     "LockedError",
     "MessageSizeError",
     "OffsetOutOfRangeError",
+    "QueueMovedError",
     "QueueNameError",
+    "SinkError",
+    "SinkNameError",
+    "StagedError",
     "StorageFailedError",
     "StreamNotFoundError",
     "UnsupportedFormatError",
@@ -86,6 +90,18 @@ class OffsetOutOfRangeError(DiskqError, LookupError):
         self.next = next_offset
 
 
+class QueueMovedError(DiskqError, LookupError):
+    """A snapshot of a queue cannot be read any more: its messages were taken out, and their file is gone.
+
+    What was read of the snapshot before is good. A new snapshot begins where the queue is now.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 class ForeignFilesError(DiskqError):
     """A directory that is a stream's alone holds files that are not the stream's."""
 
@@ -146,6 +162,43 @@ class KeySizeError(DiskqError, ValueError):
         super().__init__(f"key of {size} bytes: at most {maximum} bytes are allowed")
         self.size = size
         self.maximum = maximum
+
+
+class SinkNameError(DiskqError, ValueError):
+    """A sink's name becomes part of file names, and this one cannot."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"sink name {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class SinkError(DiskqError):
+    """The sink has committed transactions of another query: its epochs do not tell what of this one is in.
+
+    Nothing was committed. Give the query a sink of its own; or, if it is to go on where the other one
+    ended, the other one's name.
+    """
+
+    def __init__(self, path: str, sink: str, found: str, given: str) -> None:
+        super().__init__(f"{path}: sink {sink!r} is query {found!r}'s, not {given!r}'s")
+        self.path = path
+        self.sink = sink
+        self.found = found
+        self.given = given
+
+
+class StagedError(DiskqError):
+    """A staged file is gone, or was staged for another stream than this one has become.
+
+    Raised by a commit, nothing was committed: stage it again. Raised by an open, the transaction was
+    committed already, and the stream is not opened while the file is not there.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
 
 
 # --- what the disk did ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from diskq._native.gate import Gate
 from diskq._native.message import Position
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletbuffer import StreamDoor
+from diskq.engine import rollforward
 from diskq.engine.groups import slowest
 from diskq.engine.retention import RetentionReport, retain
 from diskq.engine.segmentedlog import SegmentedLog
@@ -28,6 +29,7 @@ from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
 from diskq.engine.timemarks import forget_from, forget_removed
 from diskq.engine.timestamps import as_timestamp
+from diskq.engine.transactions import Committed, Intent, Transaction, pending
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
@@ -55,6 +57,9 @@ _MANY_WAITING = 64
 # So many bytes, of all partitions, are looked at again after a power cut at most, beside whole segments.
 _POINT_EVERY = 16 * 1024 * 1024
 _MOST_WAITING = 256
+# So many bytes of encoded records go into one write; and of so many records rows wait.
+_AT_ONCE = 256 * 1024
+_MANY_ROWS = 16 * 1024
 # So many partitions have a slate: each is a mapped file.
 _MOST_SLATES = 64
 
@@ -163,6 +168,8 @@ class Stream(Closing):
         made: OwnerFile | None = None
         try:
             was_ours = owner_state(fs, files) == "ours"
+            if not was_ours:
+                self._forget_slates()
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             self._repairs += self._owner.repairs
@@ -174,15 +181,9 @@ class Stream(Closing):
                 self.options.max_key_size,
                 self.settings.encoding == "varuint",
             )
-            self._open_partitions(was_ours)
-            self.door = StreamDoor(
-                [partition.buffer for partition in self._partitions],
-                self._framing,
-                self.gate,
-                self._new_key,
-                None if fs.native else self._wall_clock_ns,
-                self._on_full,
-            )
+            intent = pending(fs, files)
+            self._open_partitions(was_ours, intent)
+            self.door = self._door()
             self._lock.sign()
             owner = fs.open(files.owner)
             self._debts.files += (self._lock.handle, owner)
@@ -190,12 +191,38 @@ class Stream(Closing):
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
             if not self._pay(self._ticket((), (*replacements, self._points()))):
                 raise DiskFullError(self.path, "the disk is full")
+            # What was found is durable, the intent's name too. Before anything else may be appended:
+            if intent is not None:
+                self._roll_forward(intent, is_new=False)
+                self._retire(self.settings.partitions)
+            else:
+                rollforward.forget(fs, files)
             self.note()
         except BaseException:
             self._give_up(made)
             raise
         for repair in self._repairs:
             logger.warning("%s", repair)
+
+    def _door(self) -> StreamDoor:
+        return StreamDoor(
+            [partition.buffer for partition in self._partitions],
+            self._framing,
+            self.gate,
+            self._new_key,
+            None if self._fs.native else self._wall_clock_ns,
+            self._on_full,
+        )
+
+    def _retire(self, count: int) -> None:
+        """Partitions beyond the first `count` were open for a transaction, which is done."""
+        if len(self._partitions) == count:
+            return
+        for partition in self._partitions[count:]:
+            self._others[partition.files.index] = partition.segment.point
+            partition.segment.abandon()
+        del self._partitions[count:]
+        self.door = self._door()
 
     def _give_up(self, made: OwnerFile | None) -> None:
         """It cannot be opened: whoever comes next finds no owner file that was not there."""
@@ -232,7 +259,7 @@ class Stream(Closing):
             self._make_directory(directory_of(path))
             self._fs.make_directory(path)
 
-    def _open_partitions(self, was_ours: bool) -> None:
+    def _open_partitions(self, was_ours: bool, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             self._keep_path()
@@ -240,14 +267,16 @@ class Stream(Closing):
         there = self.files.partitions()
         for files in map(self.files.partition, there if was_ours else ()):
             write_waiting(self._fs, files.slate, files.data)
-        count = self.settings.partitions
+        refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
+        # A transaction may be pending for partitions that are not to be written to any more.
+        count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
         for index in there:
             if index < count:
                 self.files.partition(index).check_names()
         # Where our owner file is gone a peer has written since, of whose bytes no checksum tells.
         was_restarted = was_ours and self._lock.was_restarted
         for index in range(count):
-            self._open_partition(index, points, was_restarted)
+            self._open_partition(index, points, was_restarted, refilled.get(index, range(0)))
         # Those that were written to before, and are no more, are left as whole, and known as well.
         for index in points.partitions if points.is_readable else there:
             if index < count:
@@ -255,11 +284,11 @@ class Stream(Closing):
             if points.is_closed or index not in there:
                 self._others[index] = points.partitions[index]
             else:
-                found = self._recovered(index, points, was_restarted)
+                found = self._recovered(index, points, was_restarted, range(0))
                 base = found.bases[-1] if found.bases else found.next_offset
                 self._others[index] = Point(base, found.end, found.next_offset)
 
-    def _recovered(self, index: int, points: Points, was_restarted: bool) -> Found:
+    def _recovered(self, index: int, points: Points, was_restarted: bool, refilled: range) -> Found:
         files = self.files.partition(index)
         self._make_directories(files.private)
         found = recover_partition(
@@ -271,14 +300,15 @@ class Stream(Closing):
             was_closed=points.was_closed(index),
             was_restarted=was_restarted,
             strict=self.options.strict,
+            refilled=refilled,
         )
         self._repairs += found.repairs
         return found
 
-    def _open_partition(self, index: int, points: Points, was_restarted: bool) -> None:
+    def _open_partition(self, index: int, points: Points, was_restarted: bool, refilled: range) -> None:
         files = self.files.partition(index)
         self._make_directories(files.directory)
-        found = self._recovered(index, points, was_restarted)
+        found = self._recovered(index, points, was_restarted, refilled)
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
@@ -288,12 +318,16 @@ class Stream(Closing):
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self._debts)
 
+    def _forget_slates(self) -> None:
+        """Before our owner file says that nobody else has written since what stands there was jotted down."""
+        for index in self.files.partitions():
+            open_slate(self._fs, self.files.partition(index).slate, None)
+
     def _open_slates(self, most: int) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
         try:
-            for number, partition in enumerate(self._partitions):
-                buffer = partition.buffer if number < most else None
-                slate = open_slate(self._fs, partition.files.slate, buffer)
+            for partition in self._partitions[:most]:
+                slate = open_slate(self._fs, partition.files.slate, partition.buffer)
                 self._slates += [slate] if slate else []
         except BaseException:
             self._release()
@@ -388,6 +422,80 @@ class Stream(Closing):
         self._show(word)
         self._sync_if_due(word)
         return offsets
+
+    def commit(self, transaction: Transaction) -> bool:
+        """Append all that was staged, or nothing; and once, however often it is committed. Synced on return.
+
+        False: it was committed before. An epoch that is lower than the sink's last one was, too. What was
+        appended before is synced as well; and what was staged is removed.
+        Raises SinkNameError, SinkError, StagedError, CorruptionError (a staged file rotted), DiskFullError
+        and StorageFailedError. After an error nothing of it is in the stream, and it may be committed again;
+        unless the stream then raises it at every call: the transaction is committed, and is in the stream
+        when that was opened again.
+        """
+        self._check_usable()
+        transaction.check()
+        if rollforward.is_committed(self._fs, self.files, transaction):
+            rollforward.forget(self._fs, self.files)
+            return False
+        records = rollforward.verified(
+            self._fs, self.files, transaction, self.partition_count, varuint=self._framing.varuint
+        )
+        self.sync()
+        if self._owes_rows or self._waiting_bytes:
+            raise DiskFullError(self.path, "the disk is full")
+        intent = rollforward.intent_of(transaction, records, self.next_offsets)
+        try:
+            if records:
+                rollforward.write_intent(self._fs, self.files, intent)
+            else:
+                last = Committed(transaction.epoch, transaction.query)
+                rollforward.note_committed(self._fs, self.files, transaction.sink, last)
+        except OSError as failure:
+            self.fail(failure)
+        if records:
+            self._roll_forward(intent, is_new=True)
+        else:
+            rollforward.forget(self._fs, self.files)
+        return True
+
+    def _roll_forward(self, intent: Intent, *, is_new: bool) -> None:
+        """Carry out what is committed. Where that fails nothing more is appended: the next open goes on."""
+        try:
+            varuint = self._framing.varuint
+            rollforward.roll_forward(self, self._fs, intent, varuint=varuint, is_new=is_new)
+        except DiskFullError as full:
+            which = f"epoch {intent.epoch} of sink {intent.sink!r}"
+            reason = f"the disk is full; {which} is committed, and goes on when the stream is opened again"
+            self._failure = DiskFullError(self.path, reason)
+            self.gate.left = 0
+            raise self._failure from full
+        except BaseException as failure:
+            if self._failure is None and isinstance(failure, OSError):
+                self.fail(failure)
+            if self._failure is None:
+                self._failure = failure if isinstance(failure, DiskqError) else StorageFailedError(self.path)
+            self.gate.left = 0
+            raise
+
+    def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
+        """Add records that are encoded, at the end of a partition; with barriers, where much is unsynced.
+
+        Their rows wait for `flush`. Raises as `accept`, and as `sync`; some of them are then in.
+        """
+        its = self._partitions[partition]
+        end = len(data)
+        at = 0
+        while at < end:
+            while self.obstacle(min(_AT_ONCE, end - at)):
+                self.sync()
+            self._make_way(its)
+            try:
+                at = self.door.put_encoded(partition, data, at)
+            except OSError as failure:
+                self.write_failed(failure)
+            if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
+                self.flush()
 
     def _show(self, word: Durability) -> None:
         """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
@@ -535,12 +643,12 @@ class Stream(Closing):
             raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
         raise failure
 
-    def _make_way(self) -> None:
+    def _make_way(self, only: _Partition | None = None) -> None:
         """Have segments open that take the next message, as go-diskq would choose them."""
         try:
             if self._owes_rows:
                 self._write_rows()
-            for partition in self._partitions:
+            for partition in self._partitions if only is None else (only,):
                 if not partition.segment.is_ready:
                     if partition.segment.is_full:
                         self._roll(partition)

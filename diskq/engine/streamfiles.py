@@ -5,7 +5,9 @@
 #   parts/000000/                       one directory for each partition
 #     %020d.data .index .timeindex      a segment, named by the offset of its first message
 #   groups/<group>/000000               a group's offset marker: the last offset it has processed
-#   .diskq/                             ours: the lock, recovery's points, our owner's id, and by partition
+#   .diskq/                             ours: the lock, recovery's points, our owner's id, the pending
+#                                       transaction's intent, what each sink has committed last,
+#     staging/                          what is to be committed (see staging), and by partition
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
 #                                       the slate, and what repairs set aside
 #     groups/<group>/000000.claim .mark who has the partition, and the twin of the group's marker
@@ -51,6 +53,8 @@ class StreamFiles:
         self.lock = private_path(path, "stream.lock")
         self.points = private_path(path, "points")
         self.owner_id = private_path(path, "owner")
+        self.intent = private_path(path, "intent")
+        self.staging = private_path(path, "staging")
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
@@ -87,6 +91,14 @@ class StreamFiles:
     def claim(self, group: str, partition: int) -> str:
         """The lock of who processes a partition for a group."""
         return join(self.private_group(group), _CLAIM.name(partition))
+
+    def committed(self, sink: str) -> str:
+        """What a sink has committed last."""
+        return join(self.private, f"{sink}.committed")
+
+    def staged(self, name: str) -> str:
+        """A staged file, by its name."""
+        return join(self.staging, name)
 
     def temporary(self, path: str) -> Callable[[int], str]:
         """How the temporaries of a file in the root, or in its private directory, are called."""

@@ -64,14 +64,16 @@ def recover_partition(
     was_closed: bool,
     was_restarted: bool,
     strict: bool,
+    refilled: range = range(0),
 ) -> Found:
     """Mend what needs it, and owe it to the first barrier.
 
     `point`: everything of ours before it is known to be durable; `was_closed`: and there is nothing of
-    ours behind. `was_restarted`: the machine was, since we last wrote. Raises CorruptionError if
+    ours behind. `was_restarted`: the machine was, since we last wrote. `refilled`: a transaction that is
+    pending gives these offsets again, to the same messages as before. Raises CorruptionError if
     `strict` and something other than a torn tail was found, and OSError.
     """
-    return _Recovery(fs, files, framing, debts, strict).run(point, was_closed, was_restarted)
+    return _Recovery(fs, files, framing, debts, strict).run(point, was_closed, was_restarted, refilled)
 
 
 class _Recovery:
@@ -87,7 +89,7 @@ class _Recovery:
         self.given = 0  # the offset behind the last one of which there is a trace
         self.is_cut = False  # after a power cut, where checksums end
 
-    def run(self, point: Point | None, was_closed: bool, was_restarted: bool) -> Found:
+    def run(self, point: Point | None, was_closed: bool, was_restarted: bool, refilled: range) -> Found:
         found = self.found
         found.bases = self.files.bases()
         # Before a segment is begun that has one of these names.
@@ -124,6 +126,8 @@ class _Recovery:
             # A group that has read what was never synced must not skip what comes in its place.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
+        if refilled.start < given <= refilled.stop:
+            given = max(promised, found.next_offset, refilled.start)
         if found.next_offset < given or not found.bases:
             self._begin_behind(given, promised, point)
         else:

@@ -43,9 +43,9 @@ _MOST_AHEAD = 64 * 1024
 _ROWS_AT_ONCE = 512  # for about 2 MiB of data
 
 
-def checksum(data: bytes | memoryview) -> int:
-    """crc32c (Castagnoli), of all bytes at once."""
-    return crc32c(data)
+def checksum(data: bytes | memoryview, before: int = 0) -> int:
+    """crc32c (Castagnoli) of `data`; or of bytes whose crc32c is `before`, and of `data` behind them."""
+    return crc32c(data, before)
 
 
 class Row(NamedTuple):
@@ -164,10 +164,10 @@ class Rows:
     """The reading side: the rows of one file, in order, a few hundred at a time.
 
     The sidecar may still be growing, or be made only later: rows that were not there yet are looked
-    for again.
+    for again. There are none where `path` is None.
     """
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(self, fs: FileSystem, path: str | None) -> None:
         self._fs = fs
         self._path = path
         self._handle: int | None = None
@@ -181,7 +181,7 @@ class Rows:
         self._open()
 
     def _open(self) -> int | None:
-        if self._handle is None and self._fs.size_of(self._path) is not None:
+        if self._handle is None and self._path is not None and self._fs.size_of(self._path) is not None:
             with contextlib.suppress(FileNotFoundError):  # it may go in this moment
                 self._handle = self._fs.open(self._path)
         return self._handle
