@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ def test_importing_an_uncompiled_tree_says_what_to_run(uncompiled_tree, module):
     done = run_in(uncompiled_tree, f"import {module}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"ImportError: {SENTENCE}"
+
+
+def test_importing_what_is_compiled_for_another_python_says_which(uncompiled_tree):
+    (uncompiled_tree / "diskq/_native/nsq.cpython-39-s390x-linux-gnu.so").touch()
+    done = run_in(uncompiled_tree, "import diskq")
+    ours = sysconfig.get_config_var("SOABI")
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: diskq is compiled for cpython-39-s390x-linux-gnu, and this Python is {ours}:"
+        " it needs one of its own"
+    )
 
 
 def test_the_sentence_hides_no_second_traceback(uncompiled_tree):
