@@ -31,7 +31,7 @@ TABLE = """
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* diskq diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
-  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.columnar diskq.spark.*
+  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.tripletcolumns diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
   pyspark_diskq     PURE diskq.spark.*
 

@@ -25,10 +25,10 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import UnsupportedFormatError
 from diskq.options import ENCODINGS, MIB, MOST_PARTITIONS, Encoding, StreamOptions
 from diskq.storage.barrier import Replacement
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.smallfile import read_small
 
-__all__ = ["StreamSettings", "parse", "read_settings", "settings_as", "settings_of"]
+__all__ = ["StreamSettings", "parse", "read_settings", "settings_as", "settings_at", "settings_of"]
 
 _LARGEST_FILE = 64 * 1024
 _LARGEST_NUMBER = 2**63 - 1
@@ -90,6 +90,15 @@ def read_settings(fs: FileSystem, files: StreamFiles) -> StreamSettings | None:
     if content is None or not content.strip(b"\0"):
         return None
     return parse(content, files.settings)
+
+
+def settings_at(path: AnyPath, *, fs: FileSystem | None = None) -> StreamSettings | None:
+    """What the stream in the directory `path` says of itself; None: there is none. Raises as `read_settings`."""
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    if fs.size_of(files.parts) is None:
+        return None
+    return read_settings(fs, files) or StreamSettings()
 
 
 def parse(content: bytes, path: str = "settings.json") -> StreamSettings:

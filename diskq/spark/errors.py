@@ -20,6 +20,10 @@ from diskq.errors import (
     LockedError,
     MessageSizeError,
     OffsetOutOfRangeError,
+    SinkError,
+    SinkNameError,
+    StagedError,
+    StorageFailedError,
     StreamNotFoundError,
     UnsupportedFormatError,
 )
@@ -38,6 +42,7 @@ Code = Literal[
     "DISKQ_OPTION",
     "DISKQ_SINK",
     "DISKQ_STAGED",
+    "DISKQ_STORAGE_FAILED",
     "DISKQ_STREAM_CHANGED",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
@@ -50,6 +55,10 @@ _BY_CLASS: dict[type[DiskqError], Code] = {
     LockedError: "DISKQ_LOCKED",
     MessageSizeError: "DISKQ_MESSAGE_SIZE",
     OffsetOutOfRangeError: "DISKQ_DATA_LOSS",
+    SinkError: "DISKQ_SINK",
+    SinkNameError: "DISKQ_SINK",
+    StagedError: "DISKQ_STAGED",
+    StorageFailedError: "DISKQ_STORAGE_FAILED",
     StreamNotFoundError: "DISKQ_NOT_FOUND",
     UnsupportedFormatError: "DISKQ_FORMAT",
 }

@@ -1,0 +1,102 @@
+# From Spark's columns to a stream's. Law: as Kafka's sink takes them (value; key, partition and timestamp
+# where they are there), without an object for a row: Arrow's own buffers are handed on.
+#
+#   value           binary or string; never null
+#   key             binary or string; where it is null or empty the message gets a random one
+#   partition       int; where it is null the key's hash decides
+#   timestamp       where it is null, and timestampNanos too, it is the time at which it is written
+#   timestampNanos  long: nanoseconds since 1970; before `timestamp`, which has microseconds
+#
+# Columns that the source gives beyond these (offset, topic, timestampType) are passed over: so what was
+# read can be written.
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from diskq._native.tripletcolumns import Binary, ColumnBatch, Numbers
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.schema import NANOS
+
+__all__ = ["check_columns", "columns_of"]
+
+_BYTES = (BinaryType, StringType)
+_ALLOWED: dict[str, tuple[type[DataType], ...]] = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType, TimestampNTZType),
+    NANOS: (LongType,),
+}
+_PASSED_OVER = ("topic", "offset", "timestampType")
+_MICROSECOND = 1000
+
+
+def check_columns(schema: StructType) -> None:
+    """Can these columns be written? Raises DISKQ_OPTION naming those that cannot."""
+    problems = [] if "value" in schema.fieldNames() else ["there is no column value"]
+    for field in schema.fields:
+        if field.name in _PASSED_OVER:
+            continue
+        allowed = _ALLOWED.get(field.name)
+        if allowed is None:
+            problems.append(f"column {field.name} has no place in a message")
+        elif not isinstance(field.dataType, allowed):
+            names = " or ".join(kind().simpleString() for kind in allowed)
+            problems.append(f"{field.name} is {field.dataType.simpleString()}, and has to be {names}")
+    if problems:
+        there = ", ".join(_ALLOWED)
+        raise DiskqSparkError("DISKQ_OPTION", f"{'; '.join(problems)}; a message has {there}: .select(...)")
+
+
+def columns_of(batch: Any) -> ColumnBatch:
+    """The buffers of a `pyarrow.RecordBatch` whose columns were checked."""
+    names = batch.schema.names
+    columns = {name: batch.column(place) for place, name in enumerate(names) if name in _ALLOWED}
+    timestamps, unit = _timestamps(columns)
+    return ColumnBatch(
+        rows=batch.num_rows,
+        values=_binary(columns["value"]),
+        keys=_binary(columns["key"]) if "key" in columns else None,
+        timestamps=timestamps,
+        partitions=_numbers(columns["partition"]) if "partition" in columns else None,
+        unit=unit,
+    )
+
+
+def _binary(array: Any) -> Binary:
+    is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    validity, offsets, data = array.buffers()
+    return Binary(_of_nulls(array, validity), array.offset, offsets, 8 if is_large else 4, data)
+
+
+def _numbers(array: Any) -> Numbers:
+    validity, data = array.buffers()
+    return Numbers(_of_nulls(array, validity), array.offset, data)
+
+
+def _of_nulls(array: Any, validity: Any) -> Any:
+    return validity if array.null_count else None
+
+
+def _timestamps(columns: dict[str, Any]) -> tuple[Numbers | None, int]:
+    """The times, and how many nanoseconds one of their units has."""
+    nanos, micros = columns.get(NANOS), columns.get("timestamp")
+    if nanos is None:
+        return (None, 1) if micros is None else (_numbers(micros), _MICROSECOND)
+    if micros is not None and nanos.null_count:
+        scaled = pa.compute.multiply_checked(micros.cast(pa.int64()), _MICROSECOND)
+        nanos = pa.compute.coalesce(nanos, scaled)
+    return _numbers(nanos), 1

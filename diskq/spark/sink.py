@@ -1,0 +1,227 @@
+# Writing, exactly once. Law: tasks stage, the driver commits; a batch that comes again is known again;
+# and nothing that a commit has named is ever taken away.
+#
+#   task      encodes its rows and syncs them beside the stream, where no reader looks
+#   commit    under the stream's lock: notes what is to be appended, which is the moment from which on it
+#             will be, whatever happens; appends it; notes that it is done
+#
+# What a killed commit leaves undone, the next one to open the stream finishes, be it Spark or not. Who
+# has the stream open meanwhile keeps a commit waiting, for ownerLockTimeout at most. All that makes this
+# hold is below Spark: diskq/engine/transactions.py.
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from diskq._native.tripletcolumns import RowError
+from diskq.engine.staging import StagedFile, StagedName, StagingWriter
+from diskq.engine.stream import Stream
+from diskq.engine.streamsettings import settings_at
+from diskq.engine.transactions import Transaction, abandon, sweep_staging
+from diskq.errors import LockedError
+from diskq.options import Encoding, StreamOptions
+from diskq.spark.columns import check_columns, columns_of
+from diskq.spark.driver import is_dead, job_name
+from diskq.spark.errors import Code, DiskqSparkError, telling
+from diskq.spark.sinkoptions import WriteOptions, sink_name
+
+__all__ = ["DiskqBatchWriter", "DiskqStreamWriter", "StagedCommit"]
+
+T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_CODES_OF_ROWS: dict[str, Code] = {
+    "null value": "DISKQ_NULL_VALUE",
+    "value size": "DISKQ_MESSAGE_SIZE",
+    "key size": "DISKQ_MESSAGE_SIZE",
+    "timestamp": "DISKQ_SINK",
+    "partition": "DISKQ_SINK",
+}
+# What Spark tells a task of a streaming query.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommit(WriterCommitMessage):
+    """What a task has staged; None: it had no rows."""
+
+    sink: str
+    epoch: int
+    query: str
+    file: StagedFile | None
+
+
+class _Sink:
+    """What batches and streaming queries have in common."""
+
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_streaming: bool
+    ) -> None:
+        if overwrite:
+            mode = 'outputMode("complete")' if is_streaming else 'mode("overwrite")'
+            raise DiskqSparkError("DISKQ_OPTION", f"{mode}: a stream is appended to; use append")
+        self.options = WriteOptions.parse(options, is_streaming=is_streaming)
+        check_columns(schema)
+        with self._telling():
+            self.partition_count, self.encoding = self._stream()
+
+    def _stream(self) -> tuple[int, Encoding]:
+        """How the stream lays records out. It is made where there is none."""
+        options = self.options
+        settings = settings_at(options.path)
+        if settings is None:
+            wanted = StreamOptions(partition_count=options.partitions)
+            self._opened(lambda stream: None, wanted)
+            settings = settings_at(options.path)
+            assert settings is not None
+        count = settings.partitions
+        if options.partitions not in (None, count):
+            raise DiskqSparkError(
+                "DISKQ_OPTION",
+                f"partitions is {options.partitions}: {options.path} has {count}; leave it out",
+            )
+        return count, settings.encoding
+
+    def _opened(self, act: Callable[[Stream], T], options: StreamOptions | None = None) -> T:
+        """Do it with the stream open. Waits for whoever else has it; raises LockedError in the end."""
+        deadline = time.monotonic() + self.options.lock_timeout
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                stream = Stream(self.options.path, options, fs=self._file_system())
+            except LockedError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                with stream:
+                    return act(stream)
+
+    def _file_system(self) -> Any:
+        """Through which everything is written; None: the system's own. For tests that let it fail."""
+        return None
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What goes wrong in here comes out with its code."""
+        try:
+            with telling():
+                yield
+        except RowError as odd:
+            raise DiskqSparkError(_CODES_OF_ROWS[odd.reason], f"{self.options.path}: {odd}") from odd
+
+    # --- in a task --------------------------------------------------------------------------------
+
+    def _stage(self, batches: Iterable[Any], sink: str, epoch: int, query: str) -> StagedCommit:
+        task = TaskContext.get()
+        number = task.partitionId() if task is not None else 0
+
+        with (
+            self._telling(),
+            StagingWriter(
+                self.options.path,
+                sink=sink,
+                epoch=epoch,
+                task=number,
+                partition_count=self.partition_count,
+                encoding=self.encoding,
+                fs=self._file_system(),
+            ) as writer,
+        ):
+            for batch in batches:
+                writer.add_columns(columns_of(batch))
+            staged = writer.finish()
+            return StagedCommit(sink, epoch, query, staged if staged.extents else None)
+
+    # --- on the driver ----------------------------------------------------------------------------
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        staged = [message for message in messages if isinstance(message, StagedCommit)]
+        if not staged:
+            return
+        one = staged[0]
+        files = tuple(message.file for message in staged if message.file is not None)
+        transaction = Transaction(sink=one.sink, epoch=one.epoch, query=one.query, staged=files)
+
+        with self._telling():
+            if files:
+                self._opened(lambda stream: stream.commit(transaction))
+            with contextlib.suppress(LockedError):  # the next one sweeps
+                sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Spark calls this after a commit that failed, too: what that one named stays."""
+        staged = {(message.sink, message.epoch) for message in messages if isinstance(message, StagedCommit)}
+        for sink, epoch in staged:
+            with self._telling(), contextlib.suppress(LockedError):  # the next commit sweeps
+                abandon(self.options.path, sink, epoch)
+
+
+def _is_left(name: StagedName, done: StagedCommit) -> bool:
+    """Is a staged file of no use to anybody, now that `done` is committed?"""
+    if name.sink == done.sink:
+        return name.epoch <= done.epoch
+    kind, _, job = name.sink.partition(".")
+    return kind == "job" and is_dead(job)
+
+
+class DiskqBatchWriter(_Sink, DataSourceArrowWriter):
+    """`df.write.format("diskq").mode("append")`: all rows are appended, or none.
+
+    With txnAppId and txnVersion exactly once, however often the job is run.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite, is_streaming=False)
+        # Drawn here, once: Spark keeps this very object for its tasks and for the commit.
+        if self.options.app_id is not None and self.options.version is not None:
+            self.sink, self.epoch = sink_name("app", self.options.app_id), self.options.version
+        else:
+            self.sink, self.epoch = sink_name("job", job_name()), 0
+
+    def write(self, iterator: Iterator[Any]) -> StagedCommit:
+        return self._stage(iterator, self.sink, self.epoch, "")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class DiskqStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("diskq")`: each batch of the query is appended once, whatever is killed when."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite, is_streaming=True)
+
+    def write(self, iterator: Iterator[Any]) -> StagedCommit:
+        # Commit runs in another process, on an object made anew: what it has to know goes with the message.
+        task = TaskContext.get()
+        query = task.getLocalProperty(_QUERY_ID) if task is not None else None
+        batch = task.getLocalProperty(_BATCH_ID) if task is not None else None
+        if not query or not batch:
+            raise DiskqSparkError("DISKQ_SINK", f"{self.options.path}: Spark told no query id and batch id")
+        own = self.options.sink_id
+        sink = sink_name("query", query) if own is None else sink_name("sink", own)
+        return self._stage(iterator, sink, int(batch), query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)

@@ -1,0 +1,89 @@
+# What may be said where a DataFrame is written. Law: as in options.py; and who writes is named so that
+# the same batch, come again, is known again.
+#
+#   a streaming query    is its checkpoint's query id, and a batch of it its number
+#   sinkId               the same under a name of your own: a query of another id is refused
+#   txnAppId, txnVersion a batch job, and its run: as Delta Lake calls them
+#   none of them         a job of its own: run again, it writes again
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diskq.options import MOST_PARTITIONS
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.options import Given, check_names
+
+__all__ = ["WriteOptions", "sink_name"]
+
+LOCK_TIMEOUT = 30.0
+"""Seconds."""
+
+_NAMES = """
+    path topic partitions sinkId txnAppId txnVersion ownerLockTimeout checkpointLocation queryName
+"""
+_KNOWN = {name.lower(): name for name in _NAMES.split()}
+_LONGEST_NAME = 60
+_MOST_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a write was told, checked."""
+
+    path: str
+    """The stream's directory."""
+    partitions: int | None = None
+    """Of a stream that is made; None: three."""
+    sink_id: str | None = None
+    app_id: str | None = None
+    version: int | None = None
+    lock_timeout: float = LOCK_TIMEOUT
+    """Seconds to wait for whoever else has the stream."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
+        """Raises DISKQ_OPTION, naming the option and what it may be."""
+        check_names(options, _KNOWN)
+        given = Given(options)
+        path = given.text("path") if given.has("path") else ""
+        if not path:
+            raise DiskqSparkError("DISKQ_OPTION", "path is not given: .save(path), the stream's directory")
+        if given.has("topic"):
+            topic = given.text("topic")
+            if not topic or "/" in topic or topic in (".", ".."):
+                raise given.refused("topic", "the name of a directory in `path`")
+            path = f"{path.rstrip('/')}/{topic}"
+        app_id, version = _name(given, "txnAppId"), given.number("txnVersion", 0, _MOST_VERSION)
+        sink_id = _name(given, "sinkId")
+        if is_streaming and app_id is not None:
+            raise given.refused("txnAppId", "for batches; a streaming query counts its own: leave it out")
+        if not is_streaming and sink_id is not None:
+            raise given.refused("sinkId", "for streaming queries; a batch has txnAppId and txnVersion")
+        if (app_id is None) != (version is None):
+            raise DiskqSparkError("DISKQ_OPTION", "txnAppId and txnVersion go together: who, and which run")
+        return cls(
+            path=path,
+            partitions=given.number("partitions", 1, MOST_PARTITIONS),
+            sink_id=sink_id,
+            app_id=app_id,
+            version=version,
+            lock_timeout=given.duration("ownerLockTimeout", LOCK_TIMEOUT),
+        )
+
+
+def _name(given: Given, option: str) -> str | None:
+    if not given.has(option):
+        return None
+    name = given.text(option)
+    if not 0 < len(name.encode()) <= _LONGEST_NAME:
+        raise given.refused(option, f"a name of 1 to {_LONGEST_NAME} bytes")
+    return name
+
+
+def sink_name(kind: str, name: str) -> str:
+    """Who writes, as part of a file's name: told from every other kind and name."""
+    quoted = re.sub(rb"[^A-Za-z0-9_]", lambda found: b".%02X" % found[0][0], name.encode())
+    return f"{kind}.{quoted.decode()}"
