@@ -41,7 +41,7 @@ cdef class AppendBuffer:
     cdef readonly int64_t records_written  # of them, in the page cache
     cdef Slate* slate                      # NULL: there is none
     cdef Py_ssize_t slate_room             # bytes of records that it holds
-    cdef Py_buffer slate_memory
+    cdef Py_buffer* slate_memory           # not one: the collector would take it apart before it is released
     cdef public int64_t limit              # the file may not grow past this without asking
     cpdef bint put_all_now(self, list bodies) except -1
     cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1

@@ -16,7 +16,7 @@
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy, memmove
 
@@ -56,6 +56,7 @@ cdef class AppendBuffer:
 
     def __dealloc__(self):
         self.detach_slate()
+        PyMem_RawFree(self.slate_memory)
         PyMem_RawFree(self.buffer)
 
     # --- for a reader who has caught up -----------------------------------------------------------
@@ -73,7 +74,12 @@ cdef class AppendBuffer:
 
     def attach_slate(self, memory):
         """Let messages wait on `memory`, which is shared with a file and stays where it is."""
-        PyObject_GetBuffer(memory, &self.slate_memory, PyBUF_WRITABLE)
+        assert self.slate == NULL
+        if self.slate_memory == NULL:
+            self.slate_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
+            if self.slate_memory == NULL:
+                raise MemoryError
+        PyObject_GetBuffer(memory, self.slate_memory, PyBUF_WRITABLE)
         self.slate = <Slate*> self.slate_memory.buf
         self.slate_room = self.slate_memory.len - SLATE_HEADER
         self.slate.used = 0
@@ -83,7 +89,7 @@ cdef class AppendBuffer:
         """Let go of it. What stands on it stays there. Idempotent."""
         if self.slate != NULL:
             self.slate = NULL
-            PyBuffer_Release(&self.slate_memory)
+            PyBuffer_Release(self.slate_memory)
 
     def wipe_slate(self):
         """Everything is written: nothing need be told."""

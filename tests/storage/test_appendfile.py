@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,24 @@ def test_a_file_descriptor_is_not_inherited_and_no_link_is_followed(tmp_path):
     os.symlink(tmp_path / "file", tmp_path / "link")
     with pytest.raises(OSError, match="symbolic"):
         fs.open(str(tmp_path / "link"), write=True)
+
+
+# --- one that nobody closed ---------------------------------------------------------------------------
+
+
+def test_one_that_is_only_collected_gives_its_slate_back_first(monkeypatch):
+    class Box:
+        def hear(self, *_: object) -> None:
+            pass
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    box: Any = Box()
+    buffer = AppendBuffer(CrashFS(), FRAMING, Gate(), box.hear)
+    buffer.attach_slate(memoryview(bytearray(4096)))
+    # The collector comes to the buffer before it comes to what refers to it.
+    box.kept = kept = []
+    kept += [kept, buffer]
+    del box, buffer, kept
+    gc.collect()
+    assert told == []
