@@ -309,7 +309,8 @@ def test_one_that_is_only_collected_gives_its_slate_back_first(monkeypatch):
     buffer = AppendBuffer(CrashFS(), FRAMING, Gate(), box.hear)
     buffer.attach_slate(memoryview(bytearray(4096)))
     # The collector comes to the buffer before it comes to what refers to it.
-    box.kept = kept = []
+    kept: list[Any] = []
+    box.kept = kept
     kept += [kept, buffer]
     del box, buffer, kept
     gc.collect()
