@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ class Mutation:
     module: str
     old: str
     new: str
+    by: Hashable = None
+    """What is known to catch it: its test tries that first."""
 
     def __str__(self) -> str:
         return f"{self.module}: {' '.join(self.old.split())!r} -> {' '.join(self.new.split())!r}"

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import random
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,13 +21,13 @@ from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.retention import retain
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
-from diskq.errors import DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, Encoding, StreamOptions
 from diskq.storage import barrier
-from diskq.testing import CrashFS
+from diskq.testing import CrashFS, FaultFS
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
-from tests.engine.streams import ROOT, Triple, partitions, segments
+from tests.engine.streams import OWNER, ROOT, Triple, partitions, segments
 from tests.reference import triplet_oracle as oracle
 
 # What a power cut's repairs may say.
@@ -77,23 +79,34 @@ class Promises:
 class Session:
     """A stream in use, and the promises it makes."""
 
-    def __init__(self, fs: CrashFS, promises: Promises, rng: random.Random, encoding: Encoding) -> None:
+    def __init__(
+        self,
+        fs: CrashFS,
+        promises: Promises,
+        *,
+        longest: int = 60,
+        partition_count: int = 1,
+        segment_size: int = 6000,
+        encoding: Encoding = "fixed",
+        uses_slate: bool = False,
+    ) -> None:
         self.fs = fs
+        self.disk = FaultFS(fs)
         self.promises = promises
         promises.varuint = encoding == "varuint"
-        self.longest = rng.choice([60, 300, 900])
+        self.longest = longest
         self.options = StreamOptions(
-            partition_count=rng.choice([2, 2, 3]),
-            segment_size=rng.choice([700, 2500, 6000]),
+            partition_count=partition_count,
+            segment_size=segment_size,
             sync_every=9,
             sync_timeout=1000.0,
             encoding=encoding,
         )
-        self.uses_slate = rng.random() < 0.3
+        self.uses_slate = uses_slate
         self.open()
 
     def open(self) -> None:
-        self.stream = Stream(ROOT, self.options, fs=self.fs, uses_slate=self.uses_slate)
+        self.stream = Stream(ROOT, self.options, fs=self.disk, uses_slate=self.uses_slate)
         # What was in memory when the last one ended is gone, and its offsets are free.
         for partition, offset in enumerate(self.stream.next_offsets):
             found = self.promises.attempted.setdefault(partition, [])
@@ -146,11 +159,15 @@ class Session:
         self.stream.sync()
         self.promises.all_are(self.promises.written, self.promises.synced)
 
-    def fail(self) -> None:
+    def end(self) -> None:
         """The process ends without a word: all that is written stays as it is."""
         with suppress(StorageFailedError):
             self.stream.fail(OSError("the process ends here"))
         self.stream.close()
+
+    def fail(self) -> None:
+        """It does so, and the next one goes on."""
+        self.end()
         self.open()
 
     def fail_to_sync(self, rng: random.Random) -> None:
@@ -175,6 +192,8 @@ class Session:
         self.promises.all_are(self.promises.written, self.promises.synced)
 
 
+Workload = Callable[[CrashFS, Promises], None]
+
 ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
     (6, lambda session, rng: session.append()),
     (3, lambda session, rng: session.append(durability="synced")),
@@ -191,14 +210,22 @@ ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
 ]
 
 
-def lifetimes(seed: int, sessions: int = 2, acts: int = 12) -> Callable[[CrashFS, Promises], None]:
+def lifetimes(seed: int, sessions: int = 2, acts: int = 12) -> Workload:
     """A workload: a stream opened, used at random and closed, a few times over."""
     weights, choices = zip(*ACTS, strict=True)
 
     def workload(fs: CrashFS, promises: Promises) -> None:
         rng = random.Random(seed)
         for _ in range(sessions):
-            session = Session(fs, promises, rng, "varuint" if seed % 4 == 3 else "fixed")
+            session = Session(
+                fs,
+                promises,
+                longest=rng.choice([60, 300, 900]),
+                partition_count=rng.choice([2, 2, 3]),
+                segment_size=rng.choice([700, 2500, 6000]),
+                encoding="varuint" if seed % 4 == 3 else "fixed",
+                uses_slate=rng.random() < 0.3,
+            )
             for _ in range(acts):
                 rng.choices(choices, weights)[0](session, rng)
             session.close()
@@ -206,10 +233,47 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 12) -> Callable[[CrashFS
     return workload
 
 
+# What the random ones seldom come to, if ever.
+
+
+def rolls_without_a_sync(fs: CrashFS, promises: Promises) -> None:
+    """A power cut may leave a later segment, and nothing of the one before it."""
+    session = Session(fs, promises, segment_size=300)
+    for _ in range(8):
+        session.append(3)
+
+
+def held_on_a_full_disk(fs: CrashFS, promises: Promises) -> None:
+    """What is in memory finds no room until the end."""
+    session = Session(fs, promises)
+    session.append(3, "synced")
+    session.disk.fail("pwrite", error=errno.ENOSPC, path="*.data", times=None)
+    session.append(2, "memory")
+    with pytest.raises(DiskFullError):
+        session.stream.close()
+
+
+def a_slate_of_long_ago(fs: CrashFS, promises: Promises) -> None:
+    """Somebody removes the owner file of a process that was killed, and with it what was on its slate."""
+    session = Session(fs, promises, uses_slate=True)
+    session.append(durability="synced")
+    before = dict(promises.written)
+    session.jot(6)
+    session.end()
+    promises.written = before
+    fs.unlink(OWNER)
+    session = Session(fs, promises)
+    session.append(2)
+
+
+NARROW: list[Workload] = [rolls_without_a_sync, held_on_a_full_disk, a_slate_of_long_ago]
+
+
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     fs.clock += 5.0  # whoever was killed while it made the owner file is not making it any more
     if outcome == KILL:
         check_what_others_see(fs, promises)
+    found = fs.copy()
     stream = Stream(ROOT, fs=fs)
     for repair in stream.repairs:
         assert outcome != KILL
@@ -230,6 +294,8 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
             assert base < removable or segments(durable, partition).get(base) == segment, "not durable"
         if sum(map(len, files.values())) % 3 == 0:  # which takes longer than all the rest
             check_reading(fs, partition, promises)
+    if outcome != KILL and fs.operations % 3 == 0:
+        check_offsets_are_given_once(found)
     # It is not closed: who comes next finds it as this one left it.
 
 
@@ -247,6 +313,22 @@ def check_reading(fs: CrashFS, partition: int, promises: Promises) -> None:
         for gap in reader.losses:
             missing |= set(range(gap.offset, gap.offset + gap.count))
         assert set(range(start, reader.position)) == missing | set(found)
+
+
+def check_offsets_are_given_once(fs: CrashFS) -> None:
+    """What an index tells of somebody may have read: nobody gets its offset, however many came in between."""
+    told: dict[int, int] = {}
+    for partition in partitions(fs.files()):
+        for base, segment in segments(fs.files(), partition).items():
+            rows = segment.get("index", b"") if "data" in segment else b""
+            there = [row[0] for row in struct.iter_unpack("<QQQ", rows[: len(rows) // 24 * 24])]
+            given = [number for number, offset in enumerate(there, base) if number == offset]
+            told[partition] = max(told.get(partition, 0), *(offset + 1 for offset in given), 0)
+    for count in (1, max(told, default=0) + 1):
+        stream = Stream(ROOT, StreamOptions(partition_count=count), fs=fs)
+        fs = fs.crash()
+    for partition, offset in told.items():
+        assert stream.next_offsets[partition] >= offset, "given twice"
 
 
 def check_partition(files: dict[str, bytes], partition: int, promises: Promises) -> tuple[int, int]:
@@ -287,12 +369,13 @@ def check_what_others_see(fs: CrashFS, promises: Promises) -> None:
             assert whole["index"].startswith(segment.get("index", b"")), "a row of no record"
 
 
-def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
+def _run(workload: Workload, fs: CrashFS) -> None:
     workload(fs, Promises())
 
 
-def crash(seed: int, **options: int) -> Report:
-    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+def crash(seed: int | Workload, **options: int) -> Report:
+    workload = lifetimes(seed) if isinstance(seed, int) else seed
+    return run_cuts(workload, check, witness=Promises, **options)
 
 
 SEEDS = range(10)
@@ -308,6 +391,11 @@ def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
 def test_that_is_two_thousand_cuts_and_four_outcomes_each() -> None:
     operations = [enumerate_cuts(functools.partial(_run, lifetimes(seed))) for seed in SEEDS]
     assert sum(made // EVERY for made in operations) >= 2000
+
+
+@pytest.mark.parametrize("workload", NARROW)
+def test_they_hold_where_it_is_narrow(workload: Workload) -> None:
+    crash(workload, again=1)
 
 
 @pytest.mark.parametrize("seed", [1, 3, 8])
@@ -336,7 +424,7 @@ MUTATIONS = [
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
     Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass"),
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
-    Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass"),
+    Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=5),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
@@ -365,12 +453,13 @@ MUTATIONS = [
         SEGMENT,
         "self.buffer.flushed, self.buffer.written_offset)",
         "self.buffer.end, self.buffer.next_offset)",
+        by=held_on_a_full_disk,
     ),
     # What recovery does with what it finds.
     Mutation(RECOVERY, "is_doubtful = was_restarted and not was_closed", "is_doubtful = False"),
-    Mutation(RECOVERY, "while pending and is_complete and", "while pending and"),
+    Mutation(RECOVERY, "while pending and is_complete and", "while pending and", by=rolls_without_a_sync),
     Mutation(RECOVERY, "or not row.matches(data)", ""),
-    Mutation(RECOVERY, "if row.start != end or", "if"),
+    Mutation(RECOVERY, "if row.start != end or", "if", by=7),
     Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass"),
     Mutation(RECOVERY, "        found.bases.append(given)\n", "        pass\n"),
     Mutation(
@@ -380,7 +469,7 @@ MUTATIONS = [
     ),
     Mutation(RECOVERY, "if first > point.base and first in found.bases:", "if False:"),
     Mutation(STREAM, "write_waiting(self._fs, files.slate, files.data)", "pass"),
-    Mutation(STREAM, "self._open_slates(_MOST_SLATES if uses_slate else 0)", "pass"),
+    Mutation(STREAM, "self._forget_slates()", "pass", by=a_slate_of_long_ago),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
         MENDING, "self._write(self.timeindex, self.rows.timeindex_patches()", "self._write(self.timeindex, []"
@@ -393,7 +482,10 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_weaker_stream_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
-        for seed in (2, *SEEDS):  # the second one catches most of them
+        if callable(mutation.by):
+            crash(mutation.by, again=1)
+        first = mutation.by if isinstance(mutation.by, int) else 2  # which catches most of them
+        for seed in (first, *SEEDS):
             crash(seed, again=1, every=3, seeds=2)
 
     with mutation.installed(), pytest.raises((PromiseBroken, AssertionError, DiskqError)):
