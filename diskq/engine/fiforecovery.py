@@ -11,6 +11,8 @@
 #                        the tail is cut at the first byte that no checksum vouches for.
 #
 # Whatever is cut is kept aside.
+#
+# Who only looks (`survey`) comes to the same judgement, and leaves everything as it is.
 
 from __future__ import annotations
 
@@ -26,11 +28,12 @@ from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.lock import read_holder
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
 from diskq.storage.slate import write_waiting
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["Recovered", "recover", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
@@ -51,6 +54,8 @@ class Recovered:
     rows: int = 0
     """Bytes of checksum rows that belong to the written part of the last file."""
     repairs: list[Repair] = field(default_factory=list)
+    unchecked: set[int] = field(default_factory=set)
+    """Files whose checksums are of other bytes; `recover` empties those instead."""
 
 
 def recover(
@@ -73,7 +78,23 @@ def recover(
     return _Recovery(fs, files, framing, any_size, debts, strict).run(was_owned, was_restarted)
 
 
+def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing) -> Recovered:
+    """What `recover` would find, and where it would let the queue go on; nothing is changed.
+
+    Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
+    `unchecked` files have checksums that are of other bytes. Raises OSError.
+    """
+    looking = _Survey(fs, files, framing, any_size, Debts(), strict=False)
+    holder = read_holder(fs, files.lock)
+    is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+    found = looking.run(holder is not None, is_restarted)
+    found.unchecked = looking.unchecked
+    return found
+
+
 class _Recovery:
+    count_up_to = _COUNT_UP_TO
+
     def __init__(
         self,
         fs: FileSystem,
@@ -96,11 +117,13 @@ class _Recovery:
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
         if was_owned and not was_restarted:
             # Messages that were accepted and stood on the slate when their process was killed.
-            write_waiting(self.fs, self.files.slate, self.files.data)
+            self._write_waiting()
+        # The metadata first: where the owner is at work, the files are then as far as it says, or further.
+        content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
-        self.debts.removals += self.files.leftovers(numbers)
-        metadata = self._metadata()
+        self._sweep(numbers)
+        metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
         if is_foreign:
             self._forget_stale_checksums()
@@ -121,17 +144,26 @@ class _Recovery:
         read = min(read, write)
         if depth is not None:
             depth += tail
-        if depth is None or (is_foreign and self._backlog(read, write) <= _COUNT_UP_TO):
+        if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
             depth = self._counted(read)
         if metadata is not None and metadata.is_ours:
             expected = metadata.depth + (tail if known == metadata.write else 0)
             self._tell_how_many(expected - depth, self.repairs[:told])
         return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs)
 
+    def _write_waiting(self) -> None:
+        write_waiting(self.fs, self.files.slate, self.files.data)
+
+    def _sweep(self, numbers: list[int]) -> None:
+        self.debts.removals += self.files.leftovers(numbers)
+
+    def _sums(self, number: int) -> str | None:
+        """The checksums beside a file; None where they are of other bytes."""
+        return self.files.sidecar(number)
+
     # --- what the metadata says, against the files ------------------------------------------------
 
-    def _metadata(self) -> Metadata | None:
-        content = self.files.read_metadata()
+    def _metadata(self, content: bytes | None) -> Metadata | None:
         if content is None:
             if self.sizes:
                 self._report(self.files.metadata, 0, 0, "metadata is missing: positions taken from the data")
@@ -247,11 +279,14 @@ class _Recovery:
         for number in self.sizes:
             sidecar = self.files.sidecar(number)
             if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False)[0]:
-                handle = self.fs.open(sidecar, write=True)
-                try:
-                    self.fs.truncate(handle, 0)
-                finally:
-                    self.fs.close(handle)
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        handle = self.fs.open(self.files.sidecar(number), write=True)
+        try:
+            self.fs.truncate(handle, 0)
+        finally:
+            self.fs.close(handle)
 
     # --- the tail ---------------------------------------------------------------------------------
 
@@ -360,7 +395,7 @@ class _Recovery:
     def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
         """Up to where checksums vouch for the file from `start` on, for how many records, and is that all?"""
         end, records = start, 0
-        rows = Rows(self.fs, self.files.sidecar(number))
+        rows = Rows(self.fs, self._sums(number))
         handle = self.fs.open(self.files.data(number))
         try:
             rows.seek(start)
@@ -442,7 +477,7 @@ class _Recovery:
 
     def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
         """What reading bytes start:end of a file would pass over, and how many records it would deliver."""
-        reader = BlockReader(self.fs, self.ahead, self.files.data(number), self.files.sidecar(number), start)
+        reader = BlockReader(self.fs, self.ahead, self.files.data(number), self._sums(number), start)
         losses: list[Loss] = []
         records = 0
         try:
@@ -460,7 +495,7 @@ class _Recovery:
 
     def _rows(self, write: Position) -> int:
         """Bytes of rows that lie before the write position."""
-        rows = Rows(self.fs, self.files.sidecar(write.file))
+        rows = Rows(self.fs, self._sums(write.file))
         try:
             rows.seek(write.byte)
             return rows.consumed
@@ -471,3 +506,55 @@ class _Recovery:
         if self.strict:
             raise CorruptionError(path, kept, reason)
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
+
+
+class _Survey(_Recovery):
+    """The same judgement without hands: what would be cut is left out of account."""
+
+    count_up_to = -1  # who looks counts for himself
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: QueueFiles,
+        framing: Framing,
+        any_size: Framing,
+        debts: Debts,
+        strict: bool,
+    ) -> None:
+        super().__init__(fs, files, framing, any_size, debts, strict)
+        self.unchecked: set[int] = set()
+
+    def _write_waiting(self) -> None:
+        pass  # it is still on the slate
+
+    def _sweep(self, numbers: list[int]) -> None:
+        pass
+
+    def _sums(self, number: int) -> str | None:
+        return None if number in self.unchecked else super()._sums(number)
+
+    def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
+        self.sizes = {number: size for number, size in self.sizes.items() if number >= read.file}
+
+    def _forget(self, number: int) -> None:
+        self.unchecked.add(number)
+
+    def _cover(self, number: int, start: int) -> None:
+        pass
+
+    def _owe(self, number: int, start: int) -> None:
+        pass
+
+    def _cut_loss(self, number: int, loss: Loss) -> None:
+        if not loss.is_torn or loss.records:
+            self._report(
+                self.files.data(number), loss.start, loss.end - loss.start, loss.reason, loss.records
+            )
+        self.sizes[number] = loss.start
+
+    def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
+        self.sizes[number] = end
+
+    def _set_aside(self, number: int, reason: str) -> None:
+        del self.sizes[number]

@@ -100,6 +100,8 @@ class QueueFiles:
 
     def sidecars(self) -> list[int]:
         """The numbers of the data files that have, or had, checksums beside them, ascending."""
+        if self._fs.size_of(self.private) is None:
+            return []  # a peer's queue
         return self._sidecars.listed(self._fs, self.private)
 
     def marked(self) -> list[int]:

@@ -29,9 +29,11 @@ class Loss:
 
 
 class BlockReader:
-    """One file, read forward through `ahead`."""
+    """One file, read forward through `ahead`; by framing alone where `sidecar` is None."""
 
-    def __init__(self, fs: FileSystem, ahead: ReadAhead, path: str, sidecar: str, position: int) -> None:
+    def __init__(
+        self, fs: FileSystem, ahead: ReadAhead, path: str, sidecar: str | None, position: int
+    ) -> None:
         self._fs = fs
         self._ahead = ahead
         self.path = path

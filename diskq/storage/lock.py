@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FileSystem
+from diskq.storage.smallfile import read_small
 
-__all__ = ["Holder", "Lock"]
+__all__ = ["Holder", "Lock", "read_holder"]
 
 _SIZE = 512  # one sector, written by one call: read whole, or not ours
 
@@ -66,6 +67,12 @@ class Lock:
         if self.handle >= 0:
             self._fs.close(self.handle)
             self.handle = -1
+
+
+def read_holder(fs: FileSystem, path: str) -> Holder | None:
+    """Who wrote the lock file last; None where nobody ever did. Takes nothing. Raises OSError."""
+    data = read_small(fs, path, _SIZE)
+    return None if data is None else _parse(data)
 
 
 def _parse(data: bytes) -> Holder | None:

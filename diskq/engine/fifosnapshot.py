@@ -1,0 +1,360 @@
+# A queue as it is now, read by columns. Law: look, and take nothing: no lock is taken, no file is changed,
+# no message leaves the queue, and whoever has it open does not notice.
+#
+# What is seen is what the next open would deliver: from the read position that was recorded last to the
+# end of the last whole message. Messages are numbered from 0 in that order; those that are lost keep their
+# numbers where checksums tell how many they were.
+#
+# A plan divides it into parts that can be read by other processes, elsewhere, without a look at anything
+# but the bytes they are of. Files are only ever appended to and removed, and numbers of files are never
+# used again, so a part stays what it was, or its file is gone: then the reader says so.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from diskq._native.gate import Gate
+from diskq._native.nsq import MAX_BODY, Columns, NsqFraming, columns, count
+from diskq._native.nsqahead import NsqAhead
+from diskq.engine.fiforecovery import Recovered, survey
+from diskq.engine.nsqfiles import Position, QueueFiles
+from diskq.engine.partitionreader import Gap
+from diskq.errors import QueueMovedError
+from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.checksums import checksum
+from diskq.storage.closing import Closing
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.slate import Waiting, read_slate
+
+__all__ = ["FifoSnapshot", "SnapshotRange", "SnapshotReader"]
+
+_STRETCH = 256 * 1024
+_HEAD = 512
+_UNLIMITED = 2**62
+# The owner may remove a file while its queue is looked at: then it is looked at again.
+_MOST_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRange:
+    """Whole messages, in bytes start:end of a file. It can be pickled, and read on its own."""
+
+    file: int
+    start: int
+    end: int
+    first: int
+    """The number of the first message; the first of the snapshot has 0."""
+    records: int
+    """How many there are, with those that are lost, as far as these are known."""
+    head: int
+    """The crc32c of its first bytes: a file of the same name may be another queue's by now."""
+    is_checked: bool
+    """May there be checksums of these bytes? Those that there are may be of others."""
+    is_last: bool
+    """Does it reach to the end of a complete file? Then more may be missing behind it."""
+    min_size: int
+    """What is smaller, in bytes without checksums, no writer wrote."""
+    waiting: bytes | None = None
+    """The bytes themselves, where they stood on the slate and not yet in the file."""
+
+
+class FifoSnapshot:
+    """The messages of a queue as they are now. They stay in it."""
+
+    def __init__(
+        self, directory: AnyPath, name: str, *, min_message_size: int = 0, fs: FileSystem | None = None
+    ) -> None:
+        """Look at the queue `name` in `directory`, which must exist. Where it is not there it is empty.
+
+        Raises QueueNameError and OSError; QueueMovedError where it is emptied faster than it can be
+        looked at.
+        """
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self._min_size = min_message_size
+        # What waits to be written first: if it is written meanwhile, it is seen in the file.
+        waiting = self._read_slate()
+        found = self._look()
+        self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
+        self._unchecked = found.unchecked
+        self._waiting = _behind(waiting, found.write)
+        self.read = found.read
+        """Where its first message begins."""
+        self.end = found.write
+        """Behind its last message, as far as it is in a file."""
+        self.repairs = tuple(found.repairs)
+        """What is known to be missing before a message is read; where `records` is 0, it is no message."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its records."""
+        waiting = len(self._waiting.records) if self._waiting else 0
+        return sum(end - start for _, start, end in self._stretches()) + waiting
+
+    def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
+        """Divide it into at most so many parts of about one size, each of ranges that follow each other.
+
+        All messages are counted: by their checksums, where there are any, or walking over them. Raises
+        OSError, and QueueMovedError where a file has gone.
+        """
+        if parts < 1:
+            raise ValueError(f"{parts} parts")
+        target = -(-self.size // parts)
+        planned: list[tuple[SnapshotRange, ...]] = []
+        part: list[SnapshotRange] = []
+        filled = 0
+        for its_range in self._ranges(target):
+            part.append(its_range)
+            filled += its_range.end - its_range.start
+            if filled >= target * (len(planned) + 1) and len(planned) < parts - 1:
+                planned.append(tuple(part))
+                part = []
+        return [*planned, tuple(part)] if part else planned
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def _look(self) -> Recovered:
+        framing, any_size = NsqFraming(self._min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+        self._files.numbers()  # a directory that is not there will not be there later
+        before: list[tuple[str, int, str]] = []
+        for _ in range(_MOST_LOOKS):
+            try:
+                found = survey(self._fs, self._files, framing, any_size)
+            except FileNotFoundError:
+                continue
+            # Where the owner is at work, what seems to be missing may just have come, or gone.
+            told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
+            if told == before:
+                return found
+            before = told
+        raise QueueMovedError(self._files.directory, "messages are taken out faster than one can look")
+
+    def _read_slate(self) -> Waiting | None:
+        """What stands on the slate; None also where its owner is at work on it all the time."""
+        for _ in range(_MOST_LOOKS):
+            found = read_slate(self._fs, self._files.slate)
+            if found is None:
+                return None
+            again = read_slate(self._fs, self._files.slate)
+            # It goes to places further and further on. So under the same place nothing was wiped off.
+            if again and again[:2] == found[:2] and again.records.startswith(found.records):
+                return found
+        return None
+
+    # --- dividing ---------------------------------------------------------------------------------
+
+    def _stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Where messages are: the number of a file, and from which byte to which."""
+        for number, end in self._sizes.items():
+            start = self.read.byte if number == self.read.file else 0
+            if start < end:
+                yield number, start, end
+
+    def _ranges(self, target: int) -> Iterator[SnapshotRange]:
+        """All of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
+        first = done = 0
+        last = max(self._sizes, default=0)
+        for number, start, end in self._stretches():
+            is_checked, is_complete = number not in self._unchecked, number != last
+            sums = self._files.sidecar(number) if is_checked else None
+            with _Passage(
+                self._fs, self._files.data(number), sums, start, end, first, is_complete, self._min_size
+            ) as passage:
+                while start < end:
+                    goal = start + target - done % target
+                    while passage.position < min(goal, end):
+                        passage.skip(min(_STRETCH, goal - passage.position))
+                    yield SnapshotRange(
+                        file=number,
+                        start=start,
+                        end=passage.position,
+                        first=first,
+                        records=passage.number - first,
+                        head=passage.head(start, passage.position),
+                        is_checked=is_checked,
+                        is_last=is_complete and passage.position >= end,
+                        min_size=self._min_size,
+                    )
+                    done += passage.position - start
+                    start, first = passage.position, passage.number
+        if self._waiting is not None:
+            yield self._range_of(self._waiting, first)
+
+    def _range_of(self, waiting: Waiting, first: int) -> SnapshotRange:
+        return SnapshotRange(
+            file=waiting.file,
+            start=waiting.start,
+            end=waiting.start + len(waiting.records),
+            first=first,
+            records=count(waiting.records).records,
+            head=0,
+            is_checked=False,
+            is_last=False,
+            min_size=0,
+            waiting=waiting.records,
+        )
+
+
+class SnapshotReader(Closing):
+    """The messages of some ranges of a snapshot, in order, wherever it was made."""
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        ranges: Iterable[SnapshotRange],
+        *,
+        fs: FileSystem | None = None,
+    ) -> None:
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self._ranges = list(reversed(list(ranges)))
+        self._passage: _Passage | None = None
+        self.losses: list[Gap] = []
+        """What could not be read, in order; `count` is 0 also where nothing tells how many were lost."""
+
+    def columns(self, max_bytes: int = _UNLIMITED) -> tuple[int, Columns] | None:
+        """The next messages by column, and the number of the first; None: that was all.
+
+        So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood
+        on the slate comes in one piece. Raises OSError, and QueueMovedError where the file has gone.
+        """
+        while True:
+            if self._passage is not None:
+                if (found := self._passage.columns(max_bytes)) is not None:
+                    return found
+                self.close()
+            if not self._ranges:
+                return None
+            its_range = self._ranges.pop()
+            if its_range.waiting is not None:
+                return its_range.first, columns(its_range.waiting)
+            self._passage = self._begin(its_range)
+
+    def _begin(self, its: SnapshotRange) -> _Passage:
+        path = self._files.data(its.file)
+        sums = self._files.sidecar(its.file) if its.is_checked else None
+        passage = _Passage(
+            self._fs, path, sums, its.start, its.end, its.first, its.is_last, its.min_size, self.losses
+        )
+        if passage.head(its.start, its.end) != its.head:
+            passage.close()
+            raise QueueMovedError(path, "it holds other messages than when the snapshot was made")
+        return passage
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._passage is not None:
+            self._passage.close()
+            self._passage = None
+
+
+class _Passage(Closing):
+    """Once through bytes start:end of a file, counting from `number` on; what is lost is told to `losses`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        sidecar: str | None,
+        start: int,
+        end: int,
+        number: int,
+        is_complete: bool,
+        min_size: int,
+        losses: list[Gap] | None = None,
+    ) -> None:
+        framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+        self._fs = fs
+        self._ahead = NsqAhead(fs, framing, Gate(), any_size)
+        try:
+            self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
+        except FileNotFoundError:
+            raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
+        self._end = end
+        self._is_complete = is_complete
+        self._losses = [] if losses is None else losses
+        self.number = number
+        """Of the next message."""
+
+    def close(self) -> None:
+        self._reader.close()
+
+    @property
+    def position(self) -> int:
+        """The byte behind all that was passed."""
+        return self._ahead.position
+
+    def head(self, start: int, end: int) -> int:
+        """The checksum of the first bytes of start:end."""
+        return checksum(self._fs.pread(self._reader.handle, min(_HEAD, end - start), start))
+
+    def columns(self, max_bytes: int) -> tuple[int, Columns] | None:
+        while self._fill():
+            if (found := self._ahead.take_columns(_UNLIMITED, max_bytes)) is not None:
+                first = self.number
+                self.number += found.records
+                return first, found
+        return None
+
+    def skip(self, most: int) -> None:
+        """Pass over about so many bytes, but a block at least, and count what is in them."""
+        if not self._skip_blocks(most):
+            self._fill()
+            self.number += self._ahead.count()
+        if self.position >= self._end:
+            self._finish()
+
+    def _skip_blocks(self, most: int) -> bool:
+        """By their checksums alone: unread, and unverified. False: here there are none."""
+        if self._ahead.is_ready or self._ahead.why != "END":
+            return False
+        rows = [row for row in self._reader.rows.covering(self.position, most) if row.end <= self._end]
+        if not rows or rows[0].start != self.position:
+            return False
+        self.number += sum(row.records for row in rows)
+        self._ahead.seek(rows[-1].end)
+        return True
+
+    def _fill(self) -> bool:
+        """Have messages loaded. False: these were all."""
+        while not self._ahead.is_ready or self._ahead.why != "END":
+            if self.position >= self._end:
+                self._finish()
+                return False
+            if (loss := self._reader.fill(self._end)) is not None:
+                self._note(loss)
+        return True
+
+    def _finish(self) -> None:
+        """Tell what the end of the file has lost. Once."""
+        if self._is_complete and (loss := self._reader.missing(self._end)) is not None:
+            self._note(loss)
+        self._is_complete = False
+
+    def _note(self, loss: Loss) -> None:
+        lost = loss.records or 0
+        self._losses.append(
+            Gap(
+                path=self._reader.path,
+                start=loss.start,
+                end=loss.end,
+                offset=self.number,
+                count=lost,
+                reason=loss.reason,
+            )
+        )
+        self.number += lost
+
+
+def _behind(waiting: Waiting | None, end: Position) -> Waiting | None:
+    """Of what stands on the slate, the messages that follow the end of the files."""
+    if waiting is None or waiting.file != end.file:
+        return None
+    known = end.byte - waiting.start
+    if not 0 <= known < len(waiting.records):
+        return None
+    records = waiting.records[known:]
+    whole = count(records).valid_end
+    return Waiting(end.file, end.byte, records[:whole]) if whole else None
