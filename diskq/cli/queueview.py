@@ -6,18 +6,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from diskq.cli.holders import holder_of
+from diskq.engine import layouts
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.storage.fs import OsFileSystem, join
 from diskq.storage.lock import Holder
 from diskq.storage.slate import read_slate
 
 __all__ = ["QueueView", "look", "queue_names"]
-
-_OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +49,7 @@ class QueueView:
 
 def queue_names(directory: str) -> list[str]:
     """The queues that have files in `directory`, sorted. Raises OSError."""
-    matches = (_OF_A_QUEUE.fullmatch(name) for name in OsFileSystem().list_directory(directory))
-    return sorted({match[1] for match in matches if match})
+    return layouts.queue_names(OsFileSystem(), directory)
 
 
 def look(directory: str, name: str) -> QueueView:

@@ -1,0 +1,64 @@
+# What lies in a directory. Law: names decide, nothing is opened, and what is nobody's is nobody's.
+
+from __future__ import annotations
+
+import pytest
+
+from diskq.engine.fifo import FifoQueue
+from diskq.engine.layouts import layout_of, queue_names
+from diskq.engine.stream import Stream
+from diskq.storage.fs import OsFileSystem
+from diskq.testing import CrashFS
+from tests.golden import test_nsq as golden
+from tests.golden.streams import every_stream, golden_stream
+
+ROOT = "/q"
+
+
+def with_files(*names: str) -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably(ROOT)
+    for name in names:
+        fs.write_durably(f"{ROOT}/{name}", b"")
+    return fs
+
+
+def test_a_queue_is_told_as_soon_as_it_was_opened():
+    fs = with_files()
+    FifoQueue(ROOT, "q", fs=fs).close()
+    assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("nsq", ["q"])
+
+
+def test_a_stream_is_told_as_soon_as_it_was_opened():
+    fs = with_files()
+    Stream(ROOT, fs=fs).close()
+    assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("triplet", [])
+
+
+@pytest.mark.parametrize("folder", golden.FOLDERS)
+def test_what_go_diskqueue_left_is_told(folder):
+    path = str(golden.HERE / folder / "data")
+    expected = sorted(case.name for case in golden.cases(folder))
+    assert (layout_of(OsFileSystem(), path), queue_names(OsFileSystem(), path)) == ("nsq", expected)
+
+
+@every_stream
+def test_what_go_diskq_left_is_told(name, tmp_path):
+    assert layout_of(OsFileSystem(), str(golden_stream(name, tmp_path))) == "triplet"
+
+
+def test_several_queues_are_told_by_name_whether_they_have_data_or_metadata():
+    fs = with_files("b.diskqueue.000000.dat", "a:c.diskqueue.meta.dat", "a:c.diskqueue.000003.dat")
+    assert queue_names(fs, ROOT) == ["a:c", "b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["q.diskqueue.000000.dat.bad", "q.diskqueue.meta.dat.17.tmp", "q.diskqueue.1.dat", "parquet"]
+)
+def test_other_files_are_nobody_s(name):
+    assert layout_of(with_files(name), ROOT) is None
+
+
+def test_a_directory_that_is_not_there_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        layout_of(with_files(), "/nowhere")
