@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from diskq.spark.errors import DiskqSparkError, Fault, classify
     from diskq.spark.java import JavaNotFoundError, ensure_java
     from diskq.spark.sessions import session
+    from diskq.spark.source import FORMAT, register
 
 __all__ = [
     "FORMAT",
@@ -27,15 +28,12 @@ __all__ = [
     "session",
 ]
 
-FORMAT = "diskq"
-"""The format's name in `spark.read.format(...)`."""
-
 # Who has which name. (No module is called as a function is: importing it would hide the function.)
 _HOMES = {
     "errors": ("DiskqSparkError", "Fault", "classify"),
     "java": ("JavaNotFoundError", "ensure_java"),
     "sessions": ("session",),
-    "source": ("register",),
+    "source": ("FORMAT", "register"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from diskq.spark.java import ensure_java
+from diskq.spark.source import register
 
 __all__ = ["session"]
 
@@ -53,10 +53,7 @@ def session(
         wanted = _settings(app_name, master, wanted)
         _prepare_processes(str(wanted.get("spark.master") or _submitted().get("spark.master")))
     made = SparkSession.builder.config(map={**wanted}).getOrCreate()
-    with contextlib.suppress(ImportError):  # until there is one
-        from diskq.spark import register
-
-        register(made)
+    register(made)
     return made
 
 
