@@ -7,9 +7,9 @@ from diskq._native.gate cimport Gate
 from diskq._native.nsq cimport Extent, NsqFraming, columns_of, measure
 from diskq._native.readahead cimport ReadAhead
 
-from diskq._native.nsq import MAX_BODY
+from diskq._native.nsq import MAX_BODY as _MAX_BODY
 
-cdef Py_ssize_t LARGEST = MAX_BODY
+cdef Py_ssize_t LARGEST = _MAX_BODY
 
 
 cdef class NsqAhead(ReadAhead):

@@ -154,9 +154,8 @@ class FifoSnapshot:
     def _ranges(self, target: int) -> Iterator[SnapshotRange]:
         """All of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
         first = done = 0
-        last = max(self._sizes, default=0)
         for number, start, end in self._stretches():
-            is_checked, is_complete = number not in self._unchecked, number != last
+            is_checked, is_complete = number not in self._unchecked, number != self.end.file
             sums = self._files.sidecar(number) if is_checked else None
             with _Passage(
                 self._fs, self._files.data(number), sums, start, end, first, is_complete, self._min_size

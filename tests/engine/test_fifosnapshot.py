@@ -368,10 +368,12 @@ def left_behind(draw: Any) -> RamFS:
 @given(left_behind(), st.sampled_from([1, 2, 5, 40]))
 def test_what_is_seen_is_what_the_next_open_delivers(left, parts):
     before = left.files()
-    found, _ = seen(left, parts)
+    found, losses = seen(left, parts)
+    lost = sum(gap.count for gap in losses) + sum(repair.records or 0 for repair in look(left).repairs)
     assert left.files() == before
     with opened(left) as queue:
         assert [body for _, body in found] == queue.take_many(10**6)
+        assert lost == queue.statistics().lost
     numbers = [number for number, _ in found]
     assert numbers == sorted(set(numbers))
 
