@@ -95,7 +95,8 @@ class _Recovery:
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
-        point = point or Point(found.bases[0] if found.bases else 0, 0, 0)
+        oldest = found.bases[0] if found.bases else 0
+        point = point or Point(oldest, 0, oldest)
         promised = point.next_offset
         is_doubtful = was_restarted and not was_closed
         first = read_first(self.fs, self.files)

@@ -582,6 +582,38 @@ def test_a_partition_that_only_a_peer_wrote_to_is_not_cut_after_our_power_cut(co
         assert stream.repairs == ()
 
 
+@pytest.mark.parametrize("power_fails", [False, True])
+@pytest.mark.parametrize("count", [0, 5])
+def test_a_partition_of_which_a_peer_has_left_the_last_segment_only_is_opened(count, power_fails):
+    ram = RamFS({})
+    peer = Peer(ram, 10**6, offset=7, base=7)
+    list(peer.begin())
+    peer.push_all(triples(count))
+    fs = disk()
+    for path, content in ram.files().items():
+        fs.write_durably(path, content)
+    for offset in (7 + count, 8 + count):
+        with opened(fs, partition_count=1) as stream:
+            assert stream.next_offsets == (offset,)
+            assert stream.repairs == ()
+            stream.append(b"v", "k", durability="synced")
+        fs = fs.crash() if power_fails else fs.kill()
+
+
+@pytest.mark.parametrize("power_fails", [False, True])
+def test_so_is_one_of_ours_where_nobody_can_read_the_points(power_fails):
+    fs = disk()
+    with opened(fs, partition_count=1, segment_size=150, retention_max_bytes=1) as stream:
+        stream.append_many(items(triples(8)))
+        assert stream.vacuum().segments
+    stream = opened(fs, partition_count=1)  # whose process ends without closing it
+    fs = fs.crash() if power_fails else fs.kill()
+    fs.write_durably(POINTS, b"")
+    with opened(fs, partition_count=1) as stream:
+        assert stream.next_offsets == (8,)
+        assert stream.repairs == ()
+
+
 # --- zeros --------------------------------------------------------------------------------------
 
 
