@@ -36,6 +36,7 @@ _SUMS = Naming("", 20, ".data.sums")
 _MARKS = Naming("", 20, ".marks")
 _CLAIM = Naming("", 6, ".claim")
 _TWIN = Naming("", 6, ".mark")
+_COMMITTED = ".committed"
 _TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp", re.DOTALL)
 
 
@@ -94,7 +95,15 @@ class StreamFiles:
 
     def committed(self, sink: str) -> str:
         """What a sink has committed last."""
-        return join(self.private, f"{sink}.committed")
+        return join(self.private, sink + _COMMITTED)
+
+    def sinks(self) -> list[str]:
+        """Those that have committed something, sorted; none where there is no stream."""
+        try:
+            names = self._fs.list_directory(self.private)
+        except FileNotFoundError:
+            return []
+        return sorted(name.removesuffix(_COMMITTED) for name in names if name.endswith(_COMMITTED))
 
     def staged(self, name: str) -> str:
         """A staged file, by its name."""

@@ -32,6 +32,7 @@ __all__ = [
     "Transaction",
     "abandon",
     "committed",
+    "forget_sinks",
     "pending",
     "read_intent",
     "sweep_staging",
@@ -193,27 +194,57 @@ def pending(fs: FileSystem, files: StreamFiles) -> Intent | None:
 def abandon(path: AnyPath, sink: str, epoch: int, *, fs: FileSystem | None = None) -> list[str]:
     """Remove what was staged for a transaction that is not to be. Returns the names of the files.
 
+    Only for who knows that nobody is about to commit it; then it does not matter who has the stream open.
     Nothing is removed of a transaction that is committed and pending: the next open carries it out. Raises
-    LockedError where somebody has the stream open, who may be about to commit it; CorruptionError; OSError.
+    CorruptionError, OSError.
     """
-    return sweep_staging(path, lambda name: (name.sink, name.epoch) == (sink, epoch), fs=fs)
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    return _sweep(fs, files, lambda name: (name.sink, name.epoch) == (sink, epoch))
 
 
 def sweep_staging(
     path: AnyPath, is_orphan: Callable[[StagedName], bool], *, fs: FileSystem | None = None
 ) -> list[str]:
-    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`."""
+    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but nobody need know.
+
+    Raises LockedError where somebody has the stream open, who may be about to commit them.
+    """
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
     if not staged_names(fs, files):
         return []
     lock = Lock(fs, files.lock, f"stream {files.path}")
     try:
+        return _sweep(fs, files, is_orphan)
+    finally:
+        lock.release()
+
+
+def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName], bool]) -> list[str]:
+    intent = read_intent(fs, files)
+    kept = {file.name for file in intent.staged} if intent is not None else set()
+    orphans = [name for name in staged_names(fs, files) if str(name) not in kept and is_orphan(name)]
+    Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).pay(fs)
+    return [str(name) for name in orphans]
+
+
+def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSystem | None = None) -> list[str]:
+    """Forget what sinks have committed that are over, as `is_over` says of their names. Returns those.
+
+    If one of them commits an epoch again, it is in the stream twice. Raises LockedError, OSError.
+    """
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    over = [sink for sink in files.sinks() if is_over(sink)]
+    if not over:
+        return []
+    lock = Lock(fs, files.lock, f"stream {files.path}")
+    try:
         intent = read_intent(fs, files)
-        kept = {file.name for file in intent.staged} if intent is not None else set()
-        orphans = [name for name in staged_names(fs, files) if str(name) not in kept and is_orphan(name)]
-        Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).pay(fs)
-        return [str(name) for name in orphans]
+        forgotten = [sink for sink in over if intent is None or intent.sink != sink]
+        Barrier(removals=tuple(files.committed(sink) for sink in forgotten)).pay(fs)
+        return forgotten
     finally:
         lock.release()
 

@@ -29,7 +29,7 @@ from diskq._native.tripletcolumns import RowError
 from diskq.engine.staging import StagedFile, StagedName, StagingWriter
 from diskq.engine.stream import Stream
 from diskq.engine.streamsettings import settings_at
-from diskq.engine.transactions import Transaction, abandon, sweep_staging
+from diskq.engine.transactions import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
 from diskq.options import Encoding, StreamOptions
 from diskq.spark.columns import check_columns, columns_of
@@ -49,6 +49,8 @@ _CODES_OF_ROWS: dict[str, Code] = {
     "timestamp": "DISKQ_SINK",
     "partition": "DISKQ_SINK",
 }
+# A batch of no name.
+_JOB = sink_name("job", "")
 # What Spark tells a task of a streaming query.
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -162,21 +164,28 @@ class _Sink:
                 self._opened(lambda stream: stream.commit(transaction))
             with contextlib.suppress(LockedError):  # the next one sweeps
                 sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
+                forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Spark calls this after a commit that failed, too: what that one named stays."""
         staged = {(message.sink, message.epoch) for message in messages if isinstance(message, StagedCommit)}
         for sink, epoch in staged:
-            with self._telling(), contextlib.suppress(LockedError):  # the next commit sweeps
+            with self._telling():
                 abandon(self.options.path, sink, epoch)
 
 
 def _is_left(name: StagedName, done: StagedCommit) -> bool:
     """Is a staged file of no use to anybody, now that `done` is committed?"""
-    if name.sink == done.sink:
-        return name.epoch <= done.epoch
-    kind, _, job = name.sink.partition(".")
-    return kind == "job" and is_dead(job)
+    return name.epoch <= done.epoch if name.sink == done.sink else _is_dead(name.sink)
+
+
+def _is_over(sink: str, done: StagedCommit) -> bool:
+    """Does nobody need to know any more what a sink has committed? A job of no name commits once."""
+    return _is_dead(sink) or (sink == done.sink and sink.startswith(_JOB))
+
+
+def _is_dead(sink: str) -> bool:
+    return sink.startswith(_JOB) and is_dead(sink.removeprefix(_JOB))
 
 
 class DiskqBatchWriter(_Sink, DataSourceArrowWriter):
