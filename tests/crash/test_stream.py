@@ -422,7 +422,7 @@ MUTATIONS = [
     Mutation(APPENDFILE, "debts.files += handles", "pass"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[:1]"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
-    Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass"),
+    Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass", by=7),
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=5),
     # A directory's fsync left out.
@@ -460,7 +460,7 @@ MUTATIONS = [
     Mutation(RECOVERY, "while pending and is_complete and", "while pending and", by=rolls_without_a_sync),
     Mutation(RECOVERY, "or not row.matches(data)", ""),
     Mutation(RECOVERY, "if row.start != end or", "if", by=7),
-    Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass"),
+    Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass", by=7),
     Mutation(RECOVERY, "        found.bases.append(given)\n", "        pass\n"),
     Mutation(
         RECOVERY,
@@ -468,7 +468,7 @@ MUTATIONS = [
         "self.debts.removals += self.files.orphans(found.bases)",
     ),
     Mutation(RECOVERY, "if first > point.base and first in found.bases:", "if False:"),
-    Mutation(STREAM, "write_waiting(self._fs, files.slate, files.data)", "pass"),
+    Mutation(STREAM, "write_waiting(self._fs, files.slate, files.data)", "pass", by=0),
     Mutation(STREAM, "self._forget_slates()", "pass", by=a_slate_of_long_ago),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
