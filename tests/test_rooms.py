@@ -45,6 +45,7 @@ TABLE = """
   diskq.storage.checksums  crc32c
   diskq.cli.spark          diskq.spark.*
   diskq.cli.holders        diskq.storage.fs diskq.storage.lock
+  diskq.spark.snapshots    diskq.storage.fs
   diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.barrier

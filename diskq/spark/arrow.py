@@ -66,8 +66,8 @@ class Batches:
         }
         self._numbers = pa.array(array.array("q", range(rows)), pa.int64())
 
-    def of(self, pieces: Iterable[tuple[int, Piece]], end: int) -> Iterator[Any]:
-        """These messages, as `pyarrow.RecordBatch`, up to but without offset `end`.
+    def of(self, pieces: Iterable[tuple[int, Piece]], start: int, end: int) -> Iterator[Any]:
+        """Of these messages those with offsets start:end, as `pyarrow.RecordBatch`.
 
         With each piece comes the offset of its first message. Raises DISKQ_MESSAGE_SIZE for a message that
         no row of Spark's can hold.
@@ -80,7 +80,7 @@ class Batches:
             if waiting and not (
                 is_next and records + piece.records <= self._most and size + its_size <= self._size
             ):
-                yield from self._batches(waiting, first, end)
+                yield from self._batches(waiting, first, start, end)
                 waiting, records, size = [], 0, 0
             if not waiting:
                 first = offset
@@ -88,13 +88,16 @@ class Batches:
             records += piece.records
             size += its_size
         if waiting:
-            yield from self._batches(waiting, first, end)
+            yield from self._batches(waiting, first, start, end)
 
-    def _batches(self, pieces: list[Piece], first: int, end: int) -> Iterator[Any]:
+    def _batches(self, pieces: list[Piece], first: int, begin: int, end: int) -> Iterator[Any]:
         records = min(sum(piece.records for piece in pieces), end - first)
+        begin = max(0, begin - first)
+        if begin >= records:
+            return
         makers = self._makers(pieces, first, records)
         columns = [makers[name]() for name in self._names]
-        for start in range(0, records, self._most):
+        for start in range(begin, records, self._most):
             count = min(self._most, records - start)
             cut = [column.slice(start, count) for column in columns]
             yield pa.RecordBatch.from_arrays(cut, schema=self._schema)
@@ -177,7 +180,7 @@ def _joined(arrays: list[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-_SIGN = pa.scalar(63, pa.int64())
+_NONE = pa.scalar(0, pa.int64())
 _THOUSAND = pa.scalar(1000, pa.int64())
 
 
@@ -187,5 +190,5 @@ def floor_to_micros(nanos: Any) -> Any:
         return pc.divide(nanos, _THOUSAND)
     # Arrow divides towards zero. The complement of a negative number is not negative, and the complement
     # of what that is divided to is the floor; of others both are the number itself.
-    signs = pc.shift_right(nanos, _SIGN)
+    signs = pc.negate(pc.less(nanos, _NONE).cast(pa.int64()))
     return pc.bit_wise_xor(pc.divide(pc.bit_wise_xor(nanos, signs), _THOUSAND), signs)

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from diskq.spark.arrow import Batches
 from diskq.spark.errors import telling
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts import Losses, open_layout
+from diskq.spark.layouts import Losses, OffsetRange, open_layout
 from diskq.spark.options import ReadOptions
-from diskq.spark.planning import OffsetRange, Snapshot, plan
+from diskq.spark.planning import Snapshot, plan
 
 __all__ = ["DiskqPushdownReader", "DiskqReader", "read_range"]
 
@@ -57,7 +57,5 @@ def read_range(options: ReadOptions, schema: StructType, partition: InputPartiti
     )
     with telling():
         layout = open_layout(partition.layout, partition.path)
-        pieces = layout.read(
-            partition.partition, partition.start, partition.end, options.bytes_per_batch, losses
-        )
-        yield from batches.of(pieces, partition.end)
+        pieces = layout.read(partition, options.bytes_per_batch, losses)
+        yield from batches.of(pieces, partition.start, partition.end)

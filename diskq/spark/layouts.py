@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql.datasource import InputPartition
 
 from diskq.spark.arrow import Piece
 from diskq.spark.errors import Code, DiskqSparkError
 
-__all__ = ["Layout", "Losses", "Span", "layout_of", "open_layout"]
+__all__ = ["Layout", "Losses", "OffsetRange", "Span", "find_layout", "open_layout"]
 
 logger = logging.getLogger("diskq.spark")
 
@@ -44,6 +47,26 @@ class Losses:
         logger.warning("%s: %s (failOnDataLoss=false: reading goes on)", code, what)
 
 
+@dataclass(frozen=True)
+class OffsetRange(InputPartition):
+    """Offsets start:end of a partition of a stream: what one task reads. It travels by pickle."""
+
+    topic: str
+    path: str
+    layout: str
+    partition: int
+    start: int
+    end: int
+    size: int = 0
+    """About so many bytes."""
+    detail: Any = None
+    """What else its layout needs to find them."""
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+
 class Layout(Protocol):
     """One stream, or queue, read where it lies; nothing is consumed. Raises DiskqError, and OSError."""
 
@@ -59,23 +82,43 @@ class Layout(Protocol):
     def offset_at_or_after(self, partition: int, timestamp: int) -> int | None:
         """The first offset whose message is not earlier (ns since 1970); None: none is that late."""
 
-    def read(
-        self, partition: int, start: int, end: int, max_bytes: int, losses: Losses
-    ) -> Iterator[tuple[int, Piece]]:
-        """The messages from `start` up to `end`, perhaps some behind it, with the first offset of each piece.
+    def pin(self, parts: int | None) -> Any:
+        """What a read that is planned again later needs, to read the same then; None: offsets are enough.
+
+        `parts`: so many tasks are asked for. It travels by pickle.
+        """
+
+    def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
+        """The same offsets, in ranges that may be read on their own, and be cut further."""
+
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+        """Its messages, perhaps some before and behind them, with the offset of the first of each piece.
 
         A piece is made of at most `max_bytes` of file, but of one message, however large. What is missing
-        of start:end is told to `losses`, once.
+        of the task's is told to `losses`, once.
         """
 
 
-def layout_of(path: str) -> str:
-    """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none."""
-    return "triplet"
+def find_layout(path: str) -> str:
+    """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none, OSError."""
+    from diskq.spark.snapshots import is_stream, queue_at
+
+    if is_stream(path):
+        return "triplet"
+    if queue_at(path) is not None:
+        return "nsq"
+    raise DiskqSparkError(
+        "DISKQ_NOT_FOUND",
+        f"{path}: there is no stream here, and no queue; on a cluster each machine must see it at this path",
+    )
 
 
-def open_layout(kind: str, path: str) -> Layout:
-    """`kind` is one of options.LAYOUTS. Raises DiskqError, OSError."""
+def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = None) -> Layout:
+    """`kind` is one of options.LAYOUTS, `pinned` what its `pin` gave. Raises DiskqError, OSError."""
+    if kind == "nsq":
+        from diskq.spark.snapshots import QueueLayout
+
+        return QueueLayout(path, pinned, parts)
     from diskq.spark.triplets import TripletLayout
 
     return TripletLayout(path)

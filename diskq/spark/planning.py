@@ -9,42 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-
-from pyspark.sql.datasource import InputPartition
+from typing import Any
 
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts import Losses, Span
+from diskq.spark.layouts import Losses, OffsetRange, Span
 from diskq.spark.offsets import EARLIEST, LATEST, Bound
 from diskq.spark.options import ReadOptions
 from diskq.spark.streams import NamedStream, open_streams
 
-__all__ = ["OffsetRange", "Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
+__all__ = ["Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
 
 _NANOS_IN_A_MILLISECOND = 1_000_000
 # About a segment is read by one task, so that a retry is short and cores are kept busy to the end; but
 # a task costs some milliseconds itself, and the driver some memory.
 _BYTES_IN_A_TASK = 32 * MIB
 _MOST_TASKS = 1000
-
-
-@dataclass(frozen=True)
-class OffsetRange(InputPartition):
-    """Offsets start:end of a partition of a stream: what one task reads."""
-
-    topic: str
-    path: str
-    layout: str
-    partition: int
-    start: int
-    end: int
-    size: int = 0
-    """About so many bytes."""
-
-    @property
-    def records(self) -> int:
-        return self.end - self.start
 
 
 # --- a batch --------------------------------------------------------------------------------------
@@ -55,21 +36,23 @@ class Snapshot:
     """The offsets behind the last messages, by topic and partition, when the read was loaded."""
 
     ends: Mapping[str, Mapping[int, int]]
+    pins: Mapping[str, Any]
+    """What layouts keep besides, by topic."""
 
     @classmethod
     def taken(cls, options: ReadOptions) -> Snapshot:
         """Raises DiskqError, OSError."""
-        return cls(
-            {
-                stream.topic: {number: span.next for number, span in stream.spans(options.selection).items()}
-                for stream in open_streams(options)
-            }
-        )
+        ends, pins = {}, {}
+        for stream in open_streams(options):
+            spans = stream.spans(options.selection)
+            ends[stream.topic] = {number: span.next for number, span in spans.items()}
+            pins[stream.topic] = stream.layout.pin(options.min_partitions)
+        return cls(ends, pins)
 
 
 def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> list[OffsetRange]:
     """The tasks of a batch: all between the bounds that is wanted. Raises DiskqError, OSError."""
-    streams = open_streams(options)
+    streams = open_streams(options, {} if snapshot is None else snapshot.pins)
     topics = [stream.topic for stream in streams]
     for bound in (options.starting, options.ending):
         bound.check_topics(topics)
@@ -97,7 +80,7 @@ def _ranges(
             offset = find(number, wanted.from_moment)
             start = end if offset is None else max(start, offset)
         if start < end:
-            yield range_of(stream, number, start, end, spans[number])
+            yield from stream.layout.tasks(range_of(stream, number, start, end, spans[number]))
 
 
 def range_of(stream: NamedStream, number: int, start: int, end: int, span: Span) -> OffsetRange:
@@ -178,14 +161,18 @@ def split(
     total = sum(each.records for each in ranges)
     if not total:
         return []
-    bytes_in_a_task = max(_BYTES_IN_A_TASK, sum(each.size for each in ranges) // _MOST_TASKS)
-    tasks = max(at_least or 1, -(-sum(each.size for each in ranges) // bytes_in_a_task))
-    even = -(-total // tasks)
-    return [part for each in ranges for part in _cut(each, min(even, most_records or even))]
+    size = sum(each.size for each in ranges)
+    tasks = max(at_least or 1, -(-size // max(_BYTES_IN_A_TASK, size // _MOST_TASKS)))
+
+    def count(each: OffsetRange) -> int:
+        """By how many tasks this one is read. What has detail was divided already."""
+        share = -(-each.records * tasks // total) if each.detail is None else 1
+        return min(each.records, max(share, -(-each.records // (most_records or total))))
+
+    return [part for each in ranges for part in _cut(each, count(each))]
 
 
-def _cut(each: OffsetRange, most: int) -> list[OffsetRange]:
-    count = -(-each.records // most)
+def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
     edges = [each.start + each.records * number // count for number in range(count + 1)]
     return [
         replace(each, start=start, end=end, size=each.size * (end - start) // each.records)

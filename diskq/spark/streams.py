@@ -7,9 +7,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts import Layout, Span, layout_of, open_layout
+from diskq.spark.layouts import Layout, Span, find_layout, open_layout
 from diskq.spark.options import ReadOptions, Selection
 
 __all__ = ["NamedStream", "open_streams", "paths_of"]
@@ -33,12 +34,16 @@ class NamedStream:
         return {number: there[number] for number in selection.of(self.topic, list(there))}
 
 
-def open_streams(options: ReadOptions) -> list[NamedStream]:
-    """Those that are selected, by name. Raises DISKQ_NOT_FOUND and what else says DiskqError; OSError."""
+def open_streams(options: ReadOptions, pins: Mapping[str, Any] | None = None) -> list[NamedStream]:
+    """Those that are selected, by name; as they were when `pins` were made, where they tell.
+
+    Raises DiskqError, OSError.
+    """
     opened = []
     for topic, path in sorted(paths_of(options.selection).items()):
-        kind = options.layout or layout_of(path)
-        opened.append(NamedStream(topic, path, kind, open_layout(kind, path)))
+        kind = options.layout or find_layout(path)
+        pinned = None if pins is None else pins.get(topic)
+        opened.append(NamedStream(topic, path, kind, open_layout(kind, path, pinned, options.min_partitions)))
     return opened
 
 
@@ -46,6 +51,8 @@ def paths_of(selection: Selection) -> Mapping[str, str]:
     """Where the streams are, by topic; with a pattern, those that are there now."""
     if selection.streams is not None:
         return selection.streams
+    from diskq.spark.snapshots import is_stream, queue_names
+
     matches = re.compile(selection.pattern).fullmatch
     try:
         names = [name for name in os.listdir(selection.root) if matches(name)]
@@ -54,7 +61,10 @@ def paths_of(selection: Selection) -> Mapping[str, str]:
             "DISKQ_NOT_FOUND", f"{selection.root}: there is no such directory, in which streams would be"
         ) from None
     paths = {name: os.path.join(selection.root, name) for name in names}
-    found = {name: path for name, path in paths.items() if os.path.isdir(os.path.join(path, "parts"))}
+    found = {name: path for name, path in paths.items() if os.path.isdir(path) and is_stream(path)}
+    found |= {
+        name: os.path.join(selection.root, name) for name in queue_names(selection.root) if matches(name)
+    }
     if not found:
         logger.warning("%s: no stream has a name like %r", selection.root, selection.pattern)
     return found

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamowner import stream_id
@@ -12,7 +12,7 @@ from diskq.engine.streamreader import StreamReader
 from diskq.engine.timelookup import TimeLookup
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.spark.arrow import Piece
-from diskq.spark.layouts import Losses, Span
+from diskq.spark.layouts import Losses, OffsetRange, Span
 
 __all__ = ["TripletLayout"]
 
@@ -52,12 +52,16 @@ class TripletLayout:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read(
-        self, partition: int, start: int, end: int, max_bytes: int, losses: Losses
-    ) -> Iterator[tuple[int, Piece]]:
-        where = f"{self._stream.path}[{partition}]"
-        with self._stream.open(partition) as reader:
-            yield from _Range(reader, where, start, end, losses).pieces(max_bytes)
+    def pin(self, parts: int | None) -> None:
+        return None
+
+    def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
+        return (whole,)
+
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+        where = f"{self._stream.path}[{task.partition}]"
+        with self._stream.open(task.partition) as reader:
+            yield from _Range(reader, where, task.start, task.end, losses).pieces(max_bytes)
 
 
 class _Range:
