@@ -100,7 +100,7 @@ class FifoSnapshot:
         """
         if parts < 1:
             raise ValueError(f"{parts} parts")
-        target = -(-self.size // parts)
+        target = max(1, -(-self.size // parts))
         planned: list[tuple[SnapshotRange, ...]] = []
         part: list[SnapshotRange] = []
         filled = 0
@@ -145,11 +145,10 @@ class FifoSnapshot:
     # --- dividing ---------------------------------------------------------------------------------
 
     def _stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Where messages are: the number of a file, and from which byte to which."""
+        """Where messages are, or were: the number of a file, and from which byte to which."""
         for number, end in self._sizes.items():
             start = self.read.byte if number == self.read.file else 0
-            if start < end:
-                yield number, start, end
+            yield number, min(start, end), end
 
     def _ranges(self, target: int) -> Iterator[SnapshotRange]:
         """All of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
@@ -160,21 +159,23 @@ class FifoSnapshot:
             with _Passage(
                 self._fs, self._files.data(number), sums, start, end, first, is_complete, self._min_size
             ) as passage:
-                while start < end:
+                while not passage.is_over:
                     goal = start + target - done % target
                     while passage.position < min(goal, end):
                         passage.skip(min(_STRETCH, goal - passage.position))
-                    yield SnapshotRange(
-                        file=number,
-                        start=start,
-                        end=passage.position,
-                        first=first,
-                        records=passage.number - first,
-                        head=passage.head(start, passage.position),
-                        is_checked=is_checked,
-                        is_last=is_complete and passage.position >= end,
-                        min_size=self._min_size,
-                    )
+                    passage.finish()
+                    if passage.position > start or passage.number > first:
+                        yield SnapshotRange(
+                            file=number,
+                            start=start,
+                            end=passage.position,
+                            first=first,
+                            records=passage.number - first,
+                            head=passage.head(start, passage.position),
+                            is_checked=is_checked,
+                            is_last=is_complete and passage.is_over,
+                            min_size=self._min_size,
+                        )
                     done += passage.position - start
                     start, first = passage.position, passage.number
         if self._waiting is not None:
@@ -273,6 +274,8 @@ class _Passage(Closing):
             raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
         self._end = end
         self._is_complete = is_complete
+        self.is_over = False
+        """Is all behind it that there is, and told what is missing?"""
         self._losses = [] if losses is None else losses
         self.number = number
         """Of the next message."""
@@ -302,8 +305,6 @@ class _Passage(Closing):
         if not self._skip_blocks(most):
             self._fill()
             self.number += self._ahead.count()
-        if self.position >= self._end:
-            self._finish()
 
     def _skip_blocks(self, most: int) -> bool:
         """By their checksums alone: unread, and unverified. False: here there are none."""
@@ -319,18 +320,19 @@ class _Passage(Closing):
     def _fill(self) -> bool:
         """Have messages loaded. False: these were all."""
         while not self._ahead.is_ready or self._ahead.why != "END":
-            if self.position >= self._end:
-                self._finish()
+            if self.finish():
                 return False
             if (loss := self._reader.fill(self._end)) is not None:
                 self._note(loss)
         return True
 
-    def _finish(self) -> None:
-        """Tell what the end of the file has lost. Once."""
-        if self._is_complete and (loss := self._reader.missing(self._end)) is not None:
-            self._note(loss)
-        self._is_complete = False
+    def finish(self) -> bool:
+        """If this is the end, tell what the file has lost behind it. False: it is not."""
+        if self.position >= self._end and not self.is_over:
+            self.is_over = True
+            if self._is_complete and (loss := self._reader.missing(self._end)) is not None:
+                self._note(loss)
+        return self.is_over
 
     def _note(self, loss: Loss) -> None:
         lost = loss.records or 0

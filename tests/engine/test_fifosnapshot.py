@@ -291,6 +291,16 @@ def test_the_end_that_a_complete_file_has_lost_is_told_with_its_messages():
     assert [body for _, body in found] == contents(fs)
 
 
+@pytest.mark.parametrize("size_left", [0, 20 * 104, 30 * 104])
+def test_what_a_file_has_lost_is_told_though_nothing_of_it_is_left_to_read(size_left):
+    fs = three_files()
+    truncate(fs, data(0), size_left)
+    found, losses = seen(fs, 5)
+    lost = sum(gap.count for gap in losses) + sum(repair.records or 0 for repair in look(fs).repairs)
+    assert len(found) + lost == 180
+    assert [body for _, body in found] == contents(fs)
+
+
 def test_a_file_that_is_missing_is_told_before_anything_is_read():
     fs = three_files()
     fs.unlink(data(1))
