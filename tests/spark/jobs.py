@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,20 @@ def stream(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.format("diskq").load(path)
 
 
-def once(marker: str, at: int) -> Column:
-    """True; but the first to meet the offset `at` of partition 0 ends the executor that it is in."""
+def once(marker: str, at: int, watched: str | None = None) -> Column:
+    """True; but the first to meet the offset `at` of partition 0 ends the executor that it is in.
+
+    It waits until there is something in `watched`, and leaves a file in which is what that is.
+    """
 
     def end(partition: int, offset: int) -> bool:
         if (partition, offset) == (0, at):
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            with contextlib.suppress(FileExistsError), open(marker, "x") as file:
+                deadline = time.monotonic() + 60
+                while watched and not os.listdir(watched) and time.monotonic() < deadline:
+                    time.sleep(0.01)  # what happens there is another process's doing
+                file.write(" ".join(os.listdir(watched)) if watched else "")
+                file.flush()
                 # A worker's parent is the daemon that forked it; whose parent is the executor.
                 status = Path(f"/proc/{os.getppid()}/stat").read_text()
                 os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
@@ -50,17 +58,20 @@ def read(spark: SparkSession, path: str) -> list[str]:
     return fingerprint(stream(spark, path))
 
 
+def read_messages(spark: SparkSession, path: str) -> list[str]:
+    """As `read`, but for the offsets: two tasks that write into one partition have no order."""
+    return fingerprint(stream(spark, path).drop("topic", "offset"))
+
+
 def read_and_kill(spark: SparkSession, path: str, marker: str, at: int) -> list[str]:
     return fingerprint(stream(spark, path).where(once(marker, at)))
 
 
-def write(spark: SparkSession, path: str, to: str, **options: str) -> None:
-    stream(spark, path).write.format("diskq").options(**options).mode("append").save(to)
-
-
-def write_and_kill(spark: SparkSession, path: str, to: str, marker: str, at: int, **options: str) -> None:
-    frame = stream(spark, path).where(once(marker, at))
-    frame.write.format("diskq").options(**options).mode("append").save(to)
+def write_and_kill(spark: SparkSession, path: str, to: str, marker: str, at: int) -> None:
+    # Small batches, so that much of a task is staged when it ends.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
+    frame = stream(spark, path).where(once(marker, at, f"{to}/.diskq/staging"))
+    frame.write.format("diskq").mode("append").save(to)
 
 
 def places(spark: SparkSession, tasks: int) -> list[list[str]]:
@@ -78,7 +89,7 @@ def places(spark: SparkSession, tasks: int) -> list[list[str]]:
 def main() -> None:
     master, conf = sys.argv[1:]
     spark = diskq.spark.session("diskq's tests", master, json.loads(conf))
-    jobs = {job.__name__: job for job in (read, read_and_kill, write, write_and_kill, places)}
+    jobs = {job.__name__: job for job in (read, read_messages, read_and_kill, write_and_kill, places)}
     for line in sys.stdin:
         name, arguments = json.loads(line)
         print("result:", json.dumps(jobs[name](spark, **arguments)), flush=True)

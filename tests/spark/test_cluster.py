@@ -15,6 +15,7 @@ from diskq.spark import shipping
 from tests.spark.bare import bare_python
 from tests.spark.cluster import Cluster, Driver
 from tests.spark.jobs import read as rows
+from tests.spark.jobs import read_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -26,7 +27,9 @@ PARTITIONS = 4
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("streams") / "clicks"
     with diskq.Stream(path, diskq.StreamOptions(partition_count=PARTITIONS)) as stream:
-        stream.append_many([(f"user-{number % 97}", b"click %d" % number) for number in range(MESSAGES)])
+        stream.append_many(
+            [(f"user-{number % 97}", b"click %d" % number + bytes(200)) for number in range(MESSAGES)]
+        )
     return str(path)
 
 
@@ -62,6 +65,15 @@ def test_an_executor_killed_in_the_middle_of_a_read_changes_nothing(driver, spar
     marker = tmp_path / "killed"
     assert driver.run("read_and_kill", path=clicks, marker=str(marker), at=5000) == rows(spark, clicks)
     assert marker.exists()
+
+
+def test_an_executor_killed_in_the_middle_of_a_write_changes_nothing(driver, spark, clicks, tmp_path):
+    marker, to = tmp_path / "killed", tmp_path / "copy"
+    diskq.Stream(to, diskq.StreamOptions(partition_count=PARTITIONS)).close()
+    driver.run("write_and_kill", path=clicks, to=str(to), marker=str(marker), at=9000)
+    assert ".staged" in marker.read_text()  # it was in the middle
+    assert read_messages(spark, str(to)) == read_messages(spark, clicks)
+    assert list((to / ".diskq" / "staging").iterdir()) == []
 
 
 def test_local_cluster_reads_the_same(java, spark, clicks, tmp_path):
