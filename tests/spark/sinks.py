@@ -68,7 +68,7 @@ def writer(
     return DiskqBatchWriter(given, schema, overwrite)
 
 
-def write(path: Path, *tasks: Iterable[Row], **options: object) -> None:
+def write(path: Path, *tasks: Iterable[Row], **options: Any) -> None:
     """A whole job of so many tasks."""
     job = writer(path, **options)
     job.commit([job.write(iter([batch(task)])) for task in tasks])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from diskq.engine.stream import Stream
 from diskq.options import StreamOptions
@@ -103,6 +103,10 @@ def test_modes_but_append_are_refused(spark, path, mode, says):
 # --- queries ------------------------------------------------------------------------------------
 
 
+ROWS = 400
+AT_ONCE = 200
+
+
 class Query:
     """From a stream of numbered messages into another one, so many at a time."""
 
@@ -110,7 +114,7 @@ class Query:
         self.spark, self.sink, self.out = spark, sink, path
         self.options = options
         self.source = path.with_name("source")
-        self.fill(900)
+        self.fill(ROWS)
 
     def fill(self, count: int, start: int = 0) -> None:
         with Stream(str(self.source), StreamOptions(partition_count=2)) as stream:
@@ -121,7 +125,7 @@ class Query:
     def start(self) -> StreamingQuery:
         rows = self.spark.readStream.format("diskq").option("startingOffsets", "earliest")
         chosen = (
-            rows.option("maxOffsetsPerTrigger", 300)
+            rows.option("maxOffsetsPerTrigger", AT_ONCE)
             .load(str(self.source))
             .select("key", "value", "timestamp")
         )
@@ -142,10 +146,10 @@ class Query:
 def test_a_query_goes_on_where_it_stopped(spark, path):
     query = Query(spark, path)
     query.run()
-    query.fill(300, 900)
+    query.fill(AT_ONCE, ROWS)
     query.run()
     query.run()
-    assert found(path).values == values(1200)
+    assert found(path).values == values(ROWS + AT_ONCE)
     assert (found(path).staged, found(path).is_pending) == ([], False)
 
 
@@ -162,14 +166,14 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_commit_that_is_killed_is_finished_by_the_next_and_doubles_nothing(spark, path, killed, step):
+    with Stream(str(path), StreamOptions(partition_count=2)) as stream:
+        stream.append(b"before")
     query = Query(spark, path, killed)
-    query.run()  # so that the stream is there, and its sink known
-    query.fill(900, 900)
     plan_of(str(path)).write_text(step)
     query.fails()
     assert not plan_of(str(path)).exists()
     query.run()
-    assert found(path).values == values(1800)
+    assert found(path).values == sorted([b"before", *values(ROWS)])
     assert (found(path).staged, found(path).is_pending) == ([], False)
 
 
@@ -180,11 +184,11 @@ def test_who_opens_the_stream_next_finishes_what_was_committed(spark, path, kill
     query.fails()
     assert found(path).is_pending
     with Stream(str(path)) as stream:
-        assert sum(stream.next_offsets) == 300
+        assert 0 < sum(stream.next_offsets) <= AT_ONCE
         stream.append(b"mine")
     assert not found(path).is_pending
     query.run()
-    assert found(path).values == sorted([b"mine", *values(900)])
+    assert found(path).values == sorted([b"mine", *values(ROWS)])
 
 
 def test_a_checkpoint_that_was_deleted_is_another_query_and_no_other_may_be_the_same_sink(spark, path):
@@ -192,7 +196,7 @@ def test_a_checkpoint_that_was_deleted_is_another_query_and_no_other_may_be_the_
     query.run()
     query.out.with_name("checkpoint").rename(query.out.with_name("lost"))
     assert "DISKQ_SINK" in query.fails()
-    assert found(path).values == values(900)
+    assert found(path).values == values(ROWS)
 
 
 def test_a_query_waits_for_a_producer(spark, path):
@@ -204,7 +208,7 @@ def test_a_query_waits_for_a_producer(spark, path):
             time.sleep(0.05)
         stream.append(b"mine")
     assert running.awaitTermination(60)
-    assert found(path).values == sorted([b"mine", *values(900)])
+    assert found(path).values == sorted([b"mine", *values(ROWS)])
 
 
 def test_complete_mode_is_refused(spark, path):
