@@ -135,12 +135,12 @@ def note_committed(fs: FileSystem, files: StreamFiles, sink: str, last: Committe
 
 
 def forget(fs: FileSystem, files: StreamFiles) -> None:
-    """Remove an intent that is carried out, and what was staged for epochs that are committed, durably."""
-    if fs.size_of(files.intent) is not None:
-        Barrier(removals=(files.intent,)).pay(fs)
-        Barrier(directories=(files.private,)).pay(fs)
-    if staged := finished(fs, files):
-        Barrier(removals=tuple(staged)).pay(fs)
+    """Remove an intent that is carried out, and what was staged for epochs that are committed.
+
+    That they are is durable, and says enough of whatever a power cut brings back.
+    """
+    removals = [files.intent] if fs.size_of(files.intent) is not None else []
+    Barrier(removals=(*removals, *finished(fs, files))).pay(fs)
 
 
 def _replace(fs: FileSystem, replacement: Replacement) -> None:

@@ -1,0 +1,484 @@
+# The promises of a transaction after every crash there is. Law: what a sink committed is in the stream once,
+# all of it, in order, behind what was there before; what it did not commit is not in it, nor any part of
+# it; who does not know commits the epoch again, with other bytes; and each way to weaken this is caught.
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from diskq.engine import rollforward, staging, streamrecovery, transactions
+from diskq.engine import stream as engine
+from diskq.engine.stream import Stream
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.transactions import Transaction, committed
+from diskq.errors import DiskqError
+from diskq.options import Durability, Encoding, StreamOptions
+from diskq.storage import barrier
+from diskq.testing import CrashFS
+from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.mutations import Mutation
+from tests.crash.test_stream import message
+from tests.engine.streams import ROOT, Triple, held
+from tests.engine.transactions import INTENT, stage, staged_files
+from tests.reference import triplet_oracle as oracle
+
+SINKS = ("a", "b.2")
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
+    logging.getLogger("diskq").setLevel(logging.ERROR)
+    yield
+    logging.getLogger("diskq").setLevel(logging.NOTSET)
+
+
+def parted(of: list[Triple], count: int) -> dict[int, list[Triple]]:
+    found: dict[int, list[Triple]] = {}
+    for one in of:
+        found.setdefault(oracle.fnv1(one[0]) % count, []).append(one)
+    return found
+
+
+@dataclass
+class Act:
+    """A transaction that was, or is being, committed."""
+
+    sink: str
+    epoch: int
+    messages: dict[int, list[Triple]]
+    """By partition."""
+    starts: dict[int, int]
+    """So many messages were there before."""
+
+
+@dataclass
+class Promises:
+    """What the stream has promised so far, by partition."""
+
+    attempted: dict[int, list[Triple]] = field(default_factory=dict)
+    """All messages, in order, but those of the transaction in doubt."""
+    written: dict[int, int] = field(default_factory=dict)
+    """So many of them are there after a kill,"""
+    synced: dict[int, int] = field(default_factory=dict)
+    """and so many after everything."""
+    doubtful: Act | None = None
+    """A commit that has not returned."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """What each sink has committed."""
+    count: int = 0
+    varuint: bool = False
+
+    def all_are(self, *words: dict[int, int]) -> None:
+        for word in words:
+            word.update((partition, len(messages)) for partition, messages in self.attempted.items())
+
+
+class Session:
+    """A stream in use, by a producer and by sinks, and the promises it makes."""
+
+    def __init__(
+        self,
+        fs: CrashFS,
+        promises: Promises,
+        rng: random.Random,
+        encoding: Encoding = "fixed",
+        count: int | None = None,
+    ) -> None:
+        self.fs = fs
+        self.rng = rng
+        self.promises = promises
+        promises.varuint = encoding == "varuint"
+        self.longest = rng.choice([60, 300, 900])
+        self.options = StreamOptions(
+            partition_count=promises.count or count or rng.choice([1, 2, 3]),
+            segment_size=rng.choice([700, 2500, 6000]),
+            sync_every=9,
+            sync_timeout=1000.0,
+            max_unsynced=rng.choice([1500, 100_000]),
+            encoding=encoding,
+        )
+        promises.count = self.options.partition_count or 0
+        self.uses_slate = rng.random() < 0.2
+        self.open()
+
+    def open(self) -> None:
+        promises = self.promises
+        self.stream = Stream(ROOT, self.options, fs=self.fs, uses_slate=self.uses_slate)
+        self.decide()
+        # What was in memory when the last one ended is gone.
+        there = held(self.fs, varuint=promises.varuint, may_skip=True)
+        for partition, messages in there.items():
+            found = promises.attempted.setdefault(partition, [])
+            assert promises.written.get(partition, 0) <= len(messages) <= len(found)
+            assert messages == found[: len(messages)]
+            del found[len(messages) :]
+        promises.all_are(promises.written, promises.synced)
+
+    def decide(self) -> None:
+        """A commit failed, and the stream was opened again: it was committed, or it was not."""
+        act, self.promises.doubtful = self.promises.doubtful, None
+        if act is None:
+            return
+        last = committed(self.fs, StreamFiles(self.fs, ROOT), act.sink)
+        if last is not None and last.epoch == act.epoch:
+            self.has_committed(act)
+
+    def has_committed(self, act: Act) -> None:
+        promises = self.promises
+        for partition, messages in act.messages.items():
+            assert len(promises.attempted.setdefault(partition, [])) == act.starts[partition]
+            promises.attempted[partition] += messages
+        promises.epochs[act.sink] = act.epoch
+        promises.doubtful = None
+        promises.all_are(promises.written, promises.synced)
+
+    # --- acts -------------------------------------------------------------------------------------
+
+    def messages(self, count: int) -> list[Triple]:
+        number = sum(map(len, self.promises.attempted.values())) * 100 + self.fs.operations % 10
+        return [message(number + index, self.longest) for index in range(count)]
+
+    def append(self, count: int, durability: Durability = "written") -> None:
+        promises = self.promises
+        batch = self.messages(count)
+        for partition, messages in parted(batch, promises.count).items():
+            promises.attempted.setdefault(partition, []).extend(messages)
+        self.stream.append_many([(k, v, t) for k, t, v in batch], durability=durability)
+        if durability != "memory":
+            promises.all_are(promises.written)
+        if not self.stream.unsynced_bytes:
+            promises.all_are(promises.written, promises.synced)
+
+    def commit(self, tasks: int | None = None, sink: str | None = None) -> None:
+        """As Spark does: tasks stage, some of them more than once; the driver commits what succeeded."""
+        promises, rng = self.promises, self.rng
+        sink = sink or rng.choice(SINKS)
+        epoch = promises.epochs.get(sink, -1) + rng.choice([1, 1, 1, 5])
+        batches = [
+            self.messages(rng.randrange(1, 15)) for _ in range(rng.randrange(4) if tasks is None else tasks)
+        ]
+        for number, batch in enumerate(batches):  # no two alike
+            batches[number] = [(k, t + 1 + number, v + b"/%d" % number) for k, t, v in batch]
+        if rng.random() < 0.3:
+            self.stage(self.messages(3), sink, epoch, 0)  # an attempt of which nobody heard again
+        staged = [self.stage(batch, sink, epoch, task) for task, batch in enumerate(batches)]
+        of = parted([one for batch in batches for one in batch], promises.count)
+        starts = {partition: len(promises.attempted.get(partition, ())) for partition in of}
+        promises.doubtful = act = Act(sink, epoch, of, starts)
+        assert self.stream.commit(Transaction(sink, epoch, "query", tuple(staged)))
+        self.has_committed(act)
+        assert_nothing_finished_is_staged(self.fs)
+
+    def stage(self, batch: list[Triple], sink: str, epoch: int, task: int) -> staging.StagedFile:
+        return stage(
+            self.fs,
+            parted(batch, self.promises.count),
+            sink=sink,
+            epoch=epoch,
+            task=task,
+            count=self.promises.count,
+            encoding="varuint" if self.promises.varuint else "fixed",
+            extent=self.rng.choice([1, 4, 100]),
+        )
+
+    def commit_again(self) -> None:
+        """Who did not hear that it was committed: an epoch of before, with other bytes."""
+        for sink, epoch in self.promises.epochs.items():
+            staged = self.stage(self.messages(3), sink, epoch, 7)
+            assert not self.stream.commit(Transaction(sink, epoch, "query", (staged,)))
+            if epoch:
+                assert not self.stream.commit(Transaction(sink, epoch - 1, "query", ()))
+
+    def fail_to_commit(self) -> None:
+        """A sync fails, anywhere in it. Then the epoch is committed again."""
+        self.fs.fail_sync(self.rng.randrange(1, 14))
+        with suppress(DiskqError, OSError):
+            self.commit()
+        self.fs.fail_sync(0)
+        self.fail()
+
+    def sync(self) -> None:
+        self.stream.sync()
+        self.promises.all_are(self.promises.written, self.promises.synced)
+
+    def fail(self) -> None:
+        """The process ends without a word: all that is written stays as it is."""
+        with suppress(DiskqError):
+            self.stream.fail(OSError("the process ends here"))
+        self.stream.close()
+        self.open()
+
+    def close(self) -> None:
+        self.stream.close()
+        self.promises.all_are(self.promises.written, self.promises.synced)
+
+
+Workload = Callable[[CrashFS, Promises], None]
+
+ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
+    (3, lambda session, rng: session.append(rng.randrange(1, 12))),
+    (1, lambda session, rng: session.append(rng.randrange(1, 12), "synced")),
+    (1, lambda session, rng: session.append(rng.randrange(1, 12), "memory")),
+    (5, lambda session, rng: session.commit()),
+    (0.5, lambda session, rng: session.commit_again()),
+    (0.7, lambda session, rng: session.fail_to_commit()),
+    (0.5, lambda session, rng: session.sync()),
+    (0.5, lambda session, rng: session.fail()),
+]
+
+
+def lifetimes(seed: int, sessions: int = 2, acts: int = 6) -> Workload:
+    """A workload: a stream opened, used at random and closed, a few times over."""
+    weights, choices = zip(*ACTS, strict=True)
+
+    def workload(fs: CrashFS, promises: Promises) -> None:
+        rng = random.Random(seed)
+        for _ in range(sessions):
+            session = Session(fs, promises, rng, "varuint" if seed % 4 == 3 else "fixed")
+            for _ in range(acts):
+                rng.choices(choices, weights)[0](session, rng)
+            session.close()
+
+    return workload
+
+
+def again(act: Act) -> dict[int, list[Triple]]:
+    """What the epoch's tasks stage when they run again: other bytes, and another number of them."""
+    return {
+        partition: [(key, when, value + b" again") for key, when, value in messages]
+        + [(b"", -1, b"one more")]
+        for partition, messages in act.messages.items()
+    }
+
+
+def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+    fs.clock += 5.0  # whoever was killed while it made the owner file is not making it any more
+    stream = Stream(ROOT, fs=fs)
+    for repair in stream.repairs:
+        assert outcome != KILL
+        assert not repair.records or repair.reason == streamrecovery.MISSING
+    promised = promises.written if outcome == KILL else promises.synced
+    act = promises.doubtful
+    is_in = check_messages(fs, promises, promised)
+    check_messages(fs.crash(), promises, promised, is_raw=True)  # all that is seen is durable
+    for sink in SINKS:
+        last = committed(fs, StreamFiles(fs, ROOT), sink)
+        if act is not None and sink == act.sink and is_in:
+            assert (last.epoch if last else None) == act.epoch
+        else:
+            assert (last.epoch if last else None) == promises.epochs.get(sink), (
+                "what was committed is not told"
+            )
+    assert fs.size_of(INTENT) is None
+    assert_nothing_finished_is_staged(fs)
+    replay(fs, stream, promises, is_in)
+    # It is not closed: who comes next finds it as this one left it.
+
+
+def replay(fs: CrashFS, stream: Stream, promises: Promises, is_in: bool) -> None:
+    """As Spark does: the epoch of which it does not know is made again, and so is one that was committed."""
+    act = promises.doubtful
+    if stream.partition_count != promises.count:
+        return  # the very first open was cut short
+    for sink, epoch in promises.epochs.items():
+        if act is None or sink != act.sink:
+            assert not stream.commit(Transaction(sink, epoch, "query", ())), "forgotten"
+    if act is None:
+        return
+    encoding: Encoding = "varuint" if promises.varuint else "fixed"
+    file = stage(
+        fs,
+        again(act),
+        sink=act.sink,
+        epoch=act.epoch,
+        task=9,
+        count=promises.count,
+        encoding=encoding,
+        extent=3,
+    )
+    assert stream.commit(Transaction(act.sink, act.epoch, "query", (file,))) == (not is_in)
+    assert check_messages(fs, promises, {})
+    assert check_messages(fs.crash(), promises, {}, is_raw=True)
+    assert not [name for name in staged_files(fs) if name.startswith(f"{act.sink}-{act.epoch}-")]
+
+
+def check_messages(
+    fs: CrashFS, promises: Promises, promised: dict[int, int], *, is_raw: bool = False
+) -> bool:
+    """What is there was appended, in order, and once. Returns whether the transaction in doubt is."""
+    act = promises.doubtful
+    is_in: set[bool] = set()
+    for partition, messages in held(fs, varuint=promises.varuint, may_skip=True, may_trail=is_raw).items():
+        before = promises.attempted.get(partition, [])
+        kept = next((n for n, one in enumerate(messages) if before[n : n + 1] != [one]), len(messages))
+        assert kept >= promised.get(partition, 0), "lost"
+        rest = messages[kept:]
+        if act is None or partition not in act.messages:
+            assert not rest, "invented, or doubled"
+        elif rest == act.messages[partition]:
+            assert kept == len(before), "committed, and what was there before is not"
+            is_in.add(True)
+        elif rest == again(act)[partition]:
+            is_in.add(True)
+        else:
+            assert not rest, "a part of a transaction, or more than that"
+            is_in.add(False)
+    assert len(is_in) <= 1, "in one partition, and not in the other"
+    if act is not None and not act.messages:
+        last = committed(fs, StreamFiles(fs, ROOT), act.sink)
+        return last is not None and last.epoch == act.epoch
+    return is_in == {True}
+
+
+def assert_nothing_finished_is_staged(fs: CrashFS) -> None:
+    for name in staged_files(fs):
+        parsed = staging.StagedName.parse(name)
+        assert parsed is not None
+        last = committed(fs, StreamFiles(fs, ROOT), parsed.sink)
+        assert parsed.epoch > (last.epoch if last else -1), "left behind"
+
+
+def crash(seed: int, **options: int) -> Report:
+    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+
+
+def _run(workload: Workload, fs: CrashFS) -> None:
+    workload(fs, Promises())
+
+
+SEEDS = range(8)
+EVERY = 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_the_power_interrupts_a_transaction_is_in_once_or_not_at_all(seed: int) -> None:
+    report = crash(seed, every=EVERY)
+    assert report.cuts > 50
+
+
+def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
+    operations = [enumerate_cuts(functools.partial(_run, lifetimes(seed))) for seed in SEEDS]
+    assert sum(made // EVERY for made in operations) >= 1000
+
+
+@pytest.mark.parametrize("seed", [1, 3, 6])
+def test_carrying_it_out_may_be_interrupted_too(seed: int) -> None:
+    crash(seed, again=2, limit=30, seeds=2)
+
+
+# --- do they bite? ------------------------------------------------------------------------------
+
+
+def behind_what_is_not_synced(fs: CrashFS, promises: Promises) -> None:
+    session = Session(fs, promises, random.Random(0), count=1)
+    session.append(4, "synced")
+    session.append(3)
+    session.commit(tasks=1)
+
+
+def two_sinks(fs: CrashFS, promises: Promises) -> None:
+    session = Session(fs, promises, random.Random(1), count=2)
+    for sink in (*SINKS, *SINKS):
+        session.commit(tasks=2, sink=sink)
+
+
+def one_by_one(fs: CrashFS, promises: Promises) -> None:
+    """One partition, a message each: all that recovery goes by is there or not."""
+    session = Session(fs, promises, random.Random(2), count=1)
+    session.append(1)
+    for _ in range(2):
+        session.commit(tasks=1)
+
+
+BARRIER = barrier.__name__
+STREAM = engine.__name__
+ROLL = rollforward.__name__
+STAGING = staging.__name__
+TRANSACTIONS = transactions.__name__
+RECOVERY = streamrecovery.__name__
+
+NOTE = "note_committed(fs, stream.files, intent.sink, Committed(intent.epoch, intent.query))\n"
+
+# What catches it first, and what is caught.
+MUTATIONS: list[tuple[Workload, Mutation]] = [
+    # What a task has staged is not durable, or has no durable name.
+    (two_sinks, Mutation(STAGING, "Barrier(files=(self._handle,), directories", "Barrier(directories")),
+    (two_sinks, Mutation(STAGING, "leading = (self._files.staging,", "leading = (")),
+    # The commit point.
+    (
+        behind_what_is_not_synced,
+        Mutation(STREAM, "        self.sync()\n        if self._owes_rows", "        if self._owes_rows"),
+    ),
+    (two_sinks, Mutation(STREAM, "rollforward.write_intent(self._fs, self.files, intent)", "pass")),
+    (
+        two_sinks,
+        Mutation(STREAM, "if rollforward.is_committed(self._fs, self.files, transaction):", "if False:"),
+    ),
+    (two_sinks, Mutation(BARRIER, "fs.sync_files((handle,))", "pass")),
+    (two_sinks, Mutation(BARRIER, "dict.fromkeys(directory_of(r.path) for r in self.replacements)", "()")),
+    # Who goes on has to see to it that the intent stays, and is gone on with.
+    (
+        one_by_one,
+        Mutation(
+            STREAM,
+            "        self._make_directories(files.path, files.private,",
+            "        self._make_directory(files.private)\n        self._make_directories(files.path,",
+        ),
+    ),
+    (
+        two_sinks,
+        Mutation(
+            STREAM,
+            "if intent is not None:\n                self._roll",
+            "if False:\n                self._roll",
+        ),
+    ),
+    # Behind it.
+    (two_sinks, Mutation(ROLL, "    stream.sync()\n", "")),
+    (two_sinks, Mutation(ROLL, f"    stream.sync()\n    {NOTE}", f"    {NOTE}    stream.sync()\n")),
+    (
+        two_sinks,
+        Mutation(
+            ROLL, f"    {NOTE}    forget(fs, stream.files)\n", f"    forget(fs, stream.files)\n    {NOTE}"
+        ),
+    ),
+    (two_sinks, Mutation(ROLL, NOTE, "\n")),
+    (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(finished(fs, files))")),
+    (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(removals)")),
+    # What is there already.
+    (two_sinks, Mutation(ROLL, "left[extent.partition] -= skip", "pass")),
+    (two_sinks, Mutation(ROLL, "offsets[p] - share.start + share.skip", "0")),
+    (
+        two_sinks,
+        Mutation(
+            ROLL,
+            "for data in reader.records(extent, skip):\n                        stream.",
+            "for data in reader.records(extent):\n                        stream.",
+        ),
+    ),
+    (two_sinks, Mutation(STAGING, "yield data[start:]", "yield data")),
+    (two_sinks, Mutation(TRANSACTIONS, "last.epoch >= intent.epoch", "True")),
+    (two_sinks, Mutation(TRANSACTIONS, "last.epoch >= intent.epoch", "last.epoch > intent.epoch")),
+    # Recovery does not skip what comes again.
+    (two_sinks, Mutation(RECOVERY, "if refilled.start < given <= refilled.stop:", "if False:")),
+    (two_sinks, Mutation(RECOVERY, "given <= refilled.stop:", "given < refilled.stop:")),
+]
+
+
+@pytest.mark.parametrize("workload, mutation", MUTATIONS, ids=str)
+def test_a_weaker_transaction_is_caught(workload: Workload, mutation: Mutation) -> None:
+    def crash_everywhere() -> None:
+        run_cuts(workload, check, witness=Promises, again=1, seeds=4)
+        for seed in SEEDS:
+            crash(seed, again=1, every=3, seeds=2)
+
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError, DiskqError)):
+        crash_everywhere()
