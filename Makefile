@@ -13,7 +13,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak build lint format types wheel-check bench clean distclean
+.PHONY: help demo test soak build lint format types wheel-check spark-check bench clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -47,6 +47,9 @@ types: $(STAMPS)/dev $(STAMPS)/compiled ## types (mypy), and the .pyi files agai
 
 wheel-check: $(STAMPS)/dev ## build sdist and wheel, and use the wheel in an empty environment
 	@$(PY) scripts/wheel_check.py
+
+spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one without Java (some minutes)
+	@$(PY) -m scripts.spark_check $(ARGS)
 
 bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers
 	@$(PY) -m benchmarks $(ARGS)

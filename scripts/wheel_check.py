@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = {".py", ".pyi", ".pxd", ".typed"}
+SPARKS_DOOR = "pyspark_diskq.py"  # beside the package, where Spark looks
 
 USE = """
 import pathlib, sys
@@ -34,6 +35,16 @@ async def main():
             assert [await queue.receive() for _ in bodies] == bodies
 
 trio.run(main)
+
+import diskq.spark
+assert "pyspark" not in sys.modules
+try:
+    diskq.spark.session
+except ModuleNotFoundError as missing:
+    assert "pip install 'diskq[spark]'" in str(missing), missing
+else:
+    raise AssertionError("pyspark is here, and was not asked for")
+
 print("sent and received 1000 messages with diskq", diskq.__version__)
 """
 
@@ -61,7 +72,7 @@ def judge(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     package = {path.relative_to(ROOT) for path in (ROOT / "diskq").rglob("*") if path.is_file()}
-    wanted = {path.as_posix() for path in package if path.suffix in SHIPPED}
+    wanted = {path.as_posix() for path in package if path.suffix in SHIPPED} | {SPARKS_DOOR}
     code = {name for name in held if ".dist-info/" not in name}
     compiled = {name.partition(".")[0] for name in code if name.endswith((".so", ".pyd"))}
     sources = {path.as_posix().partition(".")[0] for path in package if path.suffix == ".pyx"}

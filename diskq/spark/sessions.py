@@ -90,6 +90,7 @@ def _prepare_processes(master: str) -> None:
         # another one, without pyarrow. The driver's is this one, whatever shell it is wrapped in.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # as spark.driver.host, for what does not ask it
 
 
 # --- Spark's word for where it runs ---------------------------------------------------------------
