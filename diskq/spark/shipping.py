@@ -59,7 +59,7 @@ def archive(into: Path | str, *, pure: bool = False) -> Path:
     if out.is_dir() or str(into).endswith("/"):
         out.mkdir(parents=True, exist_ok=True)
         out = out / archive_name(pure=pure)
-    held = dict(sorted(_pure_files() if pure else _files()))
+    held = dict(sorted(dict(_pure_files() if pure else _files()).items()))  # of a name the last one counts
     if not pure and not any(name.endswith(".so") for name in held if name.startswith("diskq/")):
         raise FileNotFoundError(f"{_PACKAGE} has no compiled modules to ship")
     with open(out, "wb") as file:
