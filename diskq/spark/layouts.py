@@ -119,6 +119,11 @@ def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = No
         from diskq.spark.snapshots import QueueLayout
 
         return QueueLayout(path, pinned, parts)
-    from diskq.spark.triplets import TripletLayout
+    try:
+        from diskq.spark.triplets import TripletLayout
+    except ImportError as reason:
+        from diskq.spark.fallback import UnverifiedLayout
 
+        logger.warning("%s: read by pyarrow alone, and checksums are not looked at: %s", path, reason)
+        return UnverifiedLayout(path)
     return TripletLayout(path)
