@@ -1,0 +1,38 @@
+"""Pipelines on Spark: whole jobs, each a function that can be killed at any moment and called again.
+
+archive    a stream into Parquet, by date and hour
+aggregate  counts, bytes and rates in windows of time, by key or by an expression
+replay     Parquet, or a stream, back into a stream
+reshard    a stream into one with another number of partitions
+merge      many streams into one, without duplicates
+audit      is a stream as it should be?
+
+At the command line: `diskq pipeline`. To read on: docs/spark.md.
+"""
+
+from __future__ import annotations
+
+from diskq.spark.pipelines.aggregating import BY_KEY, Aggregated, aggregate, json_field
+from diskq.spark.pipelines.archiving import Archived, archive
+from diskq.spark.pipelines.auditing import Audit, audit
+from diskq.spark.pipelines.merging import merge
+from diskq.spark.pipelines.progress import Progress
+from diskq.spark.pipelines.replaying import replay
+from diskq.spark.pipelines.resharding import reshard
+from diskq.spark.pipelines.rounds import Copied
+
+__all__ = [
+    "BY_KEY",
+    "Aggregated",
+    "Archived",
+    "Audit",
+    "Copied",
+    "Progress",
+    "aggregate",
+    "archive",
+    "audit",
+    "json_field",
+    "merge",
+    "replay",
+    "reshard",
+]

@@ -1,0 +1,198 @@
+# Messages counted in windows of time. Law: time is the message's own, and a window is written once: when
+# nothing can come for it any more.
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.pipelines.archiving import MOST_IN_A_BATCH, trigger_of
+from diskq.spark.pipelines.progress import Watch, run_query, watched
+
+__all__ = ["BY_KEY", "Aggregated", "aggregate", "json_field"]
+
+BY_KEY = "cast(key AS string)"
+"""The message's key, as text."""
+
+Each = Callable[[list[Row]], None]
+
+_OWN_COLUMNS = ("window_start", "window_end", "by", "count", "bytes", "per_second", "bytes_per_second")
+_FIELD = re.compile(r"[^.'\"\[\]\\]+(\.[^.'\"\[\]\\]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregated:
+    """What one run of `aggregate` has done."""
+
+    messages: int
+    windows: int
+    """Rows that were written: one for each window, and what `by` says in it."""
+    open_windows: int
+    """Rows that wait for the watermark."""
+    late: int
+    """What came for windows that were written already, and was dropped; counted as Spark does: of each task,
+    what falls into one row counts once."""
+    batches: int
+    seconds: float
+
+
+def json_field(name: str) -> str:
+    """In SQL, a field of values that are JSON: `user.country`, as text, null where it is not there."""
+    if not _FIELD.fullmatch(name):
+        raise ValueError(f"a field is named as in user.country, not {name!r}")
+    return f"get_json_object(cast(value AS string), '$.{name}')"
+
+
+def aggregate(
+    spark: SparkSession,
+    stream: str,
+    into: str | None = None,
+    *,
+    window: float,
+    slide: float | None = None,
+    by: str = BY_KEY,
+    measures: Mapping[str, str] | None = None,
+    table: str | None = None,
+    each: Each | None = None,
+    watermark: float | None = None,
+    follow: float | None = None,
+    most_in_a_batch: int = MOST_IN_A_BATCH,
+    checkpoint: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Aggregated:
+    """Counts, bytes (of values) and rates of messages, in windows of `window` seconds of their timestamps.
+
+    A row for each window and value of `by`, an SQL expression over the source's columns (`json_field` makes
+    one of a field): window_start, window_end, by, count, bytes, per_second, bytes_per_second, and a column
+    for each of `measures`, which are SQL aggregates by name ({"slowest": "max(...)"}). With `slide` (seconds)
+    windows overlap. Rows go to Parquet in the directory `into`, to a `table` of the session's catalog, or to
+    the function `each`, a list at a time.
+
+    Without `watermark` the whole stream is aggregated, as it is when the run begins, and what was in `into`
+    or the table is replaced.
+
+    With `watermark` (seconds) it is done step by step, and a run goes on where the last one ended. A window
+    is written when a message is that much later than its end: then nothing more is taken into it, and what
+    comes later all the same is dropped, and counted in `late`. So it must be more than what timestamps step
+    back by, and than one partition is behind the others, in a batch of `most_in_a_batch` messages. Windows
+    that are not closed yet are kept in the checkpoint: `into`/_checkpoint, or where `checkpoint` says, which
+    a table and `each` need. With `follow` (seconds between batches) it goes on until interrupted. A window is
+    in Parquet once, whatever was killed when; a table and `each` may get the last rows again.
+    (Spark's watermark begins in 1970: step by step, what lies before that is late from the start.)
+
+    Raises DiskqSparkError DISKQ_OPTION for what does not go together; otherwise as `archive`.
+    """
+    if sum(target is not None for target in (into, table, each)) != 1:
+        raise DiskqSparkError("DISKQ_OPTION", "rows go to one of `into`, `table` and `each`")
+    if unusable := sorted(set(measures or ()).intersection(_OWN_COLUMNS)):
+        raise DiskqSparkError("DISKQ_OPTION", f"a measure cannot be called {unusable[0]}")
+    if watermark is None and follow is not None:
+        raise DiskqSparkError("DISKQ_OPTION", "to follow takes a watermark: when is a window closed?")
+    if watermark is not None and into is None and checkpoint is None:
+        raise DiskqSparkError("DISKQ_OPTION", "with a watermark, a checkpoint: where are open windows kept?")
+    began = time.monotonic()
+    spans = (window, slide)
+
+    def rows_of(messages: DataFrame) -> DataFrame:
+        return _aggregated(messages, spans, by, measures or {})
+
+    if watermark is None:
+        source = spark.read.format("diskq").options(**(options or {})).load(stream)
+        done = _once(spark, source, rows_of, into, table, each, watch)
+    else:
+        source = (
+            spark.readStream.format("diskq")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", most_in_a_batch)
+            .options(**(options or {}))
+            .load(stream)
+        )
+        rows = rows_of(source.withWatermark("timestamp", _interval(watermark)))
+        place = checkpoint or f"{str(into).rstrip('/')}/_checkpoint"
+        writer = rows.writeStream.option("checkpointLocation", place).trigger(**trigger_of(follow))
+        if each is not None:
+            query = writer.foreachBatch(lambda batch, number: _give(batch, each)).start()
+        elif table is not None:
+            query = writer.toTable(table)
+        else:
+            query = writer.format("parquet").start(into)
+        tally = run_query(query, watch)
+        done = {
+            "messages": tally.messages,
+            "windows": tally.closed,
+            "open_windows": tally.held,
+            "late": tally.late,
+            "batches": tally.batches,
+        }
+    return Aggregated(**done, seconds=time.monotonic() - began)
+
+
+def _once(
+    spark: SparkSession,
+    source: DataFrame,
+    rows_of: Callable[[DataFrame], DataFrame],
+    into: str | None,
+    table: str | None,
+    each: Each | None,
+    watch: Watch | None,
+) -> dict[str, int]:
+    read, written = Observation(), Observation()
+    count = F.count(F.lit(1)).alias("rows")
+    rows = rows_of(source.observe(read, count)).orderBy("window_start", "by").observe(written, count)
+    with watched(spark, watch):
+        if each is not None:
+            _give(rows, each)
+        elif table is not None:
+            rows.write.mode("overwrite").saveAsTable(table)
+        else:
+            rows.write.mode("overwrite").parquet(str(into))
+    return {
+        "messages": read.get["rows"],
+        "windows": written.get["rows"],
+        "open_windows": 0,
+        "late": 0,
+        "batches": 1,
+    }
+
+
+def _give(rows: DataFrame, each: Each) -> None:
+    if found := rows.collect():
+        each(sorted(found, key=lambda row: (row["window_start"], str(row["by"]))))
+
+
+def _aggregated(
+    messages: DataFrame, spans: tuple[float, float | None], by: str, measures: Mapping[str, str]
+) -> DataFrame:
+    window, slide = spans
+    seconds = F.lit(float(window))
+    size = F.octet_length("value")
+    columns: list[Column] = [
+        F.count(F.lit(1)).alias("count"),
+        F.sum(size).alias("bytes"),
+        (F.count(F.lit(1)) / seconds).alias("per_second"),
+        (F.sum(size) / seconds).alias("bytes_per_second"),
+        *(F.expr(measure).alias(name) for name, measure in measures.items()),
+    ]
+    place = F.window("timestamp", _interval(window), None if slide is None else _interval(slide))
+    return (
+        messages.groupBy(place.alias("window"), F.expr(by).alias("by"))
+        .agg(*columns)
+        .select(
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            *("`by`", "count", "bytes", "per_second", "bytes_per_second"),
+            *(f"`{name}`" for name in measures),
+        )
+    )
+
+
+def _interval(seconds: float) -> str:
+    return f"{round(seconds * 1_000_000)} microseconds"

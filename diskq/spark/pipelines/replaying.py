@@ -1,0 +1,259 @@
+# Messages back into a stream, as they were. Law: keys, values and timestamps are the original ones, each
+# partition keeps its order, and each message is written once; with a pace, none before its time.
+#
+# Time is what messages say, and it may step back. Order comes first: a message is due when its own time has
+# come and that of all before it in its partition. So each round is, of each partition, one range of offsets:
+# up to the first message that is not due yet.
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from operator import or_
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from diskq.engine.partitionreader import PartitionReader
+from diskq.engine.streamreader import StreamReader
+from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.offsets import share
+from diskq.spark.pipelines.progress import Watch
+from diskq.spark.pipelines.rounds import (
+    LOCK_TIMEOUT,
+    MOST_IN_A_ROUND,
+    Copied,
+    Part,
+    Places,
+    Ranges,
+    Source,
+    SourceStream,
+    carry_out,
+    made,
+    streams_between,
+    written,
+)
+from diskq.spark.schema import NANOS
+
+__all__ = ["replay"]
+
+_SECOND = 1_000_000_000
+_STRETCH = 1024 * 1024  # bytes
+_STAMP = struct.Struct("<q")
+_MOST_SLICES = 100_000
+
+
+def replay(
+    spark: SparkSession,
+    source: str,
+    into: str,
+    *,
+    partitions: int | None = None,
+    speed: float = 0.0,
+    every: float = 1.0,
+    follow: float | None = None,
+    most_in_a_round: int = MOST_IN_A_ROUND,
+    job: str = "replay",
+    lock_timeout: float = LOCK_TIMEOUT,
+    options: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Copied:
+    """Every message of `source` is in the stream `into`, once, with its key, value and timestamp (to the ns).
+
+    `source` is a stream, or Parquet as `archive` writes it: columns key, value, partition, offset, and
+    `timestampNanos` or `timestamp`. Where `into` has as many partitions as the source, messages stay in
+    theirs; otherwise, or where `partitions` asks for another number, each goes to the one that its key
+    belongs to. Either way what was in one partition, and is in one again, keeps its order. `into` is made if
+    it is not there.
+
+    `speed` 0 writes as fast as it can. 1 is the original pace, N is N times that: counted from the first
+    message that is left when the run begins, a message is written when its time has come and that of all
+    before it in its partition; never before, and about `every` seconds after, or more where a round takes
+    longer. (One message from the far future holds its partition back until then.) A pace over Parquet is
+    cut into at most 100,000 slices of time.
+
+    It ends with what is there when it looks; `follow` (seconds between looks) goes on with what comes, of a
+    stream. `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
+    """
+    if speed < 0 or every <= 0:
+        raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
+    pace = _Pace(speed, every) if speed else None
+    if os.path.isdir(os.path.join(source, "parts")):
+        stream = Source([SourceStream.opened(source)])
+        count = len(next(iter(stream.streams.values())).layout.spans())
+        frame: Callable[[Ranges], DataFrame] = lambda ranges: streams_between(  # noqa: E731
+            spark, stream, ranges, options or {}
+        )
+        next_round: Callable[[Places], Ranges] = functools.partial(
+            _of_stream, source, stream, pace, most_in_a_round
+        )
+        identities: Any = stream.identities
+        lag: Any = stream.waiting
+        name = next(iter(stream.streams))
+    else:
+        if follow is not None:
+            raise DiskqSparkError("DISKQ_OPTION", f"{source} is no stream: only those are followed")
+        archive = _Archive(spark, source, pace, most_in_a_round)
+        count, frame, next_round = archive.partition_count, archive.between, archive.next_round
+        identities = lag = None
+        name = archive.name
+    there = made(into, partitions if partitions is not None else _count_for(into, count), lock_timeout)
+    columns = ["key", "value", NANOS, *(["partition"] if there == count else [])]
+
+    def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
+        return written(frame(ranges).select(*columns), into, job, number, lock_timeout)
+
+    return carry_out(
+        spark,
+        into,
+        job=job,
+        of={"pipeline": "replay", "sources": [name]},
+        next_round=lambda places: (next_round(places), {}),
+        copy=copy,
+        identities=identities,
+        lag=lag,
+        follow=follow,
+        watch=watch,
+    )
+
+
+def _count_for(into: str, count: int) -> int | None:
+    """Of a stream that is to be made as many partitions; one that is there keeps what it has."""
+    return None if os.path.isdir(os.path.join(into, "parts")) else max(1, count)
+
+
+# --- the pace -------------------------------------------------------------------------------------
+
+
+class _Pace:
+    """The clock of a replay: it stands at the first message's time when that is known, and then goes on."""
+
+    def __init__(self, speed: float, every: float) -> None:
+        self.speed = speed
+        self.every = every
+        self._origin: int | None = None
+        self._began = 0.0
+
+    def wait_for(self, first: int) -> int:
+        """Wait until there is a slice to write whose first message is of that time. Up to which time (ns)?"""
+        if self._origin is None:
+            self._origin, self._began = first, time.monotonic()
+        due = self._began + (first - self._origin) / _SECOND / self.speed + self.every
+        time.sleep(max(0.0, due - time.monotonic()))
+        return max(first + 1, self._origin + int((time.monotonic() - self._began) * self.speed * _SECOND))
+
+
+# --- from a stream --------------------------------------------------------------------------------
+
+
+def _of_stream(path: str, source: Source, pace: _Pace | None, most: int, places: Places) -> Ranges:
+    if pace is None:
+        return source.next_round(places, most)
+    ranges = source.next_round(places, 2**62)
+    if not ranges:
+        return {}
+    with telling():
+        readers = {part: StreamReader(path).open(part[1]) for part in ranges}
+        try:
+            firsts = [_first_time(readers[part], start) for part, (start, _) in ranges.items()]
+            until = pace.wait_for(min(first for first in firsts if first is not None))
+            due = {
+                part: (start, _not_due(readers[part], start, end, until))
+                for part, (start, end) in ranges.items()
+            }
+        finally:
+            for reader in readers.values():
+                reader.close()
+    return {part: (start, end) for part, (start, end) in due.items() if end > start}
+
+
+def _first_time(reader: PartitionReader, start: int) -> int | None:
+    reader.seek(start)
+    message = reader.take()
+    return None if message is None else message.timestamp_ns
+
+
+def _not_due(reader: PartitionReader, start: int, end: int, until: int) -> int:
+    """The first offset from `start` on whose message is of `until` or later; `end`, if none is."""
+    reader.seek(start)
+    while reader.position < end and (told := reader.columns(_STRETCH)) is not None:
+        first, columns = told
+        for number, (stamp,) in enumerate(_STAMP.iter_unpack(columns.timestamps)):
+            if stamp >= until:
+                return min(first + number, end)
+    return end
+
+
+# --- from Parquet ---------------------------------------------------------------------------------
+
+
+class _Archive:
+    """Parquet as `archive` has written it, as it was when the run began."""
+
+    def __init__(self, spark: SparkSession, path: str, pace: _Pace | None, most: int) -> None:
+        self.name = os.path.basename(path.rstrip("/"))
+        self._rows = spark.read.parquet(path)
+        columns = self._rows.columns
+        if missing := sorted({"key", "value", "partition", "offset"}.difference(columns)):
+            raise DiskqSparkError("DISKQ_OPTION", f"{path} has no column {missing[0]}")
+        if NANOS not in columns:
+            self._rows = self._rows.withColumn(NANOS, F.unix_micros("timestamp") * F.lit(1000))
+        self._pace = pace
+        self._most = most
+        spans = self._rows.groupBy("partition").agg(F.min("offset"), F.max("offset") + 1).collect()
+        self._spans: dict[Part, tuple[int, int]] = {(self.name, p): (lo, hi) for p, lo, hi in spans}
+        self.partition_count = max((number + 1 for _, number in self._spans), default=0)
+        self._slices: Iterator[tuple[int, dict[Part, int]]] | None = None
+
+    def between(self, ranges: Ranges) -> DataFrame:
+        """These messages, in order."""
+        each = [
+            (F.col("partition") == number) & (F.col("offset") >= start) & (F.col("offset") < end)
+            for (_, number), (start, end) in ranges.items()
+        ]
+        return self._rows.where(functools.reduce(or_, each)).orderBy("partition", "offset")
+
+    def next_round(self, places: Places) -> Ranges:
+        starts = {part: places.get(part, start) for part, (start, _) in self._spans.items()}
+        if self._pace is None:
+            left = {part: end - starts[part] for part, (_, end) in self._spans.items() if end > starts[part]}
+            taken = share(self._most, left)
+            return {part: (starts[part], starts[part] + count) for part, count in taken.items() if count}
+        if self._slices is None:
+            self._slices = self._sliced(starts, self._pace)
+        for moment, ends in self._slices:
+            self._pace.wait_for(moment)
+            return {part: (starts[part], end) for part, end in ends.items()}
+        return {}
+
+    def _sliced(self, starts: Places, pace: _Pace) -> Iterator[tuple[int, dict[Part, int]]]:
+        """By time: when each slice begins, and up to which offsets its messages are."""
+        left = self._rows.where(
+            functools.reduce(
+                or_,
+                [(F.col("partition") == n) & (F.col("offset") >= start) for (_, n), start in starts.items()],
+                F.lit(False),
+            )
+        )
+        first, last = left.agg(F.min(NANOS), F.max(NANOS)).collect()[0]
+        if first is None:
+            return
+        width = max(round(pace.every * pace.speed * _SECOND), (last - first) // _MOST_SLICES + 1)
+        before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+        number = F.floor((F.max(NANOS).over(before) - F.lit(first)) / F.lit(width))
+        ends = (
+            left.select("partition", "offset", number.alias("slice"))
+            .groupBy("slice", "partition")
+            .agg((F.max("offset") + 1).alias("end"))
+            .orderBy("slice")
+            .toLocalIterator()
+        )
+        for slice_, rows in groupby(ends, key=lambda row: row["slice"]):
+            # Due when the last of it is: none comes before its time.
+            moment = first + (slice_ + 1) * width - round(pace.every * pace.speed * _SECOND)
+            yield moment, {(self.name, row["partition"]): row["end"] for row in rows}

@@ -1,0 +1,312 @@
+# Copying into a stream, round by round. Law: a round is planned, the plan is durable, then its messages are
+# written under its number; so it is in the stream once, and a run that is killed anywhere is resumed.
+#
+# Why not a streaming query: its checkpoint is not synced, and after a power cut may be behind what the
+# stream has; a batch planned anew under an old number would count as committed, whatever is in it. The
+# plan of a round lies in the stream itself (diskq/engine/jobs.py), synced before it is carried out.
+#
+# A round is a batch: planned by partition and offset, read without a shuffle, appended in the order of its
+# tasks. So what lies in a partition in some order is written in that order.
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from diskq.engine.jobs import Job, check_job_name
+from diskq.engine.stream import Stream
+from diskq.engine.streamsettings import settings_at
+from diskq.errors import LockedError
+from diskq.options import StreamOptions
+from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.offsets import share
+from diskq.spark.options import name_of
+from diskq.spark.pipelines.progress import Progress, Watch, watched
+from diskq.spark.triplets import TripletLayout
+
+__all__ = [
+    "LOCK_TIMEOUT",
+    "MOST_IN_A_ROUND",
+    "Copied",
+    "Part",
+    "Places",
+    "Ranges",
+    "Source",
+    "SourceStream",
+    "carry_out",
+    "made",
+    "streams_between",
+    "written",
+]
+
+MOST_IN_A_ROUND = 2_000_000
+LOCK_TIMEOUT = 30.0
+
+Part = tuple[str, int]
+"""A source's name, and one of its partitions."""
+Places = Mapping[Part, int]
+"""The offset that comes next."""
+Ranges = Mapping[Part, tuple[int, int]]
+"""Offsets from and up to, of each partition that has a part in a round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What one run has copied."""
+
+    messages: int
+    """Written in this run."""
+    read: int
+    """Read for it: more, where duplicates were dropped."""
+    rounds: int
+    was_resumed: bool
+    """Did it go on where another run had ended?"""
+    seconds: float
+
+
+# --- where messages come from ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStream:
+    """A stream that is read."""
+
+    path: str
+    layout: TripletLayout
+
+    @classmethod
+    def opened(cls, path: str) -> SourceStream:
+        """Raises DiskqSparkError where there is none."""
+        with telling():
+            return cls(path, TripletLayout(path))
+
+    @property
+    def name(self) -> str:
+        return name_of(os.path.abspath(self.path))
+
+
+class Source:
+    """What a job copies: where it begins, up to where there is something, and how it is read."""
+
+    def __init__(self, streams: Sequence[SourceStream]) -> None:
+        self.streams = {stream.name: stream for stream in streams}
+        if len(self.streams) < len(streams):
+            names = sorted(stream.name for stream in streams)
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DiskqSparkError(
+                "DISKQ_OPTION", f"two sources are called {twice!r}: their names tell them apart"
+            )
+
+    def identities(self) -> dict[str, str | None]:
+        """What tells a source from one that was made anew in its place."""
+        return {name: stream.layout.identity() for name, stream in self.streams.items()}
+
+    def next_round(self, begun: Places, most: int) -> Ranges:
+        """What is to be read after these places: at most so many messages; nothing, where there are none."""
+        starts: dict[Part, int] = {}
+        waiting: dict[Part, int] = {}
+        with telling():
+            for name, stream in self.streams.items():
+                for number, span in stream.layout.spans().items():
+                    part = name, number
+                    starts[part] = begun.get(part, span.first)
+                    if span.next > starts[part]:
+                        waiting[part] = span.next - starts[part]
+        taken = share(most, waiting)
+        return {part: (starts[part], starts[part] + count) for part, count in taken.items() if count}
+
+    def waiting(self, begun: Places) -> int:
+        """How many messages are still to be read."""
+        ranges = self.next_round(begun, 2**62)
+        return sum(end - start for start, end in ranges.values())
+
+
+def streams_between(
+    spark: SparkSession, source: Source, ranges: Ranges, options: Mapping[str, Any]
+) -> DataFrame:
+    """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle."""
+    frames = []
+    for name in sorted({name for name, _ in ranges}):
+        parts = {number: between for (of, number), between in sorted(ranges.items()) if of == name}
+        path = os.path.abspath(source.streams[name].path)
+        frames.append(
+            spark.read.format("diskq")
+            .option("includeTimestampNanos", True)
+            .options(**options)
+            .option("assign", json.dumps({name: list(parts)}))
+            .option("startingOffsets", json.dumps({name: {n: start for n, (start, _) in parts.items()}}))
+            .option("endingOffsets", json.dumps({name: {n: end for n, (_, end) in parts.items()}}))
+            .load(os.path.dirname(path))
+        )
+    all_of_them = frames[0]
+    for frame in frames[1:]:
+        all_of_them = all_of_them.unionAll(frame)
+    return all_of_them
+
+
+# --- where they go --------------------------------------------------------------------------------
+
+
+def made(into: str, partitions: int | None, lock_timeout: float) -> int:
+    """Have a stream in the directory `into`, as a producer of ours leaves it. Returns its partition count.
+
+    Raises DISKQ_OPTION where it is there with another count than `partitions`, DISKQ_LOCKED after
+    `lock_timeout` seconds.
+    """
+    with telling():
+        settings = settings_at(into)
+        if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
+            os.makedirs(into, exist_ok=True)
+            options = None if settings is not None else StreamOptions(partition_count=partitions)
+            _patiently(lambda: Stream(into, options).close(), lock_timeout)
+            settings = settings_at(into)
+            assert settings is not None
+    if partitions not in (None, settings.partitions):
+        raise DiskqSparkError(
+            "DISKQ_OPTION",
+            f"{into} has {settings.partitions} partitions, not {partitions}: give it a new directory",
+        )
+    return settings.partitions
+
+
+def _patiently(act: Callable[[], None], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return act()
+        except LockedError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.1)
+
+
+def written(frame: DataFrame, into: str, app: str, version: int, lock_timeout: float) -> int:
+    """Append the rows of `frame`, which has what a sink takes, once. Returns how many there are."""
+    counted = Observation()
+    (
+        frame.observe(counted, F.count(F.lit(1)).alias("rows"))
+        .write.format("diskq")
+        .mode("append")
+        .option("txnAppId", app)
+        .option("txnVersion", version)
+        .option("ownerLockTimeout", f"{max(1, round(lock_timeout))}s")
+        .save(into)
+    )
+    rows: int = counted.get["rows"]
+    return rows
+
+
+# --- rounds ---------------------------------------------------------------------------------------
+
+
+def carry_out(
+    spark: SparkSession,
+    into: str,
+    *,
+    job: str,
+    of: Mapping[str, Any],
+    next_round: Callable[[Places], tuple[Ranges, Mapping[str, Any]]],
+    copy: Callable[[int, Ranges, Mapping[str, Any]], int],
+    identities: Callable[[], Mapping[str, str | None]] | None = None,
+    lag: Callable[[Places], int | None] | None = None,
+    follow: float | None,
+    watch: Watch | None,
+) -> Copied:
+    """Rounds of the job named `job` of the stream `into`, until `next_round` finds nothing; or for ever.
+
+    `of` says what is copied and how: a job is resumed only with the same. `next_round` is given where the
+    last one ended, and returns ranges, and what else the round must know when it is done again. `copy` does
+    a round, given its number, and returns how many messages it has written.
+    """
+    began = time.monotonic()
+    check_job_name(job)
+    rounds = messages = read = 0
+    with telling():
+        kept = Job(into, job)
+    with kept:
+        plan = kept.plan
+        was_resumed = plan is not None
+        known = dict((plan or {}).get("identities", {}))
+        if plan is not None and plan["of"] != dict(of):
+            raise DiskqSparkError(
+                "DISKQ_OPTION",
+                f"job {job!r} of {into} is another one ({_told(plan['of'])}): name this one otherwise",
+            )
+        places = {} if plan is None else _places(plan["places"])
+        while True:
+            if plan is None or plan["is_done"]:
+                found = dict(identities()) if identities is not None else {}
+                _check_identities(into, job, known, found)
+                known |= found
+                ranges, more = next_round(places)
+                if not ranges:
+                    if follow is None:
+                        break
+                    time.sleep(follow)
+                    continue
+                plan = {
+                    "of": dict(of),
+                    "identities": known,
+                    "round": 0 if plan is None else plan["round"] + 1,
+                    "ranges": [[*part, *between] for part, between in ranges.items()],
+                    "more": dict(more),
+                    "is_done": False,
+                    "places": _as_list(places),
+                }
+                with telling():
+                    kept.keep(plan)
+            ranges = {(name, number): (start, end) for name, number, start, end in plan["ranges"]}
+            before = _progress(read, rounds, began, lag(places) if lag and watch else None)
+            with watched(spark, watch, before):
+                messages += copy(plan["round"], ranges, plan["more"])
+            rounds += 1
+            read += sum(end - start for start, end in ranges.values())
+            places = {**places, **{part: end for part, (_, end) in ranges.items()}}
+            plan = {**plan, "is_done": True, "places": _as_list(places)}
+            with telling():
+                kept.keep(plan)
+            if watch is not None:
+                watch(_progress(read, rounds, began, lag(places) if lag else None))
+    return Copied(
+        messages=messages,
+        read=read,
+        rounds=rounds,
+        was_resumed=was_resumed,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _progress(read: int, rounds: int, began: float, lag: int | None) -> Progress:
+    rate = read / max(time.monotonic() - began, 1e-6)
+    return Progress(messages=read, batches=rounds, rate=rate, lag=lag)
+
+
+def _check_identities(
+    into: str, job: str, known: Mapping[str, str | None], found: Mapping[str, str | None]
+) -> None:
+    for name, identity in found.items():
+        if identity is not None and known.get(name) not in (None, identity):
+            raise DiskqSparkError(
+                "DISKQ_STREAM_CHANGED",
+                f"job {job!r} of {into} has copied stream {known[name]}, and {name} is now {identity}: it "
+                "was made anew; name the job otherwise to copy it from its beginning",
+            )
+
+
+def _as_list(places: Places) -> list[list[Any]]:
+    return [[*part, offset] for part, offset in sorted(places.items())]
+
+
+def _places(told: list[list[Any]]) -> dict[Part, int]:
+    return {(name, number): offset for name, number, offset in told}
+
+
+def _told(of: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in of.items())
