@@ -43,7 +43,7 @@ TABLE = """
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
-  diskq.cli.spark          diskq.spark.*
+  diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.cli.holders        diskq.storage.fs diskq.storage.lock
   diskq.spark.snapshots    diskq.storage.fs
   diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
@@ -253,7 +253,7 @@ def test_a_planted_cython_import_is_flagged(module, planted):
         ("diskq.storage.barrier", "from .fs import FileSystem"),
         ("diskq.engine.fifo", "from diskq._native import nsq\nfrom diskq.errors import CorruptionError"),
         ("diskq.channels.queue", "import trio.lowlevel\nfrom diskq.engine import fifo"),
-        ("diskq.cli.spark", "def run():\n    import diskq.spark.source"),
+        ("diskq.cli.pipelineruns", "def run():\n    import diskq.spark.source"),
     ],
 )
 def test_what_the_table_allows_is_not_flagged(module, allowed):

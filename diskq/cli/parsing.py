@@ -22,7 +22,11 @@ class UsageError(Exception):
 
 
 class CommandError(Exception):
-    """It cannot be done, for a reason that only the command line has. Exit code 1."""
+    """It cannot be done, for a reason that only the command line has. Exit code 1, if no other is told."""
+
+    def __init__(self, text: str, *, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 def add_command(parser: argparse.ArgumentParser, description: str, examples: str) -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["asked", "note", "printable", "progress", "show_table", "shown", "warnings_on_stderr"]
+__all__ = ["asked", "note", "printable", "progress", "show_table", "shown", "status", "warnings_on_stderr"]
 
 
 def note(text: str) -> None:
@@ -79,6 +79,19 @@ def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Calla
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def status(what: str, *, is_wanted: bool = True) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that changes: call what it gives with what it is to say."""
+    if not is_wanted or not _has_rich(sys.stderr):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(file=sys.stderr).status(Text(what)) as line:
+        yield lambda text: line.update(Text(f"{what}: {text}"))
 
 
 @contextmanager
