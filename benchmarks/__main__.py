@@ -11,12 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import bench_fsync, bench_queue, bench_stream, harness, machine
+from benchmarks import bench_fsync, bench_queue, bench_spark, bench_stream, harness, machine
 from benchmarks.floors import Section
 from benchmarks.report import Report
+from benchmarks.sparkworks import SparkWork
 
 ROOT = Path(__file__).parent.parent
-BENCHMARKS: dict[str, ModuleType] = {"queue": bench_queue, "stream": bench_stream, "fsync": bench_fsync}
+BENCHMARKS: dict[str, ModuleType] = {
+    "queue": bench_queue,
+    "stream": bench_stream,
+    "spark": bench_spark,
+    "fsync": bench_fsync,
+}
 FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.2)
 
 
@@ -46,14 +52,17 @@ def measure(name: str, options: argparse.Namespace) -> Report:
         "load_before": machine.load(),
     }
     measurements = benchmark.measurements(scale)
-    results = harness.run(
-        chosen(benchmark.SECTIONS, options.only),
-        measurements,
-        rounds=rounds,
-        directory=options.dir,
-        seed=options.seed,
-        progress=show,
-    )
+    try:
+        results = harness.run(
+            chosen(benchmark.SECTIONS, options.only),
+            measurements,
+            rounds=rounds,
+            directory=options.dir,
+            seed=options.seed,
+            progress=show,
+        )
+    finally:
+        SparkWork.stop()
     show("")
     about |= {
         "load_after": machine.load(),

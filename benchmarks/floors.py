@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FIGURES", "FSYNC", "QUEUE", "STREAM", "Figure", "Row", "Section", "calls"]
+__all__ = ["FIGURES", "FSYNC", "QUEUE", "SPARK", "STREAM", "Figure", "Row", "Section", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ FIGURES = {
     "rss_mib": Figure("MiB", more_is_better=False),
     "gb_s": Figure("GB/s", more_is_better=True),
     "cpu_ms": Figure("ms", more_is_better=False),
+    "batch_ms": Figure("ms", more_is_better=False),
 }
 
 
@@ -227,5 +228,33 @@ STREAM = (
     Section(
         "Waiting: 2 s without a message",
         (Row("CPU of a consumer", "idle", at_most=1.0, figure="cpu_ms"),),
+    ),
+)
+
+# --- Spark: times as long as Parquet are told as the share of its rate that is reached -------------------
+
+SPARK = (
+    Section(
+        "Reading 1,000,000 x 100 B, all columns, into noop",
+        (
+            Row("diskq", "read", "read parquet", at_least=1 / 1.15),
+            Row("diskq, and a source of tuples", "read", "read tuples", at_least=10.0),
+            Row("three columns of it", "read three", "read parquet"),
+        ),
+    ),
+    Section(
+        "Reading 200,000 x 1 KiB, all columns, into noop",
+        (Row("diskq", "read 1 KiB", "read parquet 1 KiB", at_least=1.0),),
+    ),
+    Section(
+        "Writing: diskq synced and committed, Parquet neither",
+        (
+            Row("1,000,000 x 100 B", "write", "write parquet", at_least=1 / 1.5),
+            Row("200,000 x 1 KiB", "write 1 KiB", "write parquet 1 KiB"),
+        ),
+    ),
+    Section(
+        "Streaming: a batch of 1,600 rows, trigger to trigger",
+        (Row("into diskq", "micro-batch", "micro-batch parquet", at_least=1.0, figure="batch_ms"),),
     ),
 )

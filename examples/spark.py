@@ -1,23 +1,9 @@
-import diskq
 import diskq.spark
 
-with diskq.Stream("pages") as stream:
-    stream.append_many([("ada", b"/"), ("grace", b"/docs"), ("ada", b"/docs")])
+spark = diskq.spark.session()  # or any session of yours: format("diskq") is found there, too
 
-spark = diskq.spark.session()
+clicks = spark.createDataFrame([("ada", "one"), ("grace", "two"), ("ada", "three")], ["key", "value"])
+clicks.write.format("diskq").mode("append").save("clicks")  # all of it is in the stream and synced, or none
 
-pages = spark.read.format("diskq").load("pages")  # as from Kafka: key, value, partition, offset, timestamp
-pages.groupBy(pages.key.cast("string").alias("who")).count().orderBy("who").show()
-
-query = (
-    spark.readStream.format("diskq")
-    .option("startingOffsets", "earliest")
-    .load("pages")
-    .selectExpr("key", "upper(cast(value as string)) as value", "timestamp")
-    .writeStream.format("diskq")
-    .option("checkpointLocation", "shouted.checkpoint")
-    .trigger(availableNow=True)
-    .start("shouted")  # another stream: each message once, whatever is killed when
-)
-query.awaitTermination()
-print(spark.read.format("diskq").load("shouted").count(), "messages shouted")
+rows = spark.read.format("diskq").load("clicks").where("timestamp >= '2013-11-13'")  # the rest is not read
+rows.groupBy(rows.key.cast("string").alias("who")).count().show()

@@ -147,7 +147,7 @@ def test_the_words_are_in_alphabetical_order() -> None:
 # --- code -------------------------------------------------------------------------------------
 
 
-@each_block("python", "python fragment")
+@each_block("python", "python fragment", "python spark")
 def test_python_in_a_document_compiles(block: Block) -> None:
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if block.info == "python fragment" else 0
     compile(block.text, "a document", "exec", flags)
@@ -167,6 +167,11 @@ def test_the_programs_in_the_readme_are_the_examples() -> None:
     assert programs == [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in examples]
 
 
+def test_sparks_program_in_the_readme_is_the_example() -> None:
+    (program,) = [block.text for block in blocks(ROOT / "README.md") if block.info == "python spark"]
+    assert program == (ROOT / "examples" / "spark.py").read_text(encoding="utf-8")
+
+
 def test_python_is_either_a_program_or_called_a_fragment() -> None:
     infos = {block.info for path in DOCUMENTS for block in blocks(path) if "python" in block.info}
-    assert infos <= {"python", "python fragment"}
+    assert infos <= {"python", "python fragment", "python spark"}  # the last run in tests/spark
