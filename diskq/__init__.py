@@ -2,7 +2,7 @@
 
 `open_queue` gives a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous
 programs. `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
-the producer for synchronous programs. What Trio is needed for is imported when it is first used.
+the producer for synchronous programs. Engines and channels are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from diskq.engine.fifo import FifoQueue, QueueStatistics
-from diskq.engine.stream import Stream
 from diskq.errors import (
     CorruptionError,
     DiskFullError,
@@ -22,14 +20,17 @@ from diskq.errors import (
     LockedError,
     MessageSizeError,
     OffsetOutOfRangeError,
+    QueueMovedError,
     QueueNameError,
+    SinkError,
+    SinkNameError,
+    StagedError,
     StorageFailedError,
     StreamNotFoundError,
     UnsupportedFormatError,
 )
 from diskq.messages import Message, Position
 from diskq.options import ConsumerOptions, QueueOptions, StreamOptions
-from diskq.storage.recovery import Repair
 
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from diskq.channels.moments import offset_after, offset_at_or_after
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
+    from diskq.engine.fifo import FifoQueue, QueueStatistics
+    from diskq.engine.stream import Stream
+    from diskq.storage.recovery import Repair
 
     __version__: str
 
@@ -58,10 +62,14 @@ __all__ = [
     "OffsetOutOfRangeError",
     "Position",
     "ProducerStatistics",
+    "QueueMovedError",
     "QueueNameError",
     "QueueOptions",
     "QueueStatistics",
     "Repair",
+    "SinkError",
+    "SinkNameError",
+    "StagedError",
     "StorageFailedError",
     "Stream",
     "StreamConsumer",
@@ -77,20 +85,23 @@ __all__ = [
     "open_queue",
 ]
 
-# What needs Trio, by the module that it is in.
-_CHANNELS = {
-    "consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
-    "merging": ("merge",),
-    "moments": ("offset_after", "offset_at_or_after"),
-    "queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
-    "stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
+# Who has what: Spark starts many processes, which use little of it each, and no Trio.
+_HOMES = {
+    "channels.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
+    "channels.merging": ("merge",),
+    "channels.moments": ("offset_after", "offset_at_or_after"),
+    "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "engine.fifo": ("FifoQueue", "QueueStatistics"),
+    "engine.stream": ("Stream",),
+    "storage.recovery": ("Repair",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _CHANNELS.items():
+    for module, names in _HOMES.items():
         if name in names:
-            found = importlib.import_module(f"diskq.channels.{module}")
+            found = importlib.import_module(f"diskq.{module}")
             globals().update({each: getattr(found, each) for each in names})
             return globals()[name]
     if name == "__version__":

@@ -14,6 +14,15 @@ def test_trio_is_imported_when_a_channel_is_first_asked_for() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_engines_are_imported_when_they_are_first_asked_for() -> None:
+    before, after = (
+        "assert not any('.engine' in name for name in sys.modules)",
+        "assert 'diskq.engine.fifo' in sys.modules",
+    )
+    program = f"import sys, diskq; {before}; diskq.FifoQueue; {after}"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_every_public_name_is_there() -> None:
     for name in diskq.__all__:
         assert getattr(diskq, name).__doc__

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from diskq.spark.arrow import Batches
 from diskq.spark.errors import telling
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts import Losses, OffsetRange, open_layout
@@ -45,6 +44,8 @@ class DiskqPushdownReader(DiskqReader):
 
 def read_range(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
     """What a task reads, as `pyarrow.RecordBatch`. Of an empty plan Spark makes a partition of None."""
+    from diskq.spark.arrow import Batches  # pyarrow is a tenth of a second, which planning can do without
+
     if not isinstance(partition, OffsetRange):
         return
     losses = Losses(is_fatal=options.fail_on_data_loss)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -67,5 +65,6 @@ def check_projection(schema: StructType) -> None:
 
 def arrow_schema(schema: StructType) -> Any:
     """As Spark compares batches with: types, nullability and time zone. Returns a `pyarrow.Schema`."""
-    converted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return converted
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

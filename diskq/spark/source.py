@@ -3,8 +3,11 @@
 # when the read is loaded.
 #
 # Spark makes one of these for each load, on the driver's machine, and takes it along to all that follows:
-# so it is here that a batch looks what the latest is. It is made for writing as well, and before anybody
+# so it is then that a batch looks what the latest is. It is made for writing as well, and before anybody
 # knows which of the two it is: so a look that fails says nothing yet.
+#
+# It is made for each batch of a query, too, twice, in processes that live for that: so what one of them
+# does not need is not imported.
 
 from __future__ import annotations
 
@@ -22,15 +25,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq.errors import DiskqError
-from diskq.spark.batch import DiskqPushdownReader, DiskqReader
 from diskq.spark.errors import telling
-from diskq.spark.options import ReadOptions
-from diskq.spark.planning import Snapshot
-from diskq.spark.schema import check_projection, schema_of
-from diskq.spark.streaming import DiskqStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from diskq.spark.planning import Snapshot
 
 __all__ = ["FORMAT", "DiskqDataSource", "DiskqPushdownDataSource", "register"]
 
@@ -41,19 +41,30 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 class DiskqDataSource(DataSource):
     """Streams and queues of diskq. Options: docs/spark.md."""
 
-    _reader: type[DiskqReader] = DiskqReader
+    _takes_filters = False
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._snapshot: Snapshot | None = None
-        with contextlib.suppress(DiskqError, OSError):
-            self._snapshot = Snapshot.taken(ReadOptions.parse(options, is_streaming=None))
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For the journey: a read that was loaded knows from here on what the latest is."""
+        if self._snapshot is None:
+            from diskq.spark.options import ReadOptions
+            from diskq.spark.planning import Snapshot
+
+            with contextlib.suppress(DiskqError, OSError):
+                self._snapshot = Snapshot.taken(ReadOptions.parse(self.options, is_streaming=None))
+        return self.__dict__
+
     def schema(self) -> StructType:
+        from diskq.spark.options import ReadOptions
+        from diskq.spark.schema import schema_of
+
         # Asked for batches and streams alike, which have different options: what is wrong for one of
         # them its reader says.
         options = ReadOptions.parse(self.options, is_streaming=None)
@@ -62,10 +73,19 @@ class DiskqDataSource(DataSource):
     # --- reading ----------------------------------------------------------------------------------
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from diskq.spark.batch import DiskqPushdownReader, DiskqReader
+        from diskq.spark.options import ReadOptions
+        from diskq.spark.schema import check_projection
+
         check_projection(schema)
-        return self._reader(ReadOptions.parse(self.options, is_streaming=False), schema, self._snapshot)
+        reader = DiskqPushdownReader if self._takes_filters else DiskqReader
+        return reader(ReadOptions.parse(self.options, is_streaming=False), schema, self._snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from diskq.spark.options import ReadOptions
+        from diskq.spark.schema import check_projection
+        from diskq.spark.streaming import DiskqStreamReader
+
         check_projection(schema)
         return DiskqStreamReader(ReadOptions.parse(self.options, is_streaming=True), schema)
 
@@ -87,7 +107,7 @@ class DiskqDataSource(DataSource):
 class DiskqPushdownDataSource(DiskqDataSource):
     """The same, whose batch reads take filters in: only for sessions whose setting allows it."""
 
-    _reader = DiskqPushdownReader
+    _takes_filters = True
 
 
 def register(spark: SparkSession, pushdown: bool = True) -> None:

@@ -44,4 +44,5 @@ def main(source: str, out: str, checkpoint: str, rows: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]))
+    source, out, checkpoint, rows = sys.argv[1:]
+    main(source, out, checkpoint, int(rows))
