@@ -1,0 +1,372 @@
+# The pipelines: whatever is run again, killed or interrupted, each message is there once, in its order, as
+# it was. Few tests, as each query costs seconds: they follow one stream through all that can be done with it.
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskq import Message
+from diskq.engine.jobs import Job
+from diskq.engine.stream import Stream
+from diskq.engine.streamreader import StreamReader
+from diskq.options import StreamOptions
+from diskq.spark import pipelines
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.pipelines.progress import Progress
+
+pytestmark = pytest.mark.spark
+
+SECOND = 10**9
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+# Some hours before 1970, and then on: hours are cut below zero, too.
+BEGIN = -5 * HOUR + 123
+
+Sent = tuple[bytes, bytes, int]
+
+
+def sent(count: int, start: int = 0, begin: int = BEGIN) -> list[Sent]:
+    """Messages of eleven keys, a minute apart, every tenth of them an hour back; to the nanosecond."""
+    return [
+        (b"key-%d" % (n * n % 11), b'{"n": %d}' % n, begin + n * MINUTE - (n % 10 == 9) * HOUR)
+        for n in range(start, start + count)
+    ]
+
+
+def append(path: Path, messages: Iterable[Sent], **options: Any) -> None:
+    with Stream(path, StreamOptions(**options)) as stream:
+        stream.append_many(messages)
+
+
+def found(path: Path) -> list[Message]:
+    messages: list[Message] = []
+    reader = StreamReader(path)
+    for partition in reader.partitions():
+        with reader.open(partition) as its:
+            messages += iter(its.take, None)
+            assert not its.losses
+    return messages
+
+
+def facts(messages: Iterable[Message]) -> list[Sent]:
+    return [(message.key, message.value, message.timestamp_ns) for message in messages]
+
+
+def by_key(messages: Iterable[Message]) -> dict[bytes, list[bytes]]:
+    orders: dict[bytes, list[bytes]] = {}
+    for message in messages:
+        orders.setdefault(message.key, []).append(message.value)
+    return orders
+
+
+def in_order(messages: Iterable[Sent]) -> dict[bytes, list[bytes]]:
+    orders: dict[bytes, list[bytes]] = {}
+    for key, value, _ in messages:
+        orders.setdefault(key, []).append(value)
+    return orders
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    """Of three partitions and 600 messages, in several segments."""
+    path = tmp_path / "clicks"
+    append(path, sent(600), partition_count=3, segment_size=4096)
+    return path
+
+
+def stopping(when: Callable[[Progress], bool]) -> Callable[[Progress], None]:
+    """As Ctrl-C, at that moment."""
+
+    def watch(progress: Progress) -> None:
+        if when(progress):
+            raise KeyboardInterrupt
+
+    return watch
+
+
+# --- archive, and back ----------------------------------------------------------------------------
+
+
+def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark, stream, tmp_path):
+    into = tmp_path / "archive"
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        assert pipelines.archive(spark, str(stream), str(into)).messages == 600
+        append(stream, sent(100, 600))
+        # Interrupted while it follows, it stops cleanly; and what it had begun is not done twice.
+        watch = stopping(lambda progress: progress.messages > 0)
+        with pytest.raises(KeyboardInterrupt):
+            pipelines.archive(spark, str(stream), str(into), follow=0.1, watch=watch)
+        assert not spark.streams.active
+        append(stream, sent(50, 700))
+        again = pipelines.archive(spark, str(stream), str(into))
+        assert again.messages in (50, 150)
+        assert pipelines.archive(spark, str(stream), str(into)).messages == 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+    rows = spark.read.parquet(str(into)).orderBy("partition", "offset").collect()
+    assert [(bytes(row.key), bytes(row.value), row.timestampNanos) for row in rows] == facts(found(stream))
+    hours = [row.timestampNanos // (HOUR) for row in rows]
+    assert [((row.date - date(1970, 1, 1)).days, row.hour) for row in rows] == [
+        divmod(hour, 24) for hour in hours
+    ]
+    assert {path.name for path in into.glob("date=*")} == {"date=1969-12-31", "date=1970-01-01"}
+
+    # Into as many partitions all is where it was; into another number of them, where its key belongs.
+    back = pipelines.replay(spark, str(into), str(tmp_path / "back"), most_in_a_round=200)
+    assert (back.messages, back.rounds, back.was_resumed) == (750, 4, False)
+    assert found(tmp_path / "back") == found(stream)
+    pipelines.replay(spark, str(into), str(tmp_path / "other"), partitions=2)
+    assert by_key(found(tmp_path / "other")) == in_order(sent(750))
+
+    # And when the archive has grown, the rest follows.
+    append(stream, sent(30, 750))
+    pipelines.archive(spark, str(stream), str(into))
+    rest = pipelines.replay(spark, str(into), str(tmp_path / "back"))
+    assert (rest.messages, rest.was_resumed) == (30, True)
+    assert found(tmp_path / "back") == found(stream)
+
+
+def test_a_replay_keeps_the_pace_and_the_order(spark, tmp_path):
+    source, into = tmp_path / "source", tmp_path / "into"
+    # Two seconds, at twice the speed; the last but one has an earlier time, and waits all the same.
+    times = [0, 0.1, 0.9, 1.0, 0.2, 2.0]
+    messages = [(b"k", b"%d" % n, BEGIN + int(time * SECOND)) for n, time in enumerate(times)]
+    append(source, messages, partition_count=1)
+    progress: list[Progress] = []
+    done = pipelines.replay(spark, str(source), str(into), speed=2.0, every=0.2, watch=progress.append)
+    assert facts(found(into)) == messages
+    assert done.seconds >= 1.0
+    assert done.rounds >= 2
+    assert progress[-1].messages == 6
+    assert progress[-1].lag == 0
+
+    spark.createDataFrame(
+        [(k, v, 0, n, t) for n, (k, v, t) in enumerate(messages)],
+        "key binary, value binary, partition int, offset long, timestampNanos long",
+    ).write.parquet(str(tmp_path / "parquet"))
+    done = pipelines.replay(spark, str(tmp_path / "parquet"), str(tmp_path / "p"), speed=2.0, every=0.2)
+    assert facts(found(tmp_path / "p")) == messages
+    assert done.seconds >= 1.0
+    assert done.rounds >= 2
+
+
+# --- aggregate ------------------------------------------------------------------------------------
+
+
+def hourly(messages: Iterable[Sent]) -> Counter[tuple[int, str]]:
+    return Counter((time // (HOUR), key.decode()) for key, _, time in messages)
+
+
+def hours_of(rows: Iterable[Any]) -> Counter[tuple[int, str]]:
+    assert all(row["window_end"] - row["window_start"] for row in rows)
+    counts: Counter[tuple[int, str]] = Counter()
+    for row in rows:
+        counts[row["hours"], row["by"]] += row["count"]
+    return counts
+
+
+def test_windows_are_counted_at_once_and_step_by_step(spark, stream, tmp_path):
+    at_once, by_steps = tmp_path / "at once", tmp_path / "by steps"
+    hours = "floor(unix_micros(window_start) / 3600e6) AS hours"
+    for _ in range(2):  # the second time replaces the first
+        measures = {"largest": "max(octet_length(value))"}
+        done = pipelines.aggregate(spark, str(stream), str(at_once), window=3600, measures=measures)
+    assert done.messages == 600
+    rows = spark.read.parquet(str(at_once)).selectExpr("*", hours).collect()
+    assert hours_of(rows) == hourly(sent(600))
+    assert done.windows == len(rows) == len(hourly(sent(600)))
+    assert sum(row["bytes"] for row in rows) == sum(len(value) for _, value, _ in sent(600))
+    assert all(row["per_second"] == row["count"] / 3600 for row in rows)
+    assert {row["largest"] for row in rows} <= {8, 9, 10}
+
+    # For Spark time begins in 1970, so that step by step whatever is before is late.
+    later = tmp_path / "later"
+    how: dict[str, Any] = {"window": 3600, "watermark": 7200}
+    append(later, [*sent(600, begin=HOUR), (b"key-0", b"late", BEGIN)], partition_count=3)
+    first = pipelines.aggregate(spark, str(later), str(by_steps), **how)
+    append(later, [*sent(100, 600, begin=HOUR), (b"key-0", b"late", HOUR)])
+    second = pipelines.aggregate(spark, str(later), str(by_steps), **how)
+    third = pipelines.aggregate(spark, str(later), str(by_steps), **how)
+    assert (first.messages, second.messages, third.messages) == (601, 101, 0)
+    assert (first.late, second.late, third.late) == (1, 1, 0)
+    rows = spark.read.parquet(str(by_steps)).selectExpr("*", hours).collect()
+    assert first.windows + second.windows + third.windows == len(rows)
+    wanted = hourly(sent(700, begin=HOUR))
+    assert second.open_windows == len(wanted) - len(rows) > 0
+    assert hours_of(rows).items() <= wanted.items()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"into": "a", "table": "b"},
+        {"into": "a", "follow": 1.0},
+        {"table": "b", "watermark": 1.0},
+        {"into": "a", "measures": {"count": "max(offset)"}},
+    ],
+)
+def test_what_does_not_go_together_is_refused(spark, stream, wrong):
+    with pytest.raises(DiskqSparkError, match="DISKQ_OPTION"):
+        pipelines.aggregate(spark, str(stream), window=1.0, **wrong)
+
+
+# --- reshard --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As a kill -9 at that place."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, nth: int, when: str) -> None:
+    """The job dies with its `nth` plan: when it is about to be durable, when it is, or when it was done."""
+    keep, plans = Job.keep, []
+
+    def dying(self: Job, plan: Any) -> None:
+        plans.append(plan)
+        if len([plan for plan in plans if plan["is_done"] == (when == "done")]) == nth:
+            if when == "planned":
+                keep(self, plan)
+            raise Killed
+        keep(self, plan)
+
+    monkeypatch.setattr(Job, "keep", dying)
+
+
+def test_a_stream_is_resharded_once_whatever_is_killed_when(spark, stream, tmp_path):
+    into, count = tmp_path / "five", 600
+    for nth, when in ((1, "planning"), (1, "planned"), (2, "done"), (1, "done")):
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, nth, when)
+            with pytest.raises(Killed):
+                pipelines.reshard(spark, str(stream), str(into), 5, most_in_a_round=100)
+        # What comes in between must not get into a round that is done again.
+        append(stream, sent(10, count))
+        count += 10
+    last = pipelines.reshard(spark, str(stream), str(into), most_in_a_round=250)
+    assert last.was_resumed
+    assert by_key(found(into)) == in_order(sent(count))
+    assert sorted(facts(found(into))) == sorted(facts(found(stream)))
+    assert len(StreamReader(into).partitions()) == 5
+    assert pipelines.reshard(spark, str(stream), str(into)).messages == 0
+
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_OPTION: .* has 5 partitions, not 6"):
+        pipelines.reshard(spark, str(stream), str(into), 6)
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_OPTION: job 'reshard' .* is another one"):
+        pipelines.replay(spark, str(stream), str(into), job="reshard")
+    os.rename(stream, tmp_path / "old")
+    append(stream, sent(3), partition_count=3)
+    with pytest.raises(DiskqSparkError, match="DISKQ_STREAM_CHANGED"):
+        pipelines.reshard(spark, str(stream), str(into))
+
+
+# --- merge ----------------------------------------------------------------------------------------
+
+
+def test_clients_are_merged_without_what_they_sent_twice(spark, tmp_path):
+    ada, grace, joan = (tmp_path / name for name in ("ada", "grace", "joan"))
+    into = tmp_path / "all"
+
+    def message(client: str, n: int | None, time: int) -> Sent:
+        return b"k", json.dumps({"of": client, "n": n}).encode(), time
+
+    # What a client did not get confirmed it sends again, later; without an id nothing is like another.
+    first = [message("ada", n, n) for n in range(50)]
+    append(ada, [*first, *[message("ada", n, 1000 + n) for n in range(40, 50)], message("ada", None, 7)])
+    append(grace, [message("grace", n, n) for n in range(30)])
+    id_of = "get_json_object(cast(value AS string), '$.n')"
+    done = pipelines.merge(spark, [str(ada), str(grace)], str(into), 1, id_of=id_of, most_in_a_round=35)
+    assert (done.read, done.messages) == (91, 81)
+
+    with pytest.MonkeyPatch.context() as patch:
+        append(ada, [message("ada", n, 2000 + n) for n in range(45, 60)] + [message("ada", None, 7)])
+        append(joan, [message("joan", n, n) for n in range(5)])
+        kill_at(patch, 1, "done")
+        with pytest.raises(Killed):
+            pipelines.merge(spark, [str(ada), str(grace), str(joan)], str(into), id_of=id_of)
+    pipelines.merge(spark, [str(ada), str(grace), str(joan)], str(into), id_of=id_of)
+    kept = [(json.loads(m.value)["of"], json.loads(m.value)["n"], m.timestamp_ns) for m in found(into)]
+    assert [(n, time) for of, n, time in kept if of == "ada" and n is not None] == [
+        (n, n if n < 50 else 2000 + n) for n in range(60)
+    ]
+    assert [n for of, n, _ in kept if of == "grace"] == list(range(30))
+    assert [n for of, n, _ in kept if of == "joan"] == list(range(5))
+    assert kept.count(("ada", None, 7)) == 2
+
+    # Without an id: who sent the very same message, at the same nanosecond, sent it once.
+    twin = tmp_path / "twin"
+    append(twin, first)
+    same = pipelines.merge(spark, [str(ada), str(twin)], str(tmp_path / "same"), 1)
+    assert same.messages == len(set(facts(found(ada)))) == same.read - 51
+
+
+# --- audit, and the command -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], spark: object) -> Callable[..., tuple[int, str, str]]:
+    """`diskq pipeline` in this process, in the session of this run."""
+    from diskq.cli import main
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(["pipeline", *map(str, argv)])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_the_exit_code_of_an_audit_says_it_all(spark, stream, run):
+    code, out, err = run("audit", stream)
+    assert (code, err) == (0, "")
+    assert out.split()[1:3] == [
+        "messages=600",
+        f"bytes={sum(p.stat().st_size for p in stream.rglob('*.data'))}",
+    ]
+    assert out.endswith("checksummed=100.0% lost=0 problems=0\n")
+
+    target = next(path for path in sorted(stream.rglob("*.data")) if path.stem != "0" * 20)
+    content = bytearray(target.read_bytes())
+    content[100] ^= 1
+    target.write_bytes(content)
+    code, out, err = run("audit", stream, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    damaged = [row for row in rows if row["problem"]]
+    assert [(row["partition"], row["base"]) for row in damaged] == [
+        (int(target.parent.name), int(target.stem))
+    ]
+    assert code == 1
+    assert err.startswith(f"diskq: error: {stream}: 1 segment has a problem; {damaged[0]['lost']} messages")
+    assert sum(row["records"] + row["lost"] for row in rows) == 600
+    assert pipelines.audit(spark, str(stream)).problems[0].problem == damaged[0]["problem"]
+
+    (stream / "settings.json").write_text("[]")
+    code, _, err = run("audit", stream)
+    assert code == 2
+    assert "settings.json" in err
+
+
+def test_the_command_tells_what_was_done(stream, tmp_path, run):
+    code, out, _ = run("reshard", stream, tmp_path / "one", "--partitions", "1", "--json")
+    told = json.loads(out)
+    assert (code, told["messages"], told["rounds"], told["was_resumed"]) == (0, 600, 1, False)
+    code, out, err = run("aggregate", stream, "--window", "30d", "--json-field", "n", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, len(rows), {row["count"] for row in rows}) == (0, 600, {1})
+    assert err == "diskq: 600 messages in 600 rows\n"
+    code, _, err = run("aggregate", stream, "--window", "30d", "--by", "nonsense")
+    assert (code, err.split(".")[0]) == (1, "diskq: error: Spark: [UNRESOLVED_COLUMN")
+    code, _, err = run("reshard", stream, tmp_path / "one", "--partitions", "2")
+    assert code == 1
+    assert err.startswith(f"diskq: error: DISKQ_OPTION: {tmp_path / 'one'} has 1 partitions, not 2")
