@@ -20,7 +20,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "  ARGS=... goes to the program that a target runs: make test ARGS='-k torn -x'"
 
-demo: $(STAMPS)/compiled ## 336,776 real messages through a queue that is killed midway
+demo: $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
 	@$(PY) examples/demo.py $(ARGS)
 
 test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests

