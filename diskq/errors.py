@@ -181,7 +181,7 @@ class SinkError(DiskqError):
     """
 
     def __init__(self, path: str, sink: str, found: str, given: str) -> None:
-        super().__init__(f"{path}: sink {sink!r} is query {found!r}'s, not {given!r}'s")
+        super().__init__(f"{path}: sink {sink!r} belongs to query {found!r}, not to {given!r}")
         self.path = path
         self.sink = sink
         self.found = found

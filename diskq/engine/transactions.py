@@ -206,7 +206,7 @@ def abandon(path: AnyPath, sink: str, epoch: int, *, fs: FileSystem | None = Non
 def sweep_staging(
     path: AnyPath, is_orphan: Callable[[StagedName], bool], *, fs: FileSystem | None = None
 ) -> list[str]:
-    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but nobody need know.
+    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but for anybody.
 
     Raises LockedError where somebody has the stream open, who may be about to commit them.
     """
@@ -243,7 +243,9 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
     try:
         intent = read_intent(fs, files)
         forgotten = [sink for sink in over if intent is None or intent.sink != sink]
-        Barrier(removals=tuple(files.committed(sink) for sink in forgotten)).pay(fs)
+        # Its intent first, durably: a power cut that brought that back would have the next open carry it out.
+        paths = tuple(files.committed(sink) for sink in forgotten)
+        Barrier(directories=(files.private,), removals=paths).pay(fs)
         return forgotten
     finally:
         lock.release()

@@ -17,10 +17,9 @@ from diskq.engine import rollforward, staging, streamrecovery, transactions
 from diskq.engine import stream as engine
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.transactions import Transaction, committed
+from diskq.engine.transactions import Transaction, committed, forget_sinks
 from diskq.errors import DiskqError
 from diskq.options import Durability, Encoding, StreamOptions
-from diskq.storage import barrier
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
@@ -91,15 +90,18 @@ class Session:
         rng: random.Random,
         encoding: Encoding = "fixed",
         count: int | None = None,
+        segment_size: int | None = None,
+        extent: int | None = None,
     ) -> None:
         self.fs = fs
         self.rng = rng
         self.promises = promises
         promises.varuint = encoding == "varuint"
         self.longest = rng.choice([60, 300, 900])
+        self.extent = extent
         self.options = StreamOptions(
             partition_count=promises.count or count or rng.choice([1, 2, 3]),
-            segment_size=rng.choice([700, 2500, 6000]),
+            segment_size=segment_size or rng.choice([700, 2500, 6000]),
             sync_every=9,
             sync_timeout=1000.0,
             max_unsynced=rng.choice([1500, 100_000]),
@@ -186,8 +188,17 @@ class Session:
             task=task,
             count=self.promises.count,
             encoding="varuint" if self.promises.varuint else "fixed",
-            extent=self.rng.choice([1, 4, 100]),
+            extent=self.extent or self.rng.choice([1, 4, 100]),
         )
+
+    def commit_once(self, tasks: int | None = None) -> None:
+        """A sink that commits one epoch, and is forgotten: nobody will commit it again."""
+        sink = f"once.{self.fs.operations}"
+        self.commit(tasks, sink)
+        del self.promises.epochs[sink]
+        self.end()
+        assert forget_sinks(ROOT, lambda name: name == sink, fs=self.fs) == [sink]
+        self.open()
 
     def commit_again(self) -> None:
         """Who did not hear that it was committed: an epoch of before, with other bytes."""
@@ -209,11 +220,15 @@ class Session:
         self.stream.sync()
         self.promises.all_are(self.promises.written, self.promises.synced)
 
-    def fail(self) -> None:
+    def end(self) -> None:
         """The process ends without a word: all that is written stays as it is."""
         with suppress(DiskqError):
             self.stream.fail(OSError("the process ends here"))
         self.stream.close()
+
+    def fail(self) -> None:
+        """It does so, and the next one goes on."""
+        self.end()
         self.open()
 
     def close(self) -> None:
@@ -229,6 +244,7 @@ ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
     (1, lambda session, rng: session.append(rng.randrange(1, 12), "memory")),
     (5, lambda session, rng: session.commit()),
     (0.5, lambda session, rng: session.commit_again()),
+    (0.5, lambda session, rng: session.commit_once()),
     (0.7, lambda session, rng: session.fail_to_commit()),
     (0.5, lambda session, rng: session.sync()),
     (0.5, lambda session, rng: session.fail()),
@@ -269,7 +285,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     act = promises.doubtful
     is_in = check_messages(fs, promises, promised)
     check_messages(fs.crash(), promises, promised, is_raw=True)  # all that is seen is durable
-    for sink in SINKS:
+    for sink in {*SINKS, *([act.sink] if act else [])}:
         last = committed(fs, StreamFiles(fs, ROOT), sink)
         if act is not None and sink == act.sink and is_in:
             assert (last.epoch if last else None) == act.epoch
@@ -390,15 +406,20 @@ def two_sinks(fs: CrashFS, promises: Promises) -> None:
         session.commit(tasks=2, sink=sink)
 
 
-def one_by_one(fs: CrashFS, promises: Promises) -> None:
-    """One partition, a message each: all that recovery goes by is there or not."""
-    session = Session(fs, promises, random.Random(2), count=1)
+def forgotten(fs: CrashFS, promises: Promises) -> None:
+    session = Session(fs, promises, random.Random(3), count=1)
+    session.commit_once(tasks=1)
+    session.append(2, "synced")
+
+
+def within_an_extent(fs: CrashFS, promises: Promises) -> None:
+    """Segments end in the middle of it: so does what is there when it is gone on with."""
+    session = Session(fs, promises, random.Random(2), count=1, segment_size=200, extent=100)
     session.append(1)
     for _ in range(2):
-        session.commit(tasks=1)
+        session.commit(tasks=2)
 
 
-BARRIER = barrier.__name__
 STREAM = engine.__name__
 ROLL = rollforward.__name__
 STAGING = staging.__name__
@@ -422,17 +443,7 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
         two_sinks,
         Mutation(STREAM, "if rollforward.is_committed(self._fs, self.files, transaction):", "if False:"),
     ),
-    (two_sinks, Mutation(BARRIER, "fs.sync_files((handle,))", "pass")),
-    (two_sinks, Mutation(BARRIER, "dict.fromkeys(directory_of(r.path) for r in self.replacements)", "()")),
-    # Who goes on has to see to it that the intent stays, and is gone on with.
-    (
-        one_by_one,
-        Mutation(
-            STREAM,
-            "        self._make_directories(files.path, files.private,",
-            "        self._make_directory(files.private)\n        self._make_directories(files.path,",
-        ),
-    ),
+    # It is gone on with.
     (
         two_sinks,
         Mutation(
@@ -454,26 +465,30 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(finished(fs, files))")),
     (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(removals)")),
     # What is there already.
-    (two_sinks, Mutation(ROLL, "left[extent.partition] -= skip", "pass")),
+    (within_an_extent, Mutation(ROLL, "left[extent.partition] -= skip", "pass")),
     (two_sinks, Mutation(ROLL, "offsets[p] - share.start + share.skip", "0")),
     (
-        two_sinks,
+        within_an_extent,
         Mutation(
             ROLL,
             "for data in reader.records(extent, skip):\n                        stream.",
             "for data in reader.records(extent):\n                        stream.",
         ),
     ),
-    (two_sinks, Mutation(STAGING, "yield data[start:]", "yield data")),
+    (within_an_extent, Mutation(STAGING, "yield data[start:]", "yield data")),
     (two_sinks, Mutation(TRANSACTIONS, "last.epoch >= intent.epoch", "True")),
     (two_sinks, Mutation(TRANSACTIONS, "last.epoch >= intent.epoch", "last.epoch > intent.epoch")),
+    # Forgotten for good.
+    (forgotten, Mutation(TRANSACTIONS, "Barrier(directories=(files.private,), removals", "Barrier(removals")),
     # Recovery does not skip what comes again.
     (two_sinks, Mutation(RECOVERY, "if refilled.start < given <= refilled.stop:", "if False:")),
     (two_sinks, Mutation(RECOVERY, "given <= refilled.stop:", "given < refilled.stop:")),
 ]
 
 
-@pytest.mark.parametrize("workload, mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize(
+    "workload, mutation", MUTATIONS, ids=lambda what: getattr(what, "__name__", str(what))
+)
 def test_a_weaker_transaction_is_caught(workload: Workload, mutation: Mutation) -> None:
     def crash_everywhere() -> None:
         run_cuts(workload, check, witness=Promises, again=1, seeds=4)
