@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -60,11 +61,8 @@ class Batches:
         self._most = rows
         self._size = size
         self._where = f"{topic}[{partition}]"
-        self._fixed = {
-            "topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
-            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-        }
-        self._numbers = pa.array(array.array("q", range(rows)), pa.int64())
+        self._fixed = {"topic": _column(topic, rows), "partition": _column(partition, rows)}
+        self._numbers = _counted(rows)
 
     def of(self, pieces: Iterable[tuple[int, Piece]], start: int, end: int) -> Iterator[Any]:
         """Of these messages those with offsets start:end, as `pyarrow.RecordBatch`.
@@ -152,7 +150,7 @@ class Batches:
     def _timestamp_types(self, pieces: list[Piece], records: int) -> Any:
         if "timestampType" not in self._fixed:
             number = -1 if pieces[0].timestamps is None else 0
-            self._fixed["timestampType"] = pa.repeat(pa.scalar(number, pa.int32()), self._most)
+            self._fixed["timestampType"] = _column(number, self._most)
         return self._repeated("timestampType", records)
 
     def _repeated(self, name: str, records: int) -> Any:
@@ -164,7 +162,7 @@ class Batches:
     def _offsets(self, first: int, records: int) -> Any:
         numbers = self._numbers
         if records > len(numbers):
-            numbers = pa.array(array.array("q", range(records)), pa.int64())
+            numbers = _counted(records)
         return pc.add(numbers.slice(0, records), pa.scalar(first, pa.int64()))
 
     def _nulls(self, name: str, records: int, kind: Any) -> Any:
@@ -178,6 +176,21 @@ class Batches:
 
 def _joined(arrays: list[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+# A worker reads many ranges, one after the other: what is the same for all of them is made once.
+
+
+@lru_cache(32)
+def _column(of: str | int, rows: int) -> Any:
+    """A column of strings, or of i32, that all are this one."""
+    return pa.repeat(pa.scalar(of, pa.string() if isinstance(of, str) else pa.int32()), rows)
+
+
+@lru_cache(4)
+def _counted(rows: int) -> Any:
+    """0, 1, 2, ..."""
+    return pa.array(array.array("q", range(rows)), pa.int64())
 
 
 _NONE = pa.scalar(0, pa.int64())

@@ -22,9 +22,9 @@ from diskq.spark.streams import NamedStream, open_streams
 __all__ = ["Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
 
 _NANOS_IN_A_MILLISECOND = 1_000_000
-# About a segment is read by one task, so that a retry is short and cores are kept busy to the end; but
-# a task costs some milliseconds itself, and the driver some memory.
-_BYTES_IN_A_TASK = 32 * MIB
+# Two segments or so are read by one task, so that a retry is short and cores are kept busy to the end; but
+# a task costs some tens of milliseconds itself, and the driver some memory.
+_BYTES_IN_A_TASK = 64 * MIB
 _MOST_TASKS = 1000
 
 

@@ -19,7 +19,7 @@ from diskq.storage.fs import OsFileSystem
 
 __all__ = ["QueueLayout", "is_stream", "queue_at", "queue_names"]
 
-_BYTES_IN_A_PART = 32 * MIB
+_BYTES_IN_A_PART = 64 * MIB
 _MOST_PARTS = 1000
 
 Parts = tuple[tuple[SnapshotRange, ...], ...]

@@ -73,9 +73,9 @@ def test_every_offset_is_in_one_task_and_in_order(records, at_least, most, size)
     assert most is None or all(each.records <= most for each in planned)
 
 
-def test_a_small_partition_is_one_task_and_a_large_one_about_one_for_a_segment():
+def test_a_small_partition_is_one_task_and_a_large_one_about_one_for_two_segments():
     assert len(split(spread(1000, 10, 0))) == 2
-    assert [each.records for each in split(spread(1000, size=128 * MIB))] == [250] * 4
+    assert [each.records for each in split(spread(1000, size=256 * MIB))] == [250] * 4
 
 
 def test_tasks_are_about_even():
