@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ from tests.engine.streams import (
 from tests.engine.transactions import INTENT, commit, files_of, stage, staged_files, transaction
 from tests.reference import triplet_oracle as oracle
 
-TWO = {"partition_count": 2}
+TWO: dict[str, Any] = {"partition_count": 2}
 
 
 # --- committing -----------------------------------------------------------------------------------
@@ -484,7 +485,7 @@ def test_whatever_fails_it_is_in_once_in_the_end(verb, error):
             stream.close()
         with suppress(DiskqError, OSError):
             fs.fail(verb, nth, error)
-            opened(fs.inner and fs).close()
+            opened(fs).close()
         after = fs.inner.kill()
         with opened(after) as stream:
             if held(after) == parted(triples(5), 2):

@@ -21,7 +21,8 @@ STAGING = f"{ROOT}/.diskq/staging"
 def staging(
     fs: FileSystem, *, sink: str = "sink", epoch: int = 0, task: int = 0, **options: Any
 ) -> StagingWriter:
-    options = {"partition_count": 2, "encoding": "fixed"} | options
+    options.setdefault("partition_count", 2)
+    options.setdefault("encoding", "fixed")
     return StagingWriter(ROOT, sink=sink, epoch=epoch, task=task, fs=fs, **options)
 
 
@@ -51,7 +52,13 @@ def transaction(*staged: StagedFile, sink: str = "sink", epoch: int = 0, query: 
     return Transaction(sink, epoch, query, staged)
 
 
-def commit(stream: Stream, fs: FileSystem, of: Iterable[Triple], epoch: int = 0, **how: Any) -> bool:
+def commit(
+    stream: Stream,
+    fs: FileSystem,
+    of: Iterable[Triple] | Mapping[int, list[Triple]],
+    epoch: int = 0,
+    **how: Any,
+) -> bool:
     """Stage these messages in one file, and commit them."""
     query = how.pop("query", "query")
     staged = stage(fs, of, epoch=epoch, count=stream.partition_count, **how)
