@@ -76,7 +76,9 @@ def archive(args: argparse.Namespace) -> None:
 def aggregate(args: argparse.Namespace) -> None:
     StreamView(args.path)
     is_shown = args.into is None and args.table is None
-    with _spark(args, "aggregating") as (spark, watch):
+    # Where the rows are seen, they say how far it is.
+    is_seen = is_shown and sys.stdout.isatty()
+    with _spark(args, "aggregating", is_shown=not is_seen) as (spark, watch):
         from diskq.spark import pipelines
 
         by = pipelines.json_field(args.json_field) if args.json_field else args.by or pipelines.BY_KEY
@@ -240,7 +242,7 @@ def _how_far(progress: Progress) -> str:
     if progress.rate:
         told.append(f"{progress.rate:,.0f}/s")
     if progress.batches:
-        told.append(f"{progress.batches:,} batches")
+        told.append("1 batch" if progress.batches == 1 else f"{progress.batches:,} batches")
     if progress.lag:
         told.append(f"{progress.lag:,} behind")
     if progress.tasks:
@@ -252,25 +254,36 @@ def _how_far(progress: Progress) -> str:
 
 
 @contextlib.contextmanager
-def _spark(args: argparse.Namespace, what: str) -> Iterator[tuple[SparkSession, Any]]:
+def _spark(
+    args: argparse.Namespace, what: str, *, is_shown: bool = True
+) -> Iterator[tuple[SparkSession, Any]]:
     """A session, and whom to tell how far it is; what goes wrong in the block, as one sentence."""
     latest: list[Progress] = []
-
-    with status("starting Spark") as say:
+    with _sentences(args.debug), _telling_how_far(latest), contextlib.ExitStack() as stack:
+        say = stack.enter_context(status("starting Spark") if is_shown else contextlib.nullcontext(_nothing))
 
         def watch(progress: Progress) -> None:
             latest[:] = [progress]
-            say(_how_far(progress))
+            say(f"{what}: {_how_far(progress)}")
 
-        with _sentences(args.debug), contextlib.ExitStack() as stack:
-            spark = stack.enter_context(_session(args))
-            say(what)
-            try:
-                yield spark, watch
-            except KeyboardInterrupt:
-                done = f" after {_how_far(latest[0])}" if latest else ""
-                note(f"stopped{done}; the same command goes on from here")
-                raise
+        spark = stack.enter_context(_session(args))
+        say(what)
+        yield spark, watch
+
+
+def _nothing(text: str) -> None:
+    """Nobody is to see it."""
+
+
+@contextlib.contextmanager
+def _telling_how_far(latest: list[Progress]) -> Iterator[None]:
+    """Who interrupts it is told how far it was; nothing of that is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if latest:
+            note(f"stopped after {_how_far(latest[0])}; the same command goes on from here")
+        raise
 
 
 @contextlib.contextmanager

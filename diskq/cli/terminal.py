@@ -82,16 +82,24 @@ def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Calla
 
 
 @contextmanager
-def status(what: str, *, is_wanted: bool = True) -> Iterator[Callable[[str], None]]:
+def status(text: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr that changes: call what it gives with what it is to say."""
-    if not is_wanted or not _has_rich(sys.stderr):
+    if not _has_rich(sys.stderr):
         yield lambda text: None
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
     from rich.text import Text
 
-    with Console(file=sys.stderr).status(Text(what)) as line:
-        yield lambda text: line.update(Text(f"{what}: {text}"))
+    line = Spinner("dots", Text(text))
+    # The terminal by a number of its own: the line stays where another one is put in the place of stderr. And
+    # stdout is not redirected: what is printed on it meanwhile would come out here.
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal,
+        Live(line, console=Console(file=terminal), transient=True, redirect_stdout=False),
+    ):
+        yield lambda text: line.update(text=Text(text))
 
 
 @contextmanager

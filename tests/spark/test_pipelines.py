@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import date
@@ -21,6 +23,7 @@ from diskq.options import StreamOptions
 from diskq.spark import pipelines
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.pipelines.progress import Progress
+from tests.cli.conftest import Terminal, start
 
 pytestmark = pytest.mark.spark
 
@@ -370,3 +373,30 @@ def test_the_command_tells_what_was_done(stream, tmp_path, run):
     code, _, err = run("reshard", stream, tmp_path / "one", "--partitions", "2")
     assert code == 1
     assert err.startswith(f"diskq: error: DISKQ_OPTION: {tmp_path / 'one'} has 1 partitions, not 2")
+
+
+@pytest.mark.slow
+def test_an_interrupt_stops_it_and_nothing_is_lost(spark, stream, tmp_path):
+    into = tmp_path / "archive"
+    with Terminal() as terminal:
+        command = [
+            "pipeline",
+            "archive",
+            stream,
+            into,
+            "--by",
+            "date",
+            "--follow",
+            "200ms",
+            "--master",
+            "local[1]",
+        ]
+        with start(*command, stdout=subprocess.DEVNULL, stderr=terminal.outer) as process:
+            terminal.read_until("archiving: 600 messages")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        terminal.read_until("stopped after 600 messages")
+    append(stream, sent(100, 600))
+    pipelines.archive(spark, str(stream), str(into), by="date")
+    rows = spark.read.parquet(str(into)).orderBy("partition", "offset").collect()
+    assert [(bytes(row.key), bytes(row.value), row.timestampNanos) for row in rows] == facts(found(stream))
