@@ -10,7 +10,7 @@
 #     .diskq/jobs/NAME         the plan of the latest round, as JSON, with a checksum
 #     .diskq/jobs/NAME.lock    held while the job runs: one process at a time
 #
-# Format: docs/format/transactions.md.
+# Format: docs/format/triplet.md.
 
 from __future__ import annotations
 
