@@ -367,10 +367,10 @@ def test_a_peer_that_was_let_in_between_is_gone_round(written):
         assert held(fs)[0] == before + peer + (triples(5) + triples(400, start=5, length=3000))[len(before) :]
 
 
+@pytest.mark.parametrize("more", [0, 4])
 @pytest.mark.parametrize("second", [1, 2, 3])
-def test_so_it_is_when_that_is_cut_short_too(second):
+def test_so_it_is_when_that_is_cut_short_too_and_a_peer_comes_again(second, more):
     fs, _ = killed(triples(400, start=5, length=3000), records=2, partition_count=1)
-    before = held(fs, may_trail=True)[0]
     peer = triples(3, start=1000)
     append_as_a_peer(fs, peer)
     faulty = FaultFS(fs)
@@ -378,9 +378,13 @@ def test_so_it_is_when_that_is_cut_short_too(second):
     with pytest.raises((StorageFailedError, OSError)):
         opened(faulty)
     fs = fs.kill()
+    between = held(fs, may_trail=True)[0]
+    again = triples(more, start=2000)
+    append_as_a_peer(fs, again)
     with opened(fs):
         pass
-    assert held(fs)[0] == before + peer + (triples(5) + triples(400, start=5, length=3000))[len(before) :]
+    ours = triples(5) + triples(400, start=5, length=3000)
+    assert held(fs)[0] == between + again + ours[len(between) - len(peer) :]
 
 
 def append_as_a_peer(fs, messages):
