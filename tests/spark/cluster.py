@@ -183,9 +183,9 @@ class Driver:
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))
-    }
+    # Some thirty Python processes come and go: what they import is compiled once for all of them.
+    left_out = ("SPARK", "PYSPARK", "PYTHONDONTWRITEBYTECODE")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return inherited | {
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -35,13 +35,16 @@ def once(marker: str, at: int, watched: str | None = None) -> Column:
     It waits until there is something in `watched`, and leaves a file in which is what that is.
     """
 
+    def held() -> list[str]:
+        return os.listdir(watched) if watched and os.path.isdir(watched) else []
+
     def end(partition: int, offset: int) -> bool:
         if (partition, offset) == (0, at):
             with contextlib.suppress(FileExistsError), open(marker, "x") as file:
                 deadline = time.monotonic() + 60
-                while watched and not os.listdir(watched) and time.monotonic() < deadline:
+                while watched and not held() and time.monotonic() < deadline:
                     time.sleep(0.01)  # what happens there is another process's doing
-                file.write(" ".join(os.listdir(watched)) if watched else "")
+                file.write(" ".join(held()))
                 file.flush()
                 # A worker's parent is the daemon that forked it; whose parent is the executor.
                 status = Path(f"/proc/{os.getppid()}/stat").read_text()
