@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, NoReturn
 
@@ -170,6 +170,7 @@ class Stream(Closing):
             was_ours = owner_state(fs, files) == "ours"
             if not was_ours:
                 self._forget_slates()
+                self._leave_points()
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             self._repairs += self._owner.repairs
@@ -274,7 +275,7 @@ class Stream(Closing):
             if index < count:
                 self.files.partition(index).check_names()
         # Where our owner file is gone a peer has written since, of whose bytes no checksum tells.
-        was_restarted = was_ours and self._lock.was_restarted
+        was_restarted = was_ours and not points.was_left and self._lock.was_restarted
         for index in range(count):
             self._open_partition(index, points, was_restarted, refilled.get(index, range(0)))
         # Those that were written to before, and are no more, are left as whole, and known as well.
@@ -322,6 +323,14 @@ class Stream(Closing):
         """Before our owner file says that nobody else has written since what stands there was jotted down."""
         for index in self.files.partitions():
             open_slate(self._fs, self.files.partition(index).slate, None)
+
+    def _leave_points(self) -> None:
+        """Before our owner file says that nobody else has written since they were noted, too."""
+        points = read_points(self._fs, self.files)
+        if points.is_readable and not points.is_closed and not points.was_left:
+            left = replace(points, was_left=True)
+            if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
+                raise DiskFullError(self.path, "the disk is full")
 
     def _open_slates(self, most: int) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""

@@ -23,7 +23,7 @@ from diskq.storage.smallfile import read_small
 
 __all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
-_HEAD = re.compile(rb"diskq points 1 (open|closed)\n")
+_HEAD = re.compile(rb"diskq points 1 (open|closed|left)\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
 _LAST = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
@@ -45,13 +45,16 @@ class Points:
     partitions: Mapping[int, Point]
     is_readable: bool = True
     """If not, there are some, and nobody knows which."""
+    was_left: bool = False
+    """Was our owner file gone since? Then a peer may have written, of whose bytes no checksum tells."""
 
     def was_closed(self, partition: int) -> bool:
         """Is all of ours in the partition durable? So it is where they do not tell of it."""
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
     def render(self) -> bytes:
-        lines = [f"diskq points 1 {'closed' if self.is_closed else 'open'}\n"]
+        word = "closed" if self.is_closed else "left" if self.was_left else "open"
+        lines = [f"diskq points 1 {word}\n"]
         lines += [f"{index} {p.base} {p.end} {p.next_offset}\n" for index, p in self.partitions.items()]
         content = "".join(lines).encode()
         return content + f"crc32c {checksum(content):08x}\n".encode()
@@ -71,7 +74,7 @@ class Points:
         last = _LAST.fullmatch(content, at)
         if last is None or int(last[1], 16) != checksum(content[:at]):
             return None
-        return cls(head[1] == b"closed", partitions)
+        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left")
 
     def replacing(self, files: StreamFiles) -> Replacement:
         return Replacement(files.points, self.render(), files.temporary(files.points))

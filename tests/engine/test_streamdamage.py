@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -23,7 +24,7 @@ from diskq.engine.streamsettings import StreamSettings
 from diskq.errors import CorruptionError
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.recovery import Repair
-from diskq.testing import CrashFS
+from diskq.testing import CrashFS, PowerCut
 from tests.engine.partitions import Peer, messages, read
 from tests.engine.ram import RamFS
 from tests.engine.streams import (
@@ -434,6 +435,39 @@ def test_without_readable_points_a_power_cut_is_judged_by_all_checksums(how):
     with opened(after) as stream:
         assert stream.next_offsets == (40,)
     assert held(after)[0] == triples(40)
+
+
+def test_what_a_peer_wrote_is_believed_by_whoever_comes_after_an_open_that_a_power_cut_ended():
+    fs = disk()
+    stream = opened(fs, **ONE)
+    stream.append_many(items(triples(10)), durability="synced")
+    left = fs.kill()
+    left.unlink(OWNER)
+    files = segments(left.files(), 0)[0]
+    records, ends = [oracle.record(*one) for one in triples(5, start=10)], len(files["data"])
+    for offset, (record, (_, timestamp, _)) in enumerate(zip(records, triples(5, start=10), strict=True), 10):
+        files["data"] += record
+        files["index"] += oracle.index_row(offset, ends, len(record))
+        files["timeindex"] += oracle.timeindex_row(offset, timestamp)
+        ends += len(record)
+    for suffix, path in (("data", data()), ("index", index()), ("timeindex", timeindex())):
+        left.write_durably(path, files[suffix])
+    left.sync_directory(ROOT)
+    cuts = 0
+    for cut in itertools.count(1):
+        trial = left.crash()  # the machine was restarted before, too
+        trial.cut_at = cut
+        with contextlib.suppress(PowerCut):
+            opened(trial, **ONE)
+        if not trial.is_cut:
+            break
+        cuts += 1
+        for after in (trial.crash(), trial.crash(random.Random(cut))):
+            after.clock += 5.0  # whoever was making the owner file is not making it any more
+            with opened(after, **ONE) as again:
+                assert again.next_offsets == (15,)
+            assert held(after)[0] == triples(15)
+    assert cuts > 10
 
 
 # --- what go-diskq leaves -----------------------------------------------------------------------
