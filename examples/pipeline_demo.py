@@ -181,7 +181,8 @@ def pipeline(
     # Small batches, so that there is a middle to be stopped in.
     batch = max(1, total // FIRST)
     began = time.perf_counter()
-    how: dict[str, Any] = {"by": "date"}
+    # A year is many directories, and each of the three partitions has something for each of them.
+    how: dict[str, Any] = {"by": "date", "gather": True}
     with contextlib.suppress(KeyboardInterrupt):
         pipelines.archive(spark, str(stream), archive, most_in_a_batch=batch, watch=stopping(batch), **how)
     first = spark.read.parquet(archive).count()

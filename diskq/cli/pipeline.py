@@ -38,7 +38,7 @@ Read it with Spark: it knows which files count, others may see what a killed run
 EXAMPLES_ARCHIVE = """
   diskq pipeline archive clicks /data/clicks
   diskq pipeline archive clicks /data/clicks --follow 1m
-  diskq pipeline archive flights /data/flights --by date
+  diskq pipeline archive flights /data/flights --by date --gather
 """
 
 ABOUT_AGGREGATE = """
@@ -131,6 +131,11 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         choices=["hour", "date"],
         default="hour",
         help="a directory for each hour, or for each date: where there is little in an hour (default: hour)",
+    )
+    archive.add_argument(
+        "--gather",
+        action="store_true",
+        help="one file for each directory of a batch, for which it shuffles (default: one of each task)",
     )
     _add_going_on(archive, pipelineruns.MOST_IN_A_BATCH)
     _add_spark(archive, pipelineruns.archive)

@@ -66,6 +66,7 @@ def archive(args: argparse.Namespace) -> None:
                 args.path,
                 args.into,
                 by=args.by,
+                gather=args.gather,
                 follow=args.follow,
                 most_in_a_batch=args.most,
                 watch=watch,

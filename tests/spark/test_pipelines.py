@@ -397,6 +397,8 @@ def test_an_interrupt_stops_it_and_nothing_is_lost(spark, stream, tmp_path):
             assert process.wait(60) == 130
         terminal.read_until("stopped after 600 messages")
     append(stream, sent(100, 600))
-    pipelines.archive(spark, str(stream), str(into), by="date")
+    before = set(into.glob("date=1970-01-01/*.parquet"))
+    pipelines.archive(spark, str(stream), str(into), by="date", gather=True)
+    assert len(set(into.glob("date=1970-01-01/*.parquet")) - before) == 1
     rows = spark.read.parquet(str(into)).orderBy("partition", "offset").collect()
     assert [(bytes(row.key), bytes(row.value), row.timestampNanos) for row in rows] == facts(found(stream))

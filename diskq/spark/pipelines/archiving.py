@@ -38,6 +38,7 @@ def archive(
     into: str,
     *,
     by: By = "hour",
+    gather: bool = False,
     follow: float | None = None,
     most_in_a_batch: int = MOST_IN_A_BATCH,
     checkpoint: str | None = None,
@@ -48,8 +49,9 @@ def archive(
 
     Its columns are those of the source with `timestampNanos`, and `date` and `hour`, of the message's
     timestamp in UTC whatever the session's time zone is. They name the directories: date and hour, or with
-    `by="date"` the date alone, for streams with little in an hour (each directory of a batch is a file for
-    each task).
+    `by="date"` the date alone, for streams with little in an hour. A batch makes a file for each task in each
+    directory that it has something for; with `gather` one, for which it shuffles: for streams of many
+    partitions, or whose times go far back and forth. One core writes then what is of one directory.
 
     It ends when it has caught up with what was there when it began; with `follow` (seconds between batches)
     never, until interrupted. A batch has at most `most_in_a_batch` messages, so that a killed run costs no
@@ -65,11 +67,14 @@ def archive(
     began = time.monotonic()
     source = spark.readStream.format("diskq").option("includeTimestampNanos", True)
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", most_in_a_batch)
+    messages = with_hours(source.options(**(options or {})).load(stream))
+    directories = ["date", "hour"] if by == "hour" else ["date"]
+    if gather:
+        messages = messages.repartition(*directories)
     query = (
-        with_hours(source.options(**(options or {})).load(stream))
-        .writeStream.format("parquet")
+        messages.writeStream.format("parquet")
         .option("checkpointLocation", checkpoint or f"{into.rstrip('/')}/_checkpoint")
-        .partitionBy(*(("date", "hour") if by == "hour" else ("date",)))
+        .partitionBy(*directories)
         .trigger(**trigger_of(follow))
         .start(into)
     )
