@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -17,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmarks.harness import MissingError, Readings
-from benchmarks.stopwatch import body_of, reading
+from benchmarks.stopwatch import reading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,11 +120,18 @@ class SparkWork:
         assert SparkWork._inputs is not None
         path = SparkWork._inputs / f"stream-{self.rows.count}-{self.rows.size}"
         if not path.exists():
-            body, count = body_of(self.rows.size), self.rows.count
+            rng, size, count = random.Random(0), self.rows.size, self.rows.count
             with Stream(str(path), StreamOptions(partition_count=PARTITIONS)) as stream:
                 for first in range(0, count, 10_000):
-                    last = min(first + 10_000, count)
-                    stream.append_many([(f"{number:08d}", body) for number in range(first, last)])
+                    numbers = range(first, min(first + 10_000, count))
+                    # No two alike: of values that repeat, Parquet would keep one, and read no more.
+                    bodies = rng.randbytes(size * len(numbers))
+                    stream.append_many(
+                        [
+                            (f"{n:08d}", bodies[at : at + size])
+                            for n, at in zip(numbers, range(0, len(bodies), size), strict=True)
+                        ]
+                    )
         return path
 
     def parquet(self, spark: SparkSession) -> Path:

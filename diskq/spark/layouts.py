@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from diskq.spark.arrow import Piece
 from diskq.spark.errors import Code, DiskqSparkError
+
+if TYPE_CHECKING:
+    from diskq.spark.arrow import Piece
 
 __all__ = ["Layout", "Losses", "OffsetRange", "Span", "find_layout", "open_layout"]
 

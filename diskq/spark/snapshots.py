@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotRange, SnapshotReader
 from diskq.engine.layouts import layout_of
 from diskq.engine.layouts import queue_names as names_in
 from diskq.errors import QueueMovedError
 from diskq.options import MIB
-from diskq.spark.arrow import Piece
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts import Losses, OffsetRange, Span
 from diskq.storage.fs import OsFileSystem
+
+if TYPE_CHECKING:
+    from diskq.spark.arrow import Piece
 
 __all__ = ["QueueLayout", "is_stream", "queue_at", "queue_names"]
 

@@ -64,11 +64,15 @@ class DiskqDataSource(DataSource):
     def schema(self) -> StructType:
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import schema_of
+        from diskq.spark.streams import kinds_of
 
         # Asked for batches and streams alike, which have different options: what is wrong for one of
         # them its reader says.
         options = ReadOptions.parse(self.options, is_streaming=None)
-        return schema_of(with_nanos=options.with_nanos)
+        may_be_queue = False
+        with contextlib.suppress(DiskqError, OSError):
+            may_be_queue = "nsq" in kinds_of(options)
+        return schema_of(with_nanos=options.with_nanos, may_be_queue=may_be_queue)
 
     # --- reading ----------------------------------------------------------------------------------
 

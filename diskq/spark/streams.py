@@ -13,7 +13,7 @@ from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts import Layout, Span, find_layout, open_layout
 from diskq.spark.options import ReadOptions, Selection
 
-__all__ = ["NamedStream", "open_streams", "paths_of"]
+__all__ = ["NamedStream", "kinds_of", "open_streams", "paths_of"]
 
 logger = logging.getLogger("diskq.spark")
 
@@ -45,6 +45,12 @@ def open_streams(options: ReadOptions, pins: Mapping[str, Any] | None = None) ->
         pinned = None if pins is None else pins.get(topic)
         opened.append(NamedStream(topic, path, kind, open_layout(kind, path, pinned, options.min_partitions)))
     return opened
+
+
+def kinds_of(options: ReadOptions) -> set[str]:
+    """Of which options.LAYOUTS they are. Raises DISKQ_NOT_FOUND where one is not there, OSError."""
+    paths = paths_of(options.selection).values()
+    return {options.layout} if options.layout else {find_layout(path) for path in paths}
 
 
 def paths_of(selection: Selection) -> Mapping[str, str]:

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamowner import stream_id
 from diskq.engine.streamreader import StreamReader
 from diskq.engine.timelookup import TimeLookup
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
-from diskq.spark.arrow import Piece
 from diskq.spark.layouts import Losses, OffsetRange, Span
+
+if TYPE_CHECKING:
+    from diskq.spark.arrow import Piece
 
 __all__ = ["TripletLayout"]
 

@@ -19,8 +19,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import portalocker
-
 from diskq._native.door import has_name, size_at, size_of_file, start_writeback
 from diskq.storage.filewatch import FileWatch, open_inotify
 
@@ -258,10 +256,12 @@ class OsFileSystem:
         return open_inotify()
 
     def try_lock(self, handle: int) -> bool:
+        import portalocker  # half of what `import diskq` would take, and who reads locks nothing
+
         try:
             portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
         except portalocker.exceptions.LockException as refusal:
-            if _is_contention(refusal):
+            if isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal):
                 return False
             raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
         return True
@@ -283,7 +283,7 @@ def _is_contention(refusal: BaseException) -> bool:
     """Does the refusal mean "somebody has it" rather than "locks do not work here"?"""
     cause = refusal.__cause__ or (refusal.args[0] if refusal.args else None)
     number = getattr(cause, "errno", None)
-    return isinstance(refusal, portalocker.AlreadyLocked) or number in (errno.EWOULDBLOCK, errno.EACCES)
+    return number in (errno.EWOULDBLOCK, errno.EACCES)
 
 
 def _boot_id() -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from pyspark.sql.types import StructType
 
 from diskq._native.triplet import key_hash
 from diskq.engine.stream import Stream
+from diskq.errors import DiskqError
 from diskq.options import StreamOptions
 from diskq.spark.batch import DiskqPushdownReader, DiskqReader
 from diskq.spark.layouts import OffsetRange
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot
-from diskq.spark.schema import SCHEMA, arrow_schema
+from diskq.spark.schema import SCHEMA, arrow_schema, schema_of
+from diskq.spark.streams import kinds_of
 
 # Values of which none is in another one, so that one can be found in a file.
 VALUE = b"<value %08d>"
@@ -60,20 +63,26 @@ def key_of(partition: int, count: int) -> bytes:
     return next(key for number in range(10**6) if key_hash(key := b"%d" % number) % count == partition)
 
 
-def read(chosen: ReadOptions, schema: StructType = SCHEMA, filters: Sequence[Filter] = ()) -> Any:
+def read(chosen: ReadOptions, schema: StructType | None = None, filters: Sequence[Filter] = ()) -> Any:
     """All of it, as a table, as Spark's tasks would read it."""
-    return table(reader(chosen, schema, filters), schema)
+    return table(reader(chosen, schema, filters))
 
 
-def reader(chosen: ReadOptions, schema: StructType = SCHEMA, filters: Iterable[Filter] = ()) -> DiskqReader:
-    made = DiskqPushdownReader(chosen, schema, Snapshot.taken(chosen))
+def reader(
+    chosen: ReadOptions, schema: StructType | None = None, filters: Iterable[Filter] = ()
+) -> DiskqReader:
+    """By default of all columns, as the source says what they are."""
+    if schema is None:
+        with contextlib.suppress(DiskqError):
+            schema = schema_of(may_be_queue="nsq" in kinds_of(chosen))
+    made = DiskqPushdownReader(chosen, schema or SCHEMA, Snapshot.taken(chosen))
     made.pushFilters(list(filters))
     return made
 
 
-def table(of: DiskqReader, schema: StructType = SCHEMA) -> Any:
+def table(of: DiskqReader) -> Any:
     batches = [batch for task in of.partitions() for batch in of.read(task)]
-    return pa.Table.from_batches(batches, arrow_schema(schema))
+    return pa.Table.from_batches(batches, arrow_schema(of._schema))
 
 
 def numbers(found: Any) -> list[int]:
