@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -60,6 +61,9 @@ def session(
     """
     wanted = dict(conf or {})
     if SparkContext._active_spark_context is None:
+        # Here nothing needs it before the first batch comes: better told now than by a worker then.
+        if find_spec("pyarrow") is None:
+            raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         wanted = _settings(app_name, master, wanted)
         _prepare_processes(str(wanted.get("spark.master") or _submitted().get("spark.master")))
     made = SparkSession.builder.config(map={**wanted}).getOrCreate()
