@@ -31,7 +31,7 @@ TABLE = """
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* diskq diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
-  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq._native.tripletcolumns diskq.spark.*
+  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
   pyspark_diskq     PURE diskq.spark.*
 
@@ -46,6 +46,8 @@ TABLE = """
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.cli.holders        diskq.storage.fs diskq.storage.lock
   diskq.spark.snapshots    diskq.storage.fs
+  diskq.spark.columns      diskq._native.tripletcolumns
+  diskq.spark.sink         diskq._native.tripletcolumns
   diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.barrier

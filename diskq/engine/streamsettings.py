@@ -93,7 +93,7 @@ def read_settings(fs: FileSystem, files: StreamFiles) -> StreamSettings | None:
 
 
 def settings_at(path: AnyPath, *, fs: FileSystem | None = None) -> StreamSettings | None:
-    """What the stream in the directory `path` says of itself; None: there is none. Raises as `read_settings`."""
+    """What the stream at `path` says of itself; None: there is none. Raises as `read_settings`."""
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
     if fs.size_of(files.parts) is None:
