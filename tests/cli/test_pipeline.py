@@ -152,7 +152,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 @pytest.mark.parametrize("verb, code", [("archive", 1), ("audit", 2)])
 def test_without_spark_it_says_what_to_install(stream, package, verb, code):
-    words = ["pipeline", verb, str(stream)] + (["a"] if verb == "archive" else [])
+    words = ["pipeline", verb, str(stream)] + ([str(stream.parent / "a")] if verb == "archive" else [])
     command = [sys.executable, "-c", HIDE.format(package=package), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code
