@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 import diskq.spark
+from diskq.spark import pipelines
 
 
 def fingerprint(frame: DataFrame) -> list[str]:
@@ -77,6 +78,19 @@ def write_and_kill(spark: SparkSession, path: str, to: str, marker: str, at: int
     frame.write.format("diskq").mode("append").save(to)
 
 
+def pipeline(spark: SparkSession, path: str, to: str) -> list[Any]:
+    """The stream archived, put into other partitions, and that looked at; what all of it is afterwards."""
+    archive, wide = f"{to}/archive", f"{to}/wide"
+    archived = pipelines.archive(spark, path, archive, by="date")
+    copied = pipelines.reshard(spark, path, wide, partitions=6)
+    audit = pipelines.audit(spark, wide)
+    return [
+        *(archived.messages, copied.messages, audit.records, audit.is_clean),
+        *fingerprint(spark.read.parquet(archive)),
+        *fingerprint(stream(spark, wide)),
+    ]
+
+
 def places(spark: SparkSession, tasks: int) -> list[list[str]]:
     """For each task: where an executor imports diskq from, and wherever else it could."""
 
@@ -92,7 +106,9 @@ def places(spark: SparkSession, tasks: int) -> list[list[str]]:
 def main() -> None:
     master, conf = sys.argv[1:]
     spark = diskq.spark.session("diskq's tests", master, json.loads(conf))
-    jobs = {job.__name__: job for job in (read, read_messages, read_and_kill, write_and_kill, places)}
+    jobs = {
+        job.__name__: job for job in (read, read_messages, read_and_kill, write_and_kill, pipeline, places)
+    }
     for line in sys.stdin:
         name, arguments = json.loads(line)
         print("result:", json.dumps(jobs[name](spark, **arguments)), flush=True)

@@ -14,8 +14,8 @@ import diskq
 from diskq.spark import shipping
 from tests.spark.bare import bare_python
 from tests.spark.cluster import Cluster, Driver
+from tests.spark.jobs import pipeline, read_messages
 from tests.spark.jobs import read as rows
-from tests.spark.jobs import read_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -74,6 +74,13 @@ def test_an_executor_killed_in_the_middle_of_a_write_changes_nothing(driver, spa
     assert ".staged" in marker.read_text()  # it was in the middle
     assert read_messages(spark, str(to)) == read_messages(spark, clicks)
     assert list((to / ".diskq" / "staging").iterdir()) == []
+
+
+def test_a_pipeline_gives_on_a_cluster_what_it_gives_here(driver, spark, clicks, tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    found = driver.run("pipeline", path=clicks, to=str(there))
+    assert found == pipeline(spark, clicks, str(here))
+    assert found[:4] == [MESSAGES, MESSAGES, MESSAGES, True]
 
 
 def test_local_cluster_reads_the_same(java, spark, clicks, tmp_path):
