@@ -22,18 +22,15 @@ from typing import Any
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import CorruptionError, DiskFullError
 from diskq.storage.barrier import Barrier, Replacement
-from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.lock import Lock
-from diskq.storage.smallfile import read_small
+from diskq.storage.smallfile import CHECK_SIZE, checked, is_checked, read_small
 
 __all__ = ["Job", "check_job_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 _HEAD = b"diskq job 1\n"
-_LAST = re.compile(rb"crc32c ([0-9a-f]{8})\n")
-_LAST_SIZE = len(b"crc32c 00000000\n")
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -79,8 +76,7 @@ class Job(Closing):
     def keep(self, plan: Mapping[str, Any]) -> None:
         """From now on this is the plan, whatever happens. Raises DiskFullError: then it is the one before."""
         content = _HEAD + json.dumps(plan, separators=(",", ":"), sort_keys=True).encode() + b"\n"
-        content += f"crc32c {checksum(content):08x}\n".encode()
-        replacement = Replacement(self._path, content, lambda number: f"{self._path}.{number}.tmp")
+        replacement = Replacement(self._path, checked(content), lambda number: f"{self._path}.{number}.tmp")
         if not Barrier(replacements=(replacement,)).pay(self._fs):
             raise DiskFullError(self._path, "the disk is full")
         self.plan = dict(plan)
@@ -89,10 +85,10 @@ class Job(Closing):
         content = read_small(self._fs, self._path, _LARGEST)
         if content is None:
             return None
-        body, last = content[:-_LAST_SIZE], _LAST.fullmatch(content[-_LAST_SIZE:])
-        if last is None or int(last[1], 16) != checksum(body) or not body.startswith(_HEAD):
+        end = max(0, len(content) - CHECK_SIZE)
+        if not is_checked(content, end) or not content.startswith(_HEAD, 0, end):
             raise CorruptionError(self._path, 0, "nobody wrote that: what the job has done cannot be told")
-        plan: dict[str, Any] = json.loads(body[len(_HEAD) :])
+        plan: dict[str, Any] = json.loads(content[len(_HEAD) : end])
         return plan
 
     def _sweep(self) -> None:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
-from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.segments import Naming, private_path, sidecar_path
+from diskq.storage.smallfile import checked, is_checked
 
 __all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
 
@@ -25,7 +25,6 @@ _LARGEST_METADATA = 256
 
 _NUMBER = rb"(-?[0-9]{1,19})"
 _LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
-_OUR_LINE = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
 
 class Position(NamedTuple):
@@ -52,20 +51,17 @@ class Metadata:
         if lines is None:
             return None
         depth, read_file, read_byte, write_file, write_byte = map(int, lines.groups())
-        rest = content[lines.end() :]
-        if rest:
-            ours = _OUR_LINE.fullmatch(rest)
-            if ours is None or int(ours[1], 16) != checksum(lines[0]):
-                return None
-        metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), bool(rest))
+        is_ours = len(content) > lines.end()
+        if is_ours and not is_checked(content, lines.end()):
+            return None
+        metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), is_ours)
         is_sane = min(read_file, read_byte, write_byte) >= 0 and metadata.read <= metadata.write
         return metadata if is_sane else None
 
     def render(self) -> bytes:
-        lines = (
+        return checked(
             f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
         )
-        return lines + f"crc32c {checksum(lines):08x}\n".encode()
 
 
 class QueueFiles:

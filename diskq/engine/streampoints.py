@@ -17,15 +17,13 @@ from typing import NamedTuple
 
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.storage.barrier import Replacement
-from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
-from diskq.storage.smallfile import read_small
+from diskq.storage.smallfile import checked, is_checked, read_small
 
 __all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
 _HEAD = re.compile(rb"diskq points 1 (open|closed|left)\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
-_LAST = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
 
 class Point(NamedTuple):
@@ -56,8 +54,7 @@ class Points:
         word = "closed" if self.is_closed else "left" if self.was_left else "open"
         lines = [f"diskq points 1 {word}\n"]
         lines += [f"{index} {p.base} {p.end} {p.next_offset}\n" for index, p in self.partitions.items()]
-        content = "".join(lines).encode()
-        return content + f"crc32c {checksum(content):08x}\n".encode()
+        return checked("".join(lines).encode())
 
     @classmethod
     def parse(cls, content: bytes) -> Points | None:
@@ -71,8 +68,7 @@ class Points:
             index, *place = map(int, line.groups())
             partitions[index] = Point(*place)
             at = line.end()
-        last = _LAST.fullmatch(content, at)
-        if last is None or int(last[1], 16) != checksum(content[:at]):
+        if not is_checked(content, at):
             return None
         return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left")
 
@@ -99,8 +95,7 @@ _FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
 
 def first_as(files: PartitionFiles, base: int) -> Replacement:
     """For retention: before segment `base` all is about to be removed."""
-    content = b"diskq first 1 %d\n" % base
-    content += f"crc32c {checksum(content):08x}\n".encode()
+    content = checked(b"diskq first 1 %d\n" % base)
     return Replacement(files.first, content, files.temporary(files.first))
 
 
@@ -108,7 +103,4 @@ def read_first(fs: FileSystem, files: PartitionFiles) -> int:
     """The segment before which retention has removed all; 0 where it was never there. Raises OSError."""
     content = read_small(fs, files.first, 100) or b""
     head = _FIRST.match(content)
-    last = _LAST.fullmatch(content, head.end()) if head else None
-    if head is None or last is None or int(last[1], 16) != checksum(content[: head.end()]):
-        return 0
-    return int(head[1])
+    return int(head[1]) if head is not None and is_checked(content, head.end()) else 0

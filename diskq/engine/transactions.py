@@ -20,10 +20,9 @@ from diskq.engine.staging import Extent, StagedFile, StagedName, check_epoch, ch
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Replacement
-from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
-from diskq.storage.smallfile import read_small
+from diskq.storage.smallfile import checked, is_checked, read_small
 
 __all__ = [
     "Committed",
@@ -40,7 +39,6 @@ __all__ = [
 
 _QUERY = re.compile(r"[ -~]{0,200}")
 
-_LAST = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 _COMMITTED = re.compile(rb"diskq committed 1\nepoch ([0-9]{1,19})\nquery ([ -~]{0,200})\n")
 _LARGEST_COMMITTED = 400
 _INTENT = re.compile(
@@ -81,7 +79,7 @@ class Committed:
     def replacing(self, files: StreamFiles, sink: str) -> Replacement:
         path = files.committed(sink)
         content = f"diskq committed 1\nepoch {self.epoch}\nquery {self.query}\n".encode()
-        return Replacement(path, _checked(content), files.temporary(path))
+        return Replacement(path, checked(content), files.temporary(path))
 
 
 def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None:
@@ -91,7 +89,7 @@ def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None
     if content is None:
         return None
     found = _COMMITTED.match(content)
-    if found is None or not _checks(content, found.end()):
+    if found is None or not is_checked(content, found.end()):
         raise CorruptionError(path, 0, "nobody wrote that: which epochs are committed cannot be told")
     return Committed(int(found[1]), found[2].decode())
 
@@ -134,7 +132,7 @@ class Intent:
             lines += [
                 f"extent {e.partition} {e.start} {e.size} {e.records} {e.crc:08x}\n" for e in file.extents
             ]
-        return _checked("".join(lines).encode())
+        return checked("".join(lines).encode())
 
     @classmethod
     def parse(cls, content: bytes) -> Intent | None:
@@ -157,7 +155,7 @@ class Intent:
                 extents.append(Extent(partition, start, size, records, int(line[5], 16)))
                 at = line.end()
             staged.append(StagedFile(name, tuple(extents)))
-        if not _checks(content, at):
+        if not is_checked(content, at):
             return None
         return cls(head[1].decode(), int(head[2]), head[3].decode(), shares, tuple(staged))
 
@@ -267,19 +265,6 @@ def _last_epoch(fs: FileSystem, files: StreamFiles, sink: str) -> int:
     except CorruptionError:
         return -1  # its next commit tells
     return -1 if last is None else last.epoch
-
-
-# --- small files with a checksum ------------------------------------------------------------------
-
-
-def _checked(content: bytes) -> bytes:
-    return content + f"crc32c {checksum(content):08x}\n".encode()
-
-
-def _checks(content: bytes, end: int) -> bool:
-    """Is the checksum of the first `end` bytes what follows them, and all that does?"""
-    last = _LAST.fullmatch(content, end)
-    return last is not None and int(last[1], 16) == checksum(content[:end])
 
 
 def shares_of(staged: Iterable[StagedFile]) -> dict[int, int]:

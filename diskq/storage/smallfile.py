@@ -1,11 +1,30 @@
 # Files small enough to be read in one piece: settings, identities, markers.
-# They are written as `barrier.Replacement`, whole or not at all.
+# They are written as `barrier.Replacement`, whole or not at all. Those that are text of ours end with a
+# line that is their checksum.
 
 from __future__ import annotations
 
+import re
+
+from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
 
-__all__ = ["read_small"]
+__all__ = ["CHECK_SIZE", "checked", "is_checked", "read_small"]
+
+_CHECK = re.compile(rb"crc32c ([0-9a-f]{8})\n")
+CHECK_SIZE = len(b"crc32c 00000000\n")
+"""Bytes of the last line."""
+
+
+def checked(content: bytes) -> bytes:
+    """The same, with a last line that is its checksum."""
+    return content + f"crc32c {checksum(content):08x}\n".encode()
+
+
+def is_checked(content: bytes, end: int) -> bool:
+    """Is the checksum of the first `end` bytes what follows them, and all that does?"""
+    last = _CHECK.fullmatch(content, end)
+    return last is not None and int(last[1], 16) == checksum(content[:end])
 
 
 def read_small(fs: FileSystem, path: str, most: int) -> bytes | None:
