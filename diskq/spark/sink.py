@@ -12,10 +12,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,13 +34,11 @@ from diskq.options import Encoding, StreamOptions
 from diskq.spark.columns import check_columns, columns_of
 from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, telling
+from diskq.spark.patience import open_patiently
 from diskq.spark.sinkoptions import WriteOptions, sink_name
 
 __all__ = ["DiskqBatchWriter", "DiskqStreamWriter", "StagedCommit"]
 
-T = TypeVar("T")
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _CODES_OF_ROWS: dict[str, Code] = {
     "null value": "DISKQ_NULL_VALUE",
     "value size": "DISKQ_MESSAGE_SIZE",
@@ -84,8 +81,7 @@ class _Sink:
         options = self.options
         settings = settings_at(options.path)
         if settings is None:
-            wanted = StreamOptions(partition_count=options.partitions)
-            self._opened(lambda stream: None, wanted)
+            self._opened(StreamOptions(partition_count=options.partitions)).close()
             settings = settings_at(options.path)
             assert settings is not None
         count = settings.partitions
@@ -96,22 +92,10 @@ class _Sink:
             )
         return count, settings.encoding
 
-    def _opened(self, act: Callable[[Stream], T], options: StreamOptions | None = None) -> T:
-        """Do it with the stream open. Waits for whoever else has it; raises LockedError in the end."""
-        deadline = time.monotonic() + self.options.lock_timeout
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                stream = Stream(self.options.path, options, fs=self._file_system())
-            except LockedError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                time.sleep(min(pause, left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            else:
-                with stream:
-                    return act(stream)
+    def _opened(self, options: StreamOptions | None = None) -> Stream:
+        """The stream, when nobody else has it. Raises LockedError where that takes too long."""
+        timeout = self.options.lock_timeout
+        return open_patiently(self.options.path, options, timeout=timeout, fs=self._file_system())
 
     def _file_system(self) -> Any:
         """Through which everything is written; None: the system's own. For tests that let it fail."""
@@ -161,7 +145,8 @@ class _Sink:
 
         with self._telling():
             if files:
-                self._opened(lambda stream: stream.commit(transaction))
+                with self._opened() as stream:
+                    stream.commit(transaction)
             with contextlib.suppress(LockedError):  # the next one sweeps
                 sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
                 forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from diskq.options import MOST_PARTITIONS
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.options import Given, check_names
+from diskq.spark.patience import LOCK_TIMEOUT
 
 __all__ = ["WriteOptions", "sink_name"]
-
-LOCK_TIMEOUT = 30.0
-"""Seconds."""
 
 _NAMES = """
     path topic partitions sinkId txnAppId txnVersion ownerLockTimeout checkpointLocation queryName

@@ -39,6 +39,7 @@ from diskq.spark.pipelines.rounds import (
     written,
 )
 from diskq.spark.schema import NANOS
+from diskq.spark.snapshots import is_stream
 
 __all__ = ["replay"]
 
@@ -83,7 +84,7 @@ def replay(
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
     pace = _Pace(speed, every) if speed else None
-    if os.path.isdir(os.path.join(source, "parts")):
+    if is_stream(source):
         stream = Source([SourceStream.opened(source)])
         count = len(next(iter(stream.streams.values())).layout.spans())
         frame: Callable[[Ranges], DataFrame] = lambda ranges: streams_between(  # noqa: E731
@@ -124,7 +125,7 @@ def replay(
 
 def _count_for(into: str, count: int) -> int | None:
     """Of a stream that is to be made as many partitions; one that is there keeps what it has."""
-    return None if os.path.isdir(os.path.join(into, "parts")) else max(1, count)
+    return None if is_stream(into) else max(1, count)
 
 
 # --- the pace -------------------------------------------------------------------------------------

@@ -21,13 +21,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from diskq.engine.jobs import Job, check_job_name
-from diskq.engine.stream import Stream
 from diskq.engine.streamsettings import settings_at
-from diskq.errors import LockedError
 from diskq.options import StreamOptions
 from diskq.spark.errors import DiskqSparkError, telling
 from diskq.spark.offsets import share
 from diskq.spark.options import name_of
+from diskq.spark.patience import LOCK_TIMEOUT, open_patiently
 from diskq.spark.pipelines.progress import Progress, Watch, watched
 from diskq.spark.triplets import TripletLayout
 
@@ -47,7 +46,6 @@ __all__ = [
 ]
 
 MOST_IN_A_ROUND = 2_000_000
-LOCK_TIMEOUT = 30.0
 
 Part = tuple[str, int]
 """A source's name, and one of its partitions."""
@@ -165,7 +163,7 @@ def made(into: str, partitions: int | None, lock_timeout: float) -> int:
         if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
             os.makedirs(into, exist_ok=True)
             options = None if settings is not None else StreamOptions(partition_count=partitions)
-            _patiently(lambda: Stream(into, options).close(), lock_timeout)
+            open_patiently(into, options, timeout=lock_timeout).close()
             settings = settings_at(into)
             assert settings is not None
     if partitions not in (None, settings.partitions):
@@ -174,17 +172,6 @@ def made(into: str, partitions: int | None, lock_timeout: float) -> int:
             f"{into} has {settings.partitions} partitions, not {partitions}: give it a new directory",
         )
     return settings.partitions
-
-
-def _patiently(act: Callable[[], None], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            return act()
-        except LockedError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.1)
 
 
 def written(frame: DataFrame, into: str, app: str, version: int, lock_timeout: float) -> int:

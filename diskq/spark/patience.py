@@ -1,0 +1,34 @@
+# Waiting for a stream that somebody else has open. Law: for as long as was said, and then he is named.
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from diskq.engine.stream import Stream
+from diskq.errors import LockedError
+from diskq.options import StreamOptions
+
+__all__ = ["LOCK_TIMEOUT", "open_patiently"]
+
+LOCK_TIMEOUT = 30.0
+"""Seconds, where nobody says how many."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+
+
+def open_patiently(
+    path: str, options: StreamOptions | None = None, *, timeout: float, fs: Any = None
+) -> Stream:
+    """The stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`."""
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return Stream(path, options, fs=fs)
+        except LockedError:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
