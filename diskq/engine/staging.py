@@ -8,6 +8,11 @@
 # A line that says for what stream it is, then records in the stream's encoding, by extents: each for one
 # partition, with a checksum. Where the extents are is not in the file: whoever commits was told
 # (`StagedFile`), and the transaction's intent says so. So a file that nobody commits means nothing.
+#
+#     .diskq/staging/<sink>-<epoch>.abandoned                   empty: nobody will ever commit that one
+#
+# Whoever gives a transaction up does not know which tasks are still at work on it: one that finishes later
+# finds the mark. It looks after its file is there, and who marks looks for files after the mark is there.
 # Format: docs/format/transactions.md.
 
 from __future__ import annotations
@@ -37,13 +42,16 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
 
 __all__ = [
+    "Abandoned",
     "ColumnBatch",
     "Extent",
     "StagedFile",
     "StagedName",
     "StagedReader",
     "StagingWriter",
+    "abandoned_names",
     "check_sink_name",
+    "make_staging",
     "staged_names",
 ]
 
@@ -57,6 +65,7 @@ _STRETCH = 4 * MIB
 _LARGEST_EPOCH = 2**63 - 1
 _SINK = re.compile(r"[A-Za-z0-9_.]{1,100}")
 _NAME = re.compile(r"([A-Za-z0-9_.]{1,100})-([0-9]{1,19})-([0-9]{1,10})-([0-9a-f]{16})\.staged")
+_MARK = re.compile(r"([A-Za-z0-9_.]{1,100})-([0-9]{1,19})\.abandoned")
 _HEAD = re.compile(rb"diskq staged 1 (fixed|varuint) ([0-9]{1,6})\n")
 _LONGEST_HEAD = 40
 
@@ -102,6 +111,22 @@ class StagedName(NamedTuple):
         return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
 
 
+class Abandoned(NamedTuple):
+    """The mark of a transaction that nobody will ever commit: what its name says."""
+
+    sink: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.sink}-{self.epoch}.abandoned"
+
+    @classmethod
+    def parse(cls, name: str) -> Abandoned | None:
+        """None for a name that is no mark's."""
+        found = _MARK.fullmatch(name)
+        return cls(found[1], int(found[2])) if found is not None else None
+
+
 def check_sink_name(sink: object) -> None:
     """Raises SinkNameError unless `sink` can be part of a file's name, and told from what follows there."""
     if not isinstance(sink, str):
@@ -123,6 +148,24 @@ def staged_names(fs: FileSystem, files: StreamFiles) -> list[StagedName]:
     if fs.size_of(files.staging) is None:
         return []  # most streams
     return [name for entry in sorted(fs.list_directory(files.staging)) if (name := StagedName.parse(entry))]
+
+
+def abandoned_names(fs: FileSystem, files: StreamFiles) -> list[Abandoned]:
+    """The marks that are there. Raises OSError."""
+    if fs.size_of(files.staging) is None:
+        return []
+    return [mark for entry in sorted(fs.list_directory(files.staging)) if (mark := Abandoned.parse(entry))]
+
+
+def make_staging(fs: FileSystem, path: str) -> None:
+    """Make the directory, and those that it is in, where they are not there. Raises OSError."""
+    try:
+        fs.make_directory(path)
+    except FileNotFoundError:
+        if path == directory_of(path):
+            raise
+        make_staging(fs, directory_of(path))
+        fs.make_directory(path)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -161,6 +204,7 @@ class StagingWriter(Closing):
             options.min_message_size, options.max_message_size, options.max_key_size, encoding == "varuint"
         )
         self._encoder = ColumnEncoder(framing, partition_count, self._random, self._now_ns)
+        self._mark = Abandoned(sink, epoch)
         self.name = str(StagedName(sink, epoch, task, f"{self._fs.unique_number():016x}"))
         self.path = self._files.staged(self.name)
         self._extents: list[Extent] = []
@@ -204,7 +248,11 @@ class StagingWriter(Closing):
             self._write(partition, bytes(data), records)
 
     def finish(self) -> StagedFile:
-        """Make it durable. The file of no messages is none. Raises DiskFullError, StorageFailedError."""
+        """Make it durable. The file of no messages is none.
+
+        Raises DiskFullError, StorageFailedError; StagedError where its transaction was abandoned for good
+        meanwhile, after which the file is to be closed.
+        """
         self._check_open()
         self._write_waiting(1)
         if self._handle >= 0:
@@ -215,6 +263,8 @@ class StagingWriter(Closing):
                     Barrier(files=(self._handle,), directories=leading).pay(self._fs)
             except OSError as failure:
                 raise StorageFailedError(self.path) from failure
+            if self._fs.size_of(self._files.staged(str(self._mark))) is not None:
+                raise StagedError(self.path, "its transaction was given up before this was staged")
         self._is_finished = True
         self.close()
         return StagedFile(self.name, tuple(self._extents))
@@ -258,19 +308,10 @@ class StagingWriter(Closing):
         self._at += len(data)
 
     def _make(self) -> None:
-        self._make_directory(self._files.staging)
+        make_staging(self._fs, self._files.staging)
         self._handle = self._fs.open(self.path, write=True, create=True, exclusive=True)
         write_all(self._fs, self._handle, self._head, 0)
         self._at = len(self._head)
-
-    def _make_directory(self, path: str) -> None:
-        try:
-            self._fs.make_directory(path)
-        except FileNotFoundError:
-            if path == directory_of(path):
-                raise
-            self._make_directory(directory_of(path))
-            self._fs.make_directory(path)
 
     def _random(self, size: int) -> bytes:
         numbers = (self._fs.unique_number() for _ in range(0, size, 8))

@@ -16,7 +16,17 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from diskq.engine.staging import Extent, StagedFile, StagedName, check_epoch, check_sink_name, staged_names
+from diskq.engine.staging import (
+    Abandoned,
+    Extent,
+    StagedFile,
+    StagedName,
+    abandoned_names,
+    check_epoch,
+    check_sink_name,
+    make_staging,
+    staged_names,
+)
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Replacement
@@ -189,8 +199,13 @@ def pending(fs: FileSystem, files: StreamFiles) -> Intent | None:
 # --- what nobody commits --------------------------------------------------------------------------
 
 
-def abandon(path: AnyPath, sink: str, epoch: int, *, fs: FileSystem | None = None) -> list[str]:
+def abandon(
+    path: AnyPath, sink: str, epoch: int, *, for_good: bool = False, fs: FileSystem | None = None
+) -> list[str]:
     """Remove what was staged for a transaction that is not to be. Returns the names of the files.
+
+    `for_good`: nobody will ever commit an epoch of this number for this sink, so what its tasks are staging
+    right now is refused when they finish it. A mark says so, until the sink's files are swept.
 
     Only for who knows that nobody is about to commit it; then it does not matter who has the stream open.
     Nothing is removed of a transaction that is committed and pending: the next open carries it out. Raises
@@ -198,23 +213,31 @@ def abandon(path: AnyPath, sink: str, epoch: int, *, fs: FileSystem | None = Non
     """
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
+    if for_good:
+        make_staging(fs, files.staging)
+        fs.close(fs.open(files.staged(str(Abandoned(sink, epoch))), write=True, create=True))
     return _sweep(fs, files, lambda name: (name.sink, name.epoch) == (sink, epoch))
 
 
 def sweep_staging(
-    path: AnyPath, is_orphan: Callable[[StagedName], bool], *, fs: FileSystem | None = None
+    path: AnyPath, is_orphan: Callable[[StagedName | Abandoned], bool], *, fs: FileSystem | None = None
 ) -> list[str]:
     """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but for anybody.
 
+    It is asked about the marks of `abandon`, too, which are removed with them.
     Raises LockedError where somebody has the stream open, who may be about to commit them.
     """
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
-    if not staged_names(fs, files):
+    if not staged_names(fs, files) and not abandoned_names(fs, files):
         return []
     lock = Lock(fs, files.lock, f"stream {files.path}")
     try:
-        return _sweep(fs, files, is_orphan)
+        gone = _sweep(fs, files, is_orphan)
+        # After the files: one of them may have come since.
+        over = [mark for mark in abandoned_names(fs, files) if is_orphan(mark)]
+        Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).pay(fs)
+        return gone
     finally:
         lock.release()
 

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq._native.tripletcolumns import RowError
-from diskq.engine.staging import StagedFile, StagedName, StagingWriter
+from diskq.engine.staging import Abandoned, StagedFile, StagedName, StagingWriter
 from diskq.engine.stream import Stream
 from diskq.engine.streamsettings import settings_at
 from diskq.engine.transactions import Transaction, abandon, forget_sinks, sweep_staging
@@ -151,15 +151,18 @@ class _Sink:
                 sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
                 forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Spark calls this after a commit that failed, too: what that one named stays."""
-        staged = {(message.sink, message.epoch) for message in messages if isinstance(message, StagedCommit)}
-        for sink, epoch in staged:
+    def _abort(self, transactions: Iterable[tuple[str, int]]) -> None:
+        """Spark calls this after a commit that failed, too: what that one named stays.
+
+        Tasks may be at work still. What these stage of a job of no name nobody would ever take away; of a
+        sink that has one its next commit does.
+        """
+        for sink, epoch in transactions:
             with self._telling():
-                abandon(self.options.path, sink, epoch)
+                abandon(self.options.path, sink, epoch, for_good=sink.startswith(_JOB))
 
 
-def _is_left(name: StagedName, done: StagedCommit) -> bool:
+def _is_left(name: StagedName | Abandoned, done: StagedCommit) -> bool:
     """Is a staged file of no use to anybody, now that `done` is committed?"""
     return name.epoch <= done.epoch if name.sink == done.sink else _is_dead(name.sink)
 
@@ -194,7 +197,7 @@ class DiskqBatchWriter(_Sink, DataSourceArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        self._abort([(self.sink, self.epoch)])  # nothing is said of tasks that have not ended
 
 
 class DiskqStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -218,4 +221,6 @@ class DiskqStreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort(messages)
+        self._abort(
+            {(message.sink, message.epoch) for message in messages if isinstance(message, StagedCommit)}
+        )

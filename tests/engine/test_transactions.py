@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from diskq._native.triplet import encode
 from diskq.engine import staging as staging_module
 from diskq.engine.retention import retain
 from diskq.engine.staging import Extent, StagedFile
@@ -47,7 +48,7 @@ from tests.engine.streams import (
     triples,
     truncate,
 )
-from tests.engine.transactions import INTENT, commit, files_of, stage, staged_files, transaction
+from tests.engine.transactions import INTENT, commit, files_of, stage, staged_files, staging, transaction
 from tests.reference import triplet_oracle as oracle
 
 TWO: dict[str, Any] = {"partition_count": 2}
@@ -514,6 +515,24 @@ def test_what_is_abandoned_is_removed_and_nothing_else():
     assert abandon(ROOT, "sink", 0, fs=fs) == []
 
 
+def test_what_is_staged_late_for_a_transaction_that_was_abandoned_for_good_is_refused():
+    fs = disk()
+    stage(fs, triples(5))
+    with staging(fs, task=1) as late:
+        late.add_encoded(0, encode(triples(5)).data, 5)
+        assert len(abandon(ROOT, "sink", 0, for_good=True, fs=fs)) == 2
+        with pytest.raises(StagedError, match="given up"):
+            late.finish()
+    with pytest.raises(StagedError, match="given up"):
+        stage(fs, triples(5), task=2)
+    stage(fs, triples(5), epoch=1)
+    assert [name.split("-")[1] for name in staged_files(fs)] == ["0.abandoned", "1"]
+
+    assert sweep_staging(ROOT, lambda name: name.epoch == 0, fs=fs) == [], "the mark is no staged file"
+    stage(fs, triples(5))
+    assert [name.split("-")[1] for name in staged_files(fs)] == ["0", "1"]
+
+
 def test_what_is_committed_and_pending_is_never_removed():
     fs, staged = killed(triples(40, start=5))
     stage(fs, triples(3), task=5)
@@ -534,7 +553,7 @@ def test_nothing_is_swept_while_somebody_may_commit_it():
         with pytest.raises(LockedError):
             sweep_staging(ROOT, lambda name: True, fs=fs)
         assert abandon(ROOT, "other", 0, fs=fs), "who says so knows it"
-    assert sweep_staging(ROOT, lambda name: name.sink == "sink" and name.task == 0, fs=fs)
+    assert sweep_staging(ROOT, lambda name: str(name).startswith("sink-0-0-"), fs=fs)
     assert staged_files(fs) == []
     assert sweep_staging("/nowhere", lambda name: True, fs=fs) == []
 

@@ -97,7 +97,7 @@ def found(path: Path) -> Found:
             assert not reader.losses
             messages += mine
     staging = path / ".diskq" / "staging"
-    staged = sorted(os.listdir(staging)) if staging.exists() else []
+    staged = sorted(path.name for path in staging.glob("*.staged"))
     return Found(messages, staged, (path / ".diskq" / "intent").exists())
 
 
