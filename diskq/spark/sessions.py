@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 
@@ -21,6 +22,11 @@ Setting = bool | int | float | str
 
 _TRUSTING = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
+_SOCKETS = "spark.python.unix.domain.socket"
+# The JVM makes them in its directory for temporary files, under names of 42 bytes, and the system takes no
+# more than 103 together (on macOS; 107 on Linux).
+_LONGEST_DIRECTORY = 60
+
 _EVERYWHERE: dict[str, Setting] = {
     # Hours and dates are cut in this zone, and it is the only one that repeats and skips none.
     "spark.sql.session.timeZone": "UTC",
@@ -31,7 +37,7 @@ _EVERYWHERE: dict[str, Setting] = {
     "spark.ui.enabled": False,
     # What Spark tells a Python worker it writes in two pieces, and over TCP the second one waits for the
     # first one's acknowledgement: 40 ms for each task, and for each batch of a query more than once.
-    "spark.python.unix.domain.socket.enabled": hasattr(socket, "AF_UNIX"),
+    f"{_SOCKETS}.enabled": hasattr(socket, "AF_UNIX"),
     # Arrow's own advice where speed counts: the bounds of a batch are right by who made it, and need not be
     # looked at again for every value of every row. (A fifth of what reading costs the JVM.)
     "spark.driver.extraJavaOptions": _TRUSTING,
@@ -80,11 +86,24 @@ def _settings(app_name: str | None, master: str | None, conf: Mapping[str, Setti
     ours = {"spark.app.name": "diskq", "spark.master": where, **_EVERYWHERE}
     if is_on_this_host(where):
         ours |= _ON_THIS_HOST
+    ours |= _sockets(chosen, is_here=is_on_this_host(where))
     if cores := cores_of(where):
         # A task each: one that waits for a core is only overhead, and a stream that aggregates starts all of
         # them in every batch. (Spark's own 200 are meant for a cluster.)
         ours["spark.sql.shuffle.partitions"] = cores
     return {name: value for name, value in ours.items() if name not in submitted} | chosen
+
+
+def _sockets(chosen: Mapping[str, Setting], *, is_here: bool) -> dict[str, Setting]:
+    """Where Unix sockets are made, should the JVM's own directory for them be too deep."""
+    options = [str(chosen.get(f"spark.{side}.extraJavaOptions", "")) for side in ("driver", "executor")]
+    directories = re.findall(r"-Djava\.io\.tmpdir=(\S+)", " ".join(options))
+    if all(len(os.fsencode(directory)) <= _LONGEST_DIRECTORY for directory in directories):
+        return {}
+    short = tempfile.gettempdir()
+    if is_here and len(os.fsencode(short)) <= _LONGEST_DIRECTORY:
+        return {f"{_SOCKETS}.dir": short}
+    return {f"{_SOCKETS}.enabled": False}
 
 
 def _submitted() -> dict[str, str]:

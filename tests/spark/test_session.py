@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 import diskq.spark
+from diskq.spark import sessions
 from diskq.spark.sessions import cores_of, is_on_this_host
 
 # --- in the session of the run ----------------------------------------------------------------
@@ -130,6 +132,23 @@ sys.modules["pyspark"] = None
 import diskq.spark
 diskq.spark.session
 """
+
+
+SOCKETS = "spark.python.unix.domain.socket"
+
+
+@pytest.mark.parametrize("side", ["driver", "executor"])
+def test_sockets_have_names_that_are_short_enough(side, monkeypatch):
+    def chosen(directory: str, master: str = "local[2]") -> dict[str, sessions.Setting]:
+        options = {f"spark.{side}.extraJavaOptions": f"-Xmx1g -Djava.io.tmpdir={directory} -Xms1g"}
+        return sessions._settings(None, master, options)
+
+    assert f"{SOCKETS}.dir" not in chosen("/" + 59 * "d")
+    monkeypatch.setattr(tempfile, "tempdir", "/short")
+    assert chosen("/" + 60 * "d")[f"{SOCKETS}.dir"] == "/short"
+    assert chosen("/" + 60 * "d", "spark://elsewhere:7077")[f"{SOCKETS}.enabled"] is False
+    monkeypatch.setattr(tempfile, "tempdir", "/" + 60 * "t")
+    assert chosen("/" + 60 * "d")[f"{SOCKETS}.enabled"] is False
 
 
 def test_without_pyspark_the_sentence_says_what_to_install():
