@@ -198,6 +198,17 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message], Closing):
         return batch.messages
 
     @enable_ki_protection
+    async def receive_if(self, claim: Callable[[], bool]) -> list[Message]:
+        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
+        """
+        await self._first_point()
+        await self._schedule_point()
+        self._begin()
+        return await self._waiting(self._tail.take, lambda part: [take_one(part)] if claim() else [])
+
+    @enable_ki_protection
     async def peek(self) -> Message:
         """The next message, which stays; waits for one. Raises as `receive`."""
         await self._first_point()

@@ -1,19 +1,21 @@
 # Many receivers as one. Law: nothing is taken before somebody asks, and what was taken is handed over.
 #
 # Whoever asks goes round the receivers with `receive_nowait`. Where none has a message, he waits on
-# all of them at once, and the first one ends the wait. A second one may come at that very moment, or
-# the wait be cancelled then: what was taken by then is held, and comes first when somebody asks again.
+# all of them at once, and the first one ends the wait. A second one may come at that very moment, where
+# it cannot be stopped from that (see racing): that is held, and comes first when somebody asks again.
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
 
 import outcome
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
+
+from diskq.channels.racing import Race, Receiver
 
 __all__ = ["Merged", "Receiver", "merge"]
 
@@ -23,21 +25,6 @@ _TURN = 16
 _SLICE = 100e-6
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Receiver(Protocol[T_co]):
-    """What can be merged: Trio's memory channels, a disk queue, a stream's consumer, another merge."""
-
-    async def receive(self) -> T_co: ...
-
-    def receive_nowait(self) -> T_co: ...
-
-
-@runtime_checkable
-class _Peekable(Protocol):
-    """It can be waited on without taking anything."""
-
-    async def peek(self) -> object: ...
 
 
 @overload
@@ -63,7 +50,7 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
         self._make: Callable[[Receiver[Any], Any], Any] = _pair if with_source else _message
         self._held: deque[outcome.Outcome[Any]] = deque()
         self._lock = trio.StrictFIFOLock()  # held by the one who waits
-        self._scope: trio.CancelScope | None = None
+        self._race: Race | None = None
         self._is_closed = False
         self._slice_end = 0.0
 
@@ -86,6 +73,23 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
                     return self._take()
                 except trio.WouldBlock:
                     await self._wait()
+                if self._held:  # it came before anybody could close this
+                    return self._held.popleft().unwrap()  # type: ignore[no-any-return]
+
+    @enable_ki_protection
+    async def receive_if(self, claim: Callable[[], bool]) -> list[T_co]:
+        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: no message is lost.
+        """
+        await self._point()
+        async with self._lock:
+            while not self._held:
+                try:
+                    self._held.append(outcome.Value(self._take()))
+                except trio.WouldBlock:
+                    await self._wait()
+            return [self._held.popleft().unwrap()] if claim() else []
 
     async def _point(self) -> None:
         """A cancellation point, and a schedule point once per slice."""
@@ -132,32 +136,22 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
         self._left = _TURN
 
     async def _wait(self) -> None:
-        """Return when something is held, may be taken without waiting, or has ended."""
-        async with trio.open_nursery() as nursery:
-            self._scope = nursery.cancel_scope
-            for receiver in self._turns:
-                is_peekable = isinstance(receiver, _Peekable)
-                nursery.start_soon(self._wait_for, receiver, nursery.cancel_scope, is_peekable)
-
-    @enable_ki_protection
-    async def _wait_for(self, receiver: Receiver[Any], scope: trio.CancelScope, is_peekable: bool) -> None:
-        call: Callable[[], Awaitable[Any]] = receiver.peek if is_peekable else receiver.receive  # type: ignore[attr-defined]
+        """Return when something is held, or all have ended, or this was closed."""
+        self._race = Race(self._turns)
         try:
-            message = await call()
-        except trio.EndOfChannel:
-            pass  # who asks next will find out
-        except Exception as failure:
-            self._held.append(outcome.Error(failure))
-        else:
-            if not is_peekable:
-                self._held.append(outcome.Value(self._make(receiver, message)))
-        scope.cancel()
+            taken = await self._race.run()
+        finally:
+            self._race = None
+        for receiver, result in taken:
+            if isinstance(result, outcome.Value):
+                result = outcome.Value(self._make(receiver, result.value))
+            self._held.append(result)
 
     def close(self) -> None:
         """Close this channel, and wake who waits on it with ClosedResourceError. What is held is given up."""
         self._is_closed = True
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._race is not None:
+            self._race.stop()
 
     async def aclose(self) -> None:
         """As `close`, and a checkpoint."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -219,6 +219,15 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
             return self._loop.take_now(self._loop.take_one)[0]
         except StorageFailedError as failure:
             self._loop.broke(failure)
+
+    @enable_ki_protection
+    async def receive_if(self, claim: Callable[[], bool]) -> list[bytes]:
+        """The first message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        """
+        await self._begin()
+        return await self._receive(lambda: self._loop.take_one() if claim() else [])
 
     @enable_ki_protection
     async def peek(self) -> bytes:

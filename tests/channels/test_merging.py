@@ -272,6 +272,18 @@ async def test_an_error_that_a_wait_meets_comes_out_as_it_is():
             assert type(tasks["waits"]) is trio.ClosedResourceError
 
 
+async def test_who_was_handed_a_message_before_the_merge_was_closed_returns_it():
+    channels = Channels(2)
+    merged = merge(*channels.receive)
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        await tasks.start("waits", merged.receive)
+        channels.send[1].send_nowait("in hand")
+        merged.close()
+        await blocked()
+        assert tasks["waits"] == "in hand"
+
+
 async def test_closing_wakes_who_waits_and_leaves_the_receivers_open():
     channels = Channels(2)
     merged = merge(*channels.receive)
