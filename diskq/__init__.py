@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from diskq.channels.merging import merge
     from diskq.channels.moments import offset_after, offset_at_or_after
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
+    from diskq.channels.selecting import select, select_nowait
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.stream import Stream
@@ -83,6 +84,8 @@ __all__ = [
     "open_consumer",
     "open_producer",
     "open_queue",
+    "select",
+    "select_nowait",
 ]
 
 # Who has what: Spark starts many processes, which use little of it each, and no Trio.
@@ -91,6 +94,7 @@ _HOMES = {
     "channels.merging": ("merge",),
     "channels.moments": ("offset_after", "offset_at_or_after"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.selecting": ("select", "select_nowait"),
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.stream": ("Stream",),
