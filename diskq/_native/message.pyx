@@ -1,12 +1,16 @@
-# The message of a stream, and its place. Law: made once for each record that is handed out, so it
-# is small, its parts are read only, and the garbage collector does not walk it.
+# The messages of a stream and of a journal, and their places. Law: made once for each record that is
+# handed out, so they are small, their parts are read only, and the garbage collector does not walk them.
 
 cimport cython
+from libc.stdint cimport INT64_MIN
 
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
+
+# What a journal's message without a time has in its place.
+NULL_TIMESTAMP = INT64_MIN
 
 
 class Position(NamedTuple):
@@ -73,6 +77,79 @@ cdef Message new_message(int partition, int64_t offset, int64_t timestamp_ns, by
     message.partition = partition
     message.offset = offset
     message.timestamp_ns = timestamp_ns
+    message.key = key
+    message.value = value
+    return message
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+cdef class JournalMessage:
+    """One message of a journal: where it is, when it was, its type, its key and its value.
+
+    `timestamp_ns` is nanoseconds since the Unix epoch, None where the message has no time; `type` a number
+    of 0 to 255 that means what its writer meant; `key` and `value` are bytes. `partition` is the number of
+    the shard, 0 in a journal that is none. Two messages are equal if all of that is.
+    """
+
+    def __init__(
+        self, int partition, int64_t offset, timestamp_ns, int type, bytes key not None, bytes value not None
+    ):
+        self.partition = partition
+        self.offset = offset
+        self.nanoseconds = INT64_MIN if timestamp_ns is None else timestamp_ns
+        self.type = type
+        self.key = key
+        self.value = value
+
+    @property
+    def timestamp_ns(self):
+        """Nanoseconds since the Unix epoch; None: it has no time."""
+        return None if self.nanoseconds == INT64_MIN else self.nanoseconds
+
+    @property
+    def timestamp(self):
+        """The moment as an aware datetime in UTC, to the microsecond (rounded down); None: it has none."""
+        if self.nanoseconds == INT64_MIN:
+            return None
+        return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
+
+    @property
+    def position(self):
+        """Where it is: `Position(partition, offset)`."""
+        return Position(self.partition, self.offset)
+
+    def __eq__(self, other):
+        if type(other) is not JournalMessage:
+            return NotImplemented
+        return self._parts() == (<JournalMessage> other)._parts()
+
+    def __hash__(self):
+        return hash(self._parts())
+
+    def __reduce__(self):
+        return JournalMessage, self._parts()
+
+    def __repr__(self):
+        return (
+            f"JournalMessage(partition={self.partition}, offset={self.offset}, "
+            f"timestamp_ns={self.timestamp_ns}, type={self.type}, key={self.key!r}, value={self.value!r})"
+        )
+
+    cdef tuple _parts(self):
+        return (self.partition, self.offset, self.timestamp_ns, self.type, self.key, self.value)
+
+
+cdef JournalMessage new_journal_message(
+    int partition, int64_t offset, int64_t nanoseconds, int type, bytes key, bytes value
+):
+    """For compiled code: without a call through Python."""
+    cdef JournalMessage message = JournalMessage.__new__(JournalMessage)
+    message.partition = partition
+    message.offset = offset
+    message.nanoseconds = nanoseconds
+    message.type = type
     message.key = key
     message.value = value
     return message

@@ -15,13 +15,17 @@ cdef inline int32_t get_i32_be(const char* data) noexcept nogil:
     return <int32_t> ((<uint32_t> b[0] << 24) | (<uint32_t> b[1] << 16) | (<uint32_t> b[2] << 8) | b[3])
 
 
+cdef inline uint32_t get_u32_be(const char* data) noexcept nogil:
+    return <uint32_t> get_i32_be(data)
+
+
 cdef inline void put_u64_be(char* out, uint64_t value) noexcept nogil:
     put_u32_be(out, <uint32_t> (value >> 32))
     put_u32_be(out + 4, <uint32_t> value)
 
 
 cdef inline uint64_t get_u64_be(const char* data) noexcept nogil:
-    return (<uint64_t> <uint32_t> get_i32_be(data) << 32) | <uint32_t> get_i32_be(data + 4)
+    return <uint64_t> get_u32_be(data) << 32 | get_u32_be(data + 4)
 
 
 cdef inline void put_u32_le(char* out, uint32_t value) noexcept nogil:

@@ -1,0 +1,61 @@
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from diskq._native.framing import Framing, _Stop
+from diskq._native.message import JournalMessage
+
+_Bytes: TypeAlias = bytes | bytearray | memoryview
+
+MAX_KEY: int
+MAX_RECORD: int
+MAX_VALUE: int
+RECORD_OVERHEAD: int
+
+class Scan(NamedTuple):
+    messages: list[JournalMessage]
+    valid_end: int
+    stop: _Stop
+
+class BackScan(NamedTuple):
+    messages: list[JournalMessage]
+    start: int
+    stop: _Stop
+    claimed: int
+
+class Count(NamedTuple):
+    records: int
+    valid_end: int
+    stop: _Stop
+
+class JournalColumns(NamedTuple):
+    records: int
+    first_offset: int
+    timestamps: bytes
+    time_validity: bytes | None
+    types: bytes
+    keys: bytes
+    key_offsets: bytes
+    values: bytes
+    value_offsets: bytes
+    offset_width: int
+    valid_end: int
+    stop: _Stop
+
+class SejFraming(Framing):
+    def __init__(self, min_size: int = 0, max_size: int = ..., max_key_size: int = ...) -> None: ...
+    @property
+    def max_key_size(self) -> int: ...
+
+def encode(messages: Iterable[tuple[_Bytes, int | None, int, _Bytes]], first_offset: int = 0) -> bytes: ...
+def scan(buffer: _Bytes, first_offset: int = -1, partition: int = 0, max_records: int = ...) -> Scan: ...
+def scan_back(
+    buffer: _Bytes, next_offset: int = -1, partition: int = 0, max_records: int = ...
+) -> BackScan: ...
+def boundary(buffer: _Bytes, next_offset: int) -> tuple[int, int]: ...
+def count(buffer: _Bytes, first_offset: int = -1, max_records: int = ...) -> Count: ...
+def columns(
+    buffer: _Bytes, first_offset: int = -1, max_records: int = ..., wide: bool = False
+) -> JournalColumns: ...
+def resume(
+    buffer: _Bytes, expected: int, next_offset: int = -1, may_be_torn: bool = False
+) -> tuple[int, int] | None: ...

@@ -1,0 +1,23 @@
+from diskq._native.framing import Framing
+from diskq._native.gate import Gate
+from diskq._native.message import JournalMessage
+from diskq._native.readahead import ReadAhead
+from diskq._native.sej import JournalColumns, SejFraming
+
+class SejAhead(ReadAhead):
+    partition: int
+    next_offset: int
+    def __init__(
+        self, fs: object, framing: SejFraming, gate: Gate, of_verified: Framing | None = None
+    ) -> None: ...
+    def skip_to(self, offset: int) -> int: ...
+    def skip_earlier(self, bound: int) -> int: ...
+    def peek(self) -> JournalMessage | None: ...
+    @property
+    def next_size(self) -> int: ...
+    def take(self) -> JournalMessage | None: ...  # type: ignore[override]
+    def take_untimed(self) -> JournalMessage | None: ...  # type: ignore[override]
+    def take_some(self, max_items: int, max_bytes: int) -> list[JournalMessage] | None: ...  # type: ignore[override]
+    def take_now(self) -> JournalMessage | None: ...  # type: ignore[override]
+    def take_many(self, max_items: int, max_bytes: int) -> list[JournalMessage]: ...  # type: ignore[override]
+    def take_columns(self, max_records: int, max_bytes: int) -> JournalColumns | None: ...
