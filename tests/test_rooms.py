@@ -43,6 +43,7 @@ TABLE = """
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.lock       portalocker.*
   diskq.storage.checksums  crc32c
+  diskq.channels.delivery  stamina
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.cli.holders        diskq.storage.fs diskq.storage.lock
   diskq.spark.snapshots    diskq.storage.fs
@@ -50,7 +51,7 @@ TABLE = """
   diskq.spark.sink         diskq._native.tripletcolumns
   diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.streamview     diskq.storage.fs
-  diskq.cli.directories    diskq.storage.fs diskq.storage.barrier
+  diskq.cli.directories    diskq.storage.fs diskq.storage.directories
 """
 
 # Doors to the operating system, and clocks.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from diskq.cli.parsing import CommandError
-from diskq.storage.barrier import Barrier
-from diskq.storage.fs import OsFileSystem, directory_of
+from diskq.storage import directories
+from diskq.storage.fs import OsFileSystem
 
 __all__ = ["check_directory", "make_directories"]
 
@@ -19,11 +19,5 @@ def check_directory(path: str, advice: str = "") -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make `path` and what is missing above it, durably: what is synced below it must be found again."""
-    fs, missing = OsFileSystem(), []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = directory_of(path.rstrip("/"))
-    for directory in reversed(missing):
-        fs.make_directory(directory)
-    Barrier(directories=tuple(directory_of(directory.rstrip("/")) for directory in missing)).pay(fs)
+    """Make `path` and what is missing above it, durably."""
+    directories.make_directories(OsFileSystem(), path)
