@@ -7,7 +7,8 @@ are raised by the channels; these are raised below them, and travel as their cau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "LockedError",
     "MessageSizeError",
     "OffsetOutOfRangeError",
+    "Permanent",
     "QueueMovedError",
     "QueueNameError",
+    "Retry",
     "SinkError",
     "SinkNameError",
     "StagedError",
@@ -232,3 +235,29 @@ class StorageFailedError(DiskqError):
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: storage failed; close it and reopen to recover")
         self.path = path
+
+
+# --- what a far end said: raised by who delivers for a spool --------------------------------------
+
+
+class Retry(Exception):
+    """Try the same batch again, not before `after` seconds; None: when the spool's back-off says so."""
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        if after is not None and not 0 <= after < math.inf:
+            raise ValueError(f"after is 0 or more seconds, got {after}")
+        super().__init__(reason or "to be tried again")
+        self.reason = reason
+        self.after = after
+
+
+class Permanent(Exception):
+    """These messages of the batch will never be delivered: they become dead letters.
+
+    `items` are their places in the batch, from 0; None: all of them. The others are tried again.
+    """
+
+    def __init__(self, reason: str, items: Iterable[int] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.items = None if items is None else tuple(items)

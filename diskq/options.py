@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Encoding",
     "OnFull",
     "QueueOptions",
+    "SpoolOptions",
     "StreamOptions",
 ]
 
@@ -22,11 +23,13 @@ Durability = Literal["memory", "written", "synced"]
 OnFull = Literal["wait", "reject", "drop_oldest"]
 Encoding = Literal["fixed", "varuint"]
 AgeRule = Literal["newest", "oldest"]
+Commit = Literal["written", "synced"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
 ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
 _AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
+_COMMITS: tuple[Commit, ...] = ("written", "synced")
 
 MIB = 1024 * 1024
 
@@ -195,6 +198,70 @@ class ConsumerOptions:
         _at_least("sync_every", self.sync_every, 1)
         _positive("sync_timeout", self.sync_timeout)
         _positive("claim_interval", self.claim_interval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolOptions:
+    """How a spool delivers. Sizes in bytes, durations in seconds.
+
+    None of it is part of the format: a spool may be reopened with other options at any time.
+    """
+
+    max_items: int = 100
+    """So many messages make a batch at most."""
+    max_bytes: int = MIB
+    """So many bytes of messages make a batch at most; one message is one, however large."""
+    linger: float = 0.0
+    """A batch that is not full waits so long for more messages."""
+    max_attempts: int | None = None
+    """After so many tries a batch's messages become dead letters. None: it is tried for ever."""
+    deliver_timeout: float | None = None
+    """A try that takes longer is cancelled, and has failed. None: there is no limit."""
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception
+    """Exceptions of `deliver` after which the batch is tried again; any other one ends the spool's block."""
+    backoff_initial: float = 0.1
+    """The second try comes after so long; each one after that waits twice as long as the one before."""
+    backoff_max: float = 60.0
+    """But never longer than this."""
+    backoff_jitter: float = 1.0
+    """Up to so much is added by chance, so that many spools do not come back all at once."""
+    pause_after: int | None = None
+    """After so many failures in a row the far end is left alone for `pause`, then tried once. None: never."""
+    pause: float = 60.0
+    """So long, and by chance up to a tenth longer."""
+    rate: float | None = None
+    """So many messages are delivered a second, on average; a batch at once. None: as fast as it goes."""
+    drain_timeout: float = 0.0
+    """Leaving the block cleanly waits so long for what is left to be delivered."""
+    commit: Commit = "written"
+    """What a delivered batch leaves behind before the next one is tried: `written`, it is not delivered
+    again after a kill; `synced`, nor after a power cut, for the price of a sync for each batch."""
+    queue: QueueOptions = field(default_factory=QueueOptions)
+    """How its messages are kept: durability, bounds, and what happens when it is full."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_items", self.max_items, 1)
+        _at_least("max_bytes", self.max_bytes, 1)
+        for name in ("max_attempts", "pause_after"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+        for name in ("linger", "backoff_jitter", "drain_timeout"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is 0 or more seconds, got {getattr(self, name)}")
+        _positive("backoff_initial", self.backoff_initial)
+        _positive("pause", self.pause)
+        if not self.backoff_initial <= self.backoff_max < math.inf:
+            raise ValueError(f"backoff_max is at least backoff_initial, got {self.backoff_max}")
+        if self.deliver_timeout is not None:
+            _positive("deliver_timeout", self.deliver_timeout)
+        if self.rate is not None and not self.rate > 0:
+            raise ValueError(f"rate is more than 0 messages a second, got {self.rate}")
+        kinds: tuple[object, ...] = self.retry_on if isinstance(self.retry_on, tuple) else (self.retry_on,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise TypeError(f"retry_on is one or several kinds of Exception, got {self.retry_on!r}")
+        _one_of("commit", self.commit, _COMMITS)
+        if not isinstance(self.queue, QueueOptions):
+            raise TypeError(f"queue is a QueueOptions, got {self.queue!r}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, NoReturn
 
 from diskq._native.appendbuffer import AppendBuffer
@@ -569,6 +570,13 @@ class FifoQueue(Closing):
         if count:
             self._taken()
 
+    def peeked_ends(self, count: int) -> list[Position]:
+        """Of the first `count` messages that were peeked at, the place just behind each.
+
+        None of those that `on_full="drop_oldest"` gave up since.
+        """
+        return [end for _, end in islice(self._peeked, count)]
+
     def empty(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.forget_all()
@@ -778,6 +786,16 @@ class FifoQueue(Closing):
                 # In this order: checksums without their file tell of a file that somebody else removed.
                 self._debts.removals += [sidecar, data]
             self._policy.force()
+
+    @property
+    def head(self) -> Position:
+        """The place behind the last message that has left the queue."""
+        return self._position()
+
+    @property
+    def tail(self) -> Position:
+        """The place behind the last message that was accepted."""
+        return Position(self._write_file, self.buffer.end)
 
     @property
     def has_slate(self) -> bool:

@@ -1,0 +1,61 @@
+# Since when messages wait. Law: an age is never less than it was, and off by little: by the distance of two
+# marks, which are made about once a second, and thinned out where there are many.
+#
+# NSQ's files do not tell when a message was accepted. So its place is compared with marks, each of which
+# says: from this place on, messages were accepted at this time or later.
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from diskq.engine.nsqfiles import Position
+
+__all__ = ["AgeMarks"]
+
+# Half of the marks are left out when there are so many: the next ones count for as much as two of them.
+_MOST = 128
+
+
+class AgeMarks:
+    """Places and times, ascending in both. Times in seconds since the Unix epoch."""
+
+    def __init__(self, marks: Iterable[tuple[Position, float]] = ()) -> None:
+        self._places: list[Position] = []
+        self._times: list[float] = []
+        for place, time in marks:
+            self._append(place, time)
+
+    @property
+    def marks(self) -> tuple[tuple[Position, float], ...]:
+        return tuple(zip(self._places, self._times, strict=True))
+
+    def add(self, place: Position, now: float) -> None:
+        """What is accepted from here on is accepted now or later."""
+        if self._places and place == self._places[-1]:
+            self._times[-1] = max(now, self._times[-1])
+        elif not self._places or place > self._places[-1]:
+            self._append(place, now)
+            if len(self._places) > _MOST:
+                self._thin()
+
+    def _append(self, place: Position, now: float) -> None:
+        self._places.append(place)
+        # A clock that was set back makes nothing younger than what came before it.
+        self._times.append(max(now, self._times[-1]) if self._times else now)
+
+    def _thin(self) -> None:
+        """Leave out every second mark; never the first, and never the last."""
+        del self._places[1:-1:2]
+        del self._times[1:-1:2]
+
+    def forget_before(self, place: Position) -> None:
+        """Nothing before `place` will be asked for any more."""
+        first = max(0, bisect_right(self._places, place) - 1)
+        del self._places[:first]
+        del self._times[:first]
+
+    def at(self, place: Position) -> float | None:
+        """When the message behind `place` was accepted, or a little earlier; None: nothing tells."""
+        number = bisect_right(self._places, place)
+        return self._times[number - 1] if number else None

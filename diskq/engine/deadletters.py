@@ -1,0 +1,170 @@
+# Dead letters: messages that will not be delivered, each with the reason. Law: a letter is on the platter
+# before its message leaves the spool, and one that is to go leaves when what becomes of it is.
+#
+# They are messages of an NSQ queue of their own, `dead`, beside the spool's. A crash between the letter and
+# the message's leaving may give it a second letter; both have the message's id, and the first one counts.
+# Single letters are taken out of the middle by adding again what is to stay and leaving it all behind: a
+# crash in between again leaves some twice, never none.
+# Format: docs/format/spool.md.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from diskq.engine.fifo import FifoQueue
+from diskq.engine.spoolfiles import DEAD, SPOOL
+from diskq.options import QueueOptions
+from diskq.storage.closing import Closing
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+
+__all__ = ["DeadLetter", "DeadLetters"]
+
+VERSION = 1
+_LONGEST_REASON = 4000
+# A letter is a little longer than its message, whose limits may be those of the format.
+_OPTIONS = QueueOptions(max_message_size=2**31 - 1)
+_STRETCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up."""
+
+    id: str
+    """The message's, as `Batch.ids` had it."""
+    reason: str
+    time: int
+    """When it was given up, in nanoseconds since the Unix epoch."""
+    attempts: int
+    """How often its delivery was tried."""
+    body: bytes
+
+    def pack(self) -> bytes:
+        head = {
+            "version": VERSION,
+            "id": self.id,
+            "reason": self.reason[:_LONGEST_REASON],
+            "time": self.time,
+            "attempts": self.attempts,
+        }
+        return json.dumps(head, ensure_ascii=True).encode() + b"\n" + self.body
+
+    @classmethod
+    def unpack(cls, envelope: bytes, place: str) -> DeadLetter:
+        """What somebody else put there is a letter of which nothing is known but its body and its place."""
+        line, _, body = envelope.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if head["version"] == VERSION:
+                return cls(
+                    str(head["id"]), str(head["reason"]), int(head["time"]), int(head["attempts"]), body
+                )
+            reason = f"a letter of version {head['version']}, which this diskq does not read"
+        except (ValueError, TypeError, KeyError):
+            reason = "not written by a spool"
+        return cls(place, reason, 0, 0, envelope)
+
+
+Letters = list[DeadLetter]
+Envelopes = list[tuple[bytes, str]]
+
+
+class DeadLetters(Closing):
+    """The dead letters of the spool at `path`, while no process has it open.
+
+    For one thread at a time. In a program that has the spool open they are `spool.dead_letters`.
+    """
+
+    def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
+        """Raises LockedError, which says who has the spool open, FileNotFoundError and other OSErrors."""
+        self._fs = fs or OsFileSystem()
+        self._path = as_path(path)
+        self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs)
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def __len__(self) -> int:
+        """How many there are; a crash may have left some twice."""
+        return self._queue.depth
+
+    def list(self) -> Letters:
+        """All of them, in the order in which they were given up. Reads them all."""
+        return sorted(self._read().values(), key=_age)
+
+    def replay(self, ids: Collection[str] | None = None) -> int:
+        """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
+
+        They are messages like any other then, with new ids. Durable before the letters go: a crash in
+        between leaves both. Raises LockedError, KeyError for an id that is not there, DiskFullError: all
+        the letters are still there then.
+        """
+        letters = self.select(ids)
+        with FifoQueue(self._path, SPOOL, _OPTIONS, fs=self._fs) as spool:
+            spool.put_many([letter.body for letter in letters], "synced")
+        self.remove([letter.id for letter in letters])
+        return len(letters)
+
+    def purge(self, ids: Collection[str] | None = None) -> int:
+        """Remove these letters, or all, for good. Returns how many. Raises as `replay`."""
+        letters = self.select(ids)
+        self.remove([letter.id for letter in letters])
+        return len(letters)
+
+    # --- the steps, for who has the spool open ----------------------------------------------------
+
+    def add(self, letters: Iterable[DeadLetter]) -> None:
+        """Durable when it returns. Raises DiskFullError: some of them may be in all the same."""
+        self._queue.put_many([letter.pack() for letter in letters], "synced")
+
+    def select(self, ids: Collection[str] | None) -> Letters:
+        """These letters, or all, in order. Raises KeyError for an id that is not there."""
+        letters = self.list()
+        if ids is None:
+            return letters
+        wanted = {ids} if isinstance(ids, str) else set(ids)
+        if missing := wanted.difference(letter.id for letter in letters):
+            raise KeyError(f"no such dead letter: {', '.join(sorted(missing))}")
+        return [letter for letter in letters if letter.id in wanted]
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Durable when it returns. Raises DiskFullError where what is to stay finds no room: all stay."""
+        if not ids:
+            return
+        gone, queue = set(ids), self._queue
+        envelopes = self._envelopes()
+        letters = [DeadLetter.unpack(envelope, place) for envelope, place in envelopes]
+        last = max((index for index, letter in enumerate(letters) if letter.id in gone), default=-1)
+        stay = {
+            letter.id: envelopes[i][0]
+            for i, letter in enumerate(letters[: last + 1])
+            if letter.id not in gone
+        }
+        for letter in letters[last + 1 :]:
+            stay.pop(letter.id, None)
+        queue.put_many(stay.values(), "synced")
+        queue.advance(last + 1)
+        queue.sync()
+
+    def _read(self) -> dict[str, DeadLetter]:
+        letters: dict[str, DeadLetter] = {}
+        for envelope, place in self._envelopes():
+            letter = DeadLetter.unpack(envelope, place)
+            letters.setdefault(letter.id, letter)
+        return letters
+
+    def _envelopes(self) -> Envelopes:
+        """All messages of the queue, which stay, and the places of each."""
+        queue = self._queue
+        wanted = _STRETCH
+        while len(envelopes := queue.peek_many(wanted)) == wanted:
+            wanted *= 2
+        ends = queue.peeked_ends(len(envelopes))
+        return [(envelope, f"{end.file}:{end.byte}") for envelope, end in zip(envelopes, ends, strict=True)]
+
+
+def _age(letter: DeadLetter) -> tuple[int, ...]:
+    """Older ones first; of those that were given up together, in the order of the spool."""
+    return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
