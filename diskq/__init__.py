@@ -1,7 +1,8 @@
 """diskq: channels that live on disk.
 
 `open_queue` gives a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous
-programs. `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
+programs. `open_spool` delivers what it is sent, when the far end is there, and keeps it so long.
+`open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
 the producer for synchronous programs. Engines and channels are imported when they are first used.
 """
 
@@ -20,8 +21,10 @@ from diskq.errors import (
     LockedError,
     MessageSizeError,
     OffsetOutOfRangeError,
+    Permanent,
     QueueMovedError,
     QueueNameError,
+    Retry,
     SinkError,
     SinkNameError,
     StagedError,
@@ -29,8 +32,8 @@ from diskq.errors import (
     StreamNotFoundError,
     UnsupportedFormatError,
 )
-from diskq.messages import Message, Position
-from diskq.options import ConsumerOptions, QueueOptions, StreamOptions
+from diskq.messages import Batch, Message, Position
+from diskq.options import ConsumerOptions, QueueOptions, SpoolOptions, StreamOptions
 
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
     from diskq.channels.moments import offset_after, offset_at_or_after
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
     from diskq.channels.selecting import select, select_nowait
+    from diskq.channels.spool import Spool, SpoolStatistics, open_spool
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
+    from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.stream import Stream
     from diskq.storage.recovery import Repair
@@ -46,10 +51,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Batch",
     "ChannelStatistics",
     "ConsumerOptions",
     "ConsumerStatistics",
     "CorruptionError",
+    "DeadLetter",
+    "DeadLetters",
     "DiskFullError",
     "DiskQueue",
     "DiskqError",
@@ -61,6 +69,7 @@ __all__ = [
     "Message",
     "MessageSizeError",
     "OffsetOutOfRangeError",
+    "Permanent",
     "Position",
     "ProducerStatistics",
     "QueueMovedError",
@@ -68,8 +77,12 @@ __all__ = [
     "QueueOptions",
     "QueueStatistics",
     "Repair",
+    "Retry",
     "SinkError",
     "SinkNameError",
+    "Spool",
+    "SpoolOptions",
+    "SpoolStatistics",
     "StagedError",
     "StorageFailedError",
     "Stream",
@@ -84,6 +97,7 @@ __all__ = [
     "open_consumer",
     "open_producer",
     "open_queue",
+    "open_spool",
     "select",
     "select_nowait",
 ]
@@ -95,7 +109,9 @@ _HOMES = {
     "channels.moments": ("offset_after", "offset_at_or_after"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
     "channels.selecting": ("select", "select_nowait"),
+    "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.stream": ("Stream",),
     "storage.recovery": ("Repair",),

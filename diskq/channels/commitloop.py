@@ -350,6 +350,11 @@ class CommitLoop(Generic[E]):
         if self.is_closing:
             raise trio.ClosedResourceError(f"the {self.kind} was closed")
 
+    @property
+    def is_broken(self) -> bool:
+        """Has something failed after which nothing is promised any more?"""
+        return self._failure is not None
+
     def check_end(self) -> None:
         """After `run`: raises BrokenResourceError if it is broken, or what the last sync raised."""
         if self._failure is not None:

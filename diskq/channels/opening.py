@@ -38,17 +38,19 @@ class Opening(Generic[H]):
         # The loop's task never raises, so this nursery never has an exception of its own: what the
         # block raises leaves it as it is, not wrapped in a group.
         self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        nursery.start_soon(self._loop.run, name=f"io_loop of {self._loop.kind} {self._loop.engine.name}")
+        self._nursery = await self._nursery_manager.__aenter__()
+        self._nursery.start_soon(
+            self._loop.run, name=f"io_loop of {self._loop.kind} {self._loop.engine.name}"
+        )
         return self._handle
 
     @enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
         self._handle.close()
         if self._loop is None:
-            return
+            return None
         self._loop.begin_to_close()
         try:
             # Waits for the loop to end, whoever is cancelled meanwhile.
@@ -59,3 +61,4 @@ class Opening(Generic[H]):
         if value is None:
             # Otherwise the block is ending with an exception of its own, which says more.
             self._loop.check_end()
+        return None
