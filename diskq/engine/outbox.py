@@ -42,6 +42,8 @@ _UNLIMITED = 2**62
 _NOBODY = Trace(-1, 0)
 _PIECE = 1024
 
+Epochs = tuple[tuple[Position, str], ...]
+
 
 class Outbox(Closing):
     """What is delivered of an open queue, and what is known about that. For one thread at a time."""
@@ -70,9 +72,9 @@ class Outbox(Closing):
         state, note = read_state(fs, self._files), read_note(fs, self._files)
         self.found = state.status if state is not None else None
         """What the last process said of itself."""
+        self._head = queue.head
         if note is not None:
             self._resume(note)
-        self._head = queue.head
         self._learn_ids(state)
         self.ages = AgeMarks(state.times if state is not None else ())
         if state is not None:
@@ -89,15 +91,15 @@ class Outbox(Closing):
 
     def _resume(self, note: Note) -> None:
         queue = self._queue
-        if queue.head < note.head <= queue.tail:
-            self._skip_to(note)
-        if queue.head == note.head:
-            self._trace = note.trace
-            if note.items:
-                self._end, self._items = note.end, note.items
-                self.attempts, self._excused = note.attempts, note.excused
+        is_there = queue.head == note.head or (queue.head < note.head <= queue.tail and self._skip_to(note))
+        if is_there:
+            self._head, self._trace = note.head, note.trace
+        # Where a file ended with the batch before it, the head has a place in the next one by now.
+        if note.items and note.head <= queue.head < note.end:
+            self._end, self._items = note.end, note.items
+            self.attempts, self._excused = note.attempts, note.excused
 
-    def _skip_to(self, note: Note) -> None:
+    def _skip_to(self, note: Note) -> bool:
         """Have everything up to the note's head leave, if that is where the note says that it is."""
         queue, wanted = self._queue, _PIECE
         while True:
@@ -106,9 +108,11 @@ class Outbox(Closing):
             if len(bodies) < wanted or ends[-1] >= note.head:
                 break
             wanted *= 2
-        count = sum(end <= note.head for end in ends)
-        if count and ends[count - 1] == note.head and Trace.of(bodies[count - 1]) == note.trace:
-            queue.advance(count)
+        count = bisect_right(ends, note.head)
+        if not count or ends[count - 1] != note.head or Trace.of(bodies[count - 1]) != note.trace:
+            return False
+        queue.advance(count)
+        return True
 
     def _learn_ids(self, state: SpoolState | None) -> None:
         """A place may be given to another message after a crash: it must not get the same id again."""
@@ -119,7 +123,7 @@ class Outbox(Closing):
         if state is None or state.is_open or state.tail != tail:
             kept = (epoch for epoch in epochs if epoch[0] < tail)
             epochs = (*kept, (tail, self._new_epoch()))
-        self._epochs: tuple[tuple[Position, str], ...] = epochs
+        self._epochs: Epochs = epochs
 
     def _new_epoch(self) -> str:
         return f"{self._fs.unique_number():016x}"
@@ -137,7 +141,9 @@ class Outbox(Closing):
                 replacements=(files.state_as(self.state(self.found or SpoolStatus())),),
                 removals=tuple(files.leftovers(fs)),
             )
-            barrier.pay(fs)
+            if not barrier.pay(fs):
+                # No room for it; and the old state must not say later that nobody has been here.
+                Barrier(removals=(files.state,)).pay(fs)
         except BaseException:
             self.close()
             raise
@@ -205,10 +211,20 @@ class Outbox(Closing):
 
     def batch(self) -> Batch:
         """What of the batch is still to be delivered."""
-        bodies, ends, epochs, overhead = self._bodies, self._ends, self._epochs, self._overhead
+        bodies, ends = self._bodies, self._ends
         if self.live < len(bodies):
             bodies, ends = [bodies[index] for index in self._live], [ends[index] for index in self._live]
-        return Batch(bodies, self.attempts, lambda: _ids(bodies, ends, epochs, overhead))
+        epochs = self._epochs  # as they are now: those of a batch that has left are forgotten later
+        return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends, epochs))
+
+    def ids(self, bodies: list[bytes], ends: list[Position], epochs: Epochs | None = None) -> tuple[str, ...]:
+        """Of messages, given the places just behind them."""
+        epochs, ids = epochs or self._epochs, []
+        for body, (file, end) in zip(bodies, ends, strict=True):
+            start = end - len(body) - self._overhead
+            number = bisect_right(epochs, Position(file, start), key=_place)
+            ids.append(f"{epochs[max(0, number - 1)][1]}:{file}:{start}")
+        return tuple(ids)
 
     def letters(self, batch: Batch, items: Iterable[int], reason: str) -> list[DeadLetter]:
         """Dead letters for messages of the batch that is being tried."""
@@ -265,17 +281,6 @@ class Outbox(Closing):
 
 def _place(epoch: tuple[Position, str]) -> Position:
     return epoch[0]
-
-
-def _ids(
-    bodies: list[bytes], ends: list[Position], epochs: tuple[tuple[Position, str], ...], overhead: int
-) -> tuple[str, ...]:
-    ids = []
-    for body, (file, end) in zip(bodies, ends, strict=True):
-        start = end - len(body) - overhead
-        number = bisect_right(epochs, Position(file, start), key=_place)
-        ids.append(f"{epochs[max(0, number - 1)][1]}:{file}:{start}")
-    return tuple(ids)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,312 @@
+# The promises of a spool after every crash there is. Law: what was accepted is delivered, waits to be, or is
+# a dead letter; in order; and a kill repeats the batch that it interrupted, no more.
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+import diskq
+from diskq.engine.outbox import Outbox
+from diskq.engine.spoolfiles import SpoolStatus
+from diskq.options import Durability
+from diskq.testing import CrashFS
+from tests.crash.harness import PromiseBroken, Report, run_cuts
+from tests.crash.mutations import Mutation
+
+PATH = "/spool"
+OPTIONS = diskq.QueueOptions(max_bytes_per_file=3000, sync_every=9, sync_timeout=1000.0)
+MAX_ITEMS = 4
+
+
+def body(number: int) -> bytes:
+    return b"%06d" % number + random.Random(number).randbytes(number * 37 % 500)
+
+
+def number(body: bytes) -> int:
+    return int(body[:6])
+
+
+@dataclass
+class Promises:
+    """What is known to be true so far. Messages are numbered from 0 in the order in which they were sent."""
+
+    attempted: int = 0
+    accepted: int = 0
+    synced: int = 0
+    delivered: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    """Delivered, or buried, and noted: not to be delivered again after a kill."""
+    left_durably: set[int] = field(default_factory=set)
+    """The same, and synced."""
+    dead: set[int] = field(default_factory=set)
+    """Their letters were promised to be durable."""
+    again: set[int] = field(default_factory=set)
+    """Sent again, or about to be: they may be delivered more than once, and out of order."""
+    purged: set[int] = field(default_factory=set)
+    """Removed, or about to be."""
+    ids: dict[str, bytes] = field(default_factory=dict)
+    """Of all that was ever tried."""
+    head: tuple[int, int] | None = None
+    """(the first message of the batch that was tried last and failed, its tries)"""
+
+
+class Session:
+    """A spool in use by somebody who needs no event loop, and the promises it makes."""
+
+    def __init__(self, fs: CrashFS, promises: Promises) -> None:
+        self.fs, self.promises = fs, promises
+        self.queue = diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs)
+        self.letters = diskq.DeadLetters(PATH, fs=fs)
+        self.outbox = Outbox(fs, PATH, self.queue)
+        promises.left_durably = set(promises.left)
+
+    def send(self, count: int, durability: Durability) -> None:
+        promises = self.promises
+        bodies = [body(promises.attempted + i) for i in range(count)]
+        promises.attempted += count
+        self.queue.put_many(bodies, durability)
+        promises.accepted += count
+        if not self.queue.unsynced_bytes:
+            promises.synced = promises.accepted
+
+    def batch(self) -> diskq.Batch | None:
+        bodies = self.queue.peek_many(*self.outbox.limits(MAX_ITEMS, 2**40))
+        if not bodies:
+            return None
+        self.outbox.take_up(bodies)
+        batch = self.outbox.begin_try()
+        self.promises.head = number(batch[0]), batch.attempts
+        for id_, message in zip(batch.ids, batch, strict=True):
+            assert self.promises.ids.setdefault(id_, message) == message, "two messages have one id"
+        return batch
+
+    def deliver(self) -> None:
+        if (batch := self.batch()) is not None:
+            self.promises.delivered |= set(map(number, batch))
+            self.commit(batch)
+
+    def fail(self) -> None:
+        if self.batch() is not None:
+            self.remember()
+
+    def reject(self, rng: random.Random) -> None:
+        if (batch := self.batch()) is None:
+            return
+        items = sorted(rng.sample(range(len(batch)), rng.randrange(1, len(batch) + 1)))
+        self.letters.add(self.outbox.letters(batch, items, "no"))
+        self.promises.dead |= {number(batch[item]) for item in items}
+        self.outbox.bury(items)
+        self.outbox.excuse_try()
+        self.remember()
+        if len(items) == len(batch):
+            self.commit(batch)
+
+    def commit(self, batch: diskq.Batch) -> None:
+        gone = self.promises.delivered | self.promises.dead
+        self.queue.advance(self.outbox.count)
+        self.outbox.commit()
+        self.promises.left |= gone
+        self.promises.head = None
+
+    def remember(self) -> None:
+        self.outbox.barrier(SpoolStatus()).pay(self.fs)
+
+    def sync(self) -> None:
+        self.queue.sync()
+        self.promises.synced = self.promises.accepted
+        self.promises.left_durably = set(self.promises.left)
+
+    def replay(self, rng: random.Random) -> None:
+        """As who has the spool open does it."""
+        letters = self.letters.list()
+        chosen = rng.sample(letters, min(len(letters), 2))
+        self.promises.again |= {number(letter.body) for letter in chosen}
+        self.promises.left -= self.promises.again
+        self.promises.left_durably -= self.promises.again
+        self.queue.put_many([letter.body for letter in chosen], "synced")
+        self.promises.synced = self.promises.accepted
+        self.promises.dead -= self.promises.again
+        self.letters.remove([letter.id for letter in chosen])
+
+    def purge(self, rng: random.Random) -> None:
+        letters = self.letters.list()
+        chosen = rng.sample(letters, min(len(letters), 2))
+        self.promises.purged |= {number(letter.body) for letter in chosen}
+        self.letters.purge([letter.id for letter in chosen])
+
+    def close(self) -> None:
+        self.outbox.barrier(SpoolStatus(), is_open=False).pay(self.fs)
+        self.outbox.close()
+        self.letters.close()
+        self.queue.close()
+        self.promises.synced = self.promises.accepted
+        self.promises.left_durably = set(self.promises.left)
+
+
+ACTS: list[Callable[[Session, random.Random], object]] = [
+    lambda session, rng: session.send(rng.randrange(1, 6), "written"),
+    lambda session, rng: session.send(rng.randrange(1, 6), "synced"),
+    lambda session, rng: session.deliver(),
+    lambda session, rng: session.fail(),
+    lambda session, rng: session.reject(rng),
+    lambda session, rng: session.sync(),
+    lambda session, rng: session.replay(rng),
+    lambda session, rng: session.purge(rng),
+]
+WEIGHTS = [6, 3, 6, 2, 3, 1, 1, 1]
+
+
+def lifetimes(seed: int, sessions: int = 3, acts: int = 10) -> Callable[[CrashFS, Promises], None]:
+    def workload(fs: CrashFS, promises: Promises) -> None:
+        rng = random.Random(seed)
+        fs.make_directory_durably(PATH)
+        for _ in range(sessions):
+            session = Session(fs, promises)
+            for _ in range(acts):
+                rng.choices(ACTS, WEIGHTS)[0](session, rng)
+            session.close()
+
+    return workload
+
+
+def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+    with (
+        diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
+        diskq.DeadLetters(PATH, fs=fs) as dead,
+        Outbox(fs, PATH, queue) as outbox,
+    ):
+        tries, letters = outbox.attempts, dead.list()
+        found, ids = still_to_deliver(queue, outbox)
+    pending = [number(message) for message in found]
+    assert found == [body(n) for n in pending], "altered or invented"
+
+    once = [n for n in pending if n not in promises.again]
+    assert once == sorted(set(once)), "out of order"
+    assert all(letter.body == body(number(letter.body)) for letter in letters), "an altered letter"
+    assert len({letter.id for letter in letters}) == len(letters), "a letter is listed twice"
+
+    there = set(pending) | {number(letter.body) for letter in letters}
+    promised = promises.accepted if outcome == "kill" else promises.synced
+    lost = set(range(promised)) - there - promises.delivered - promises.purged
+    assert not lost, f"lost: {lost}"
+    assert promises.dead - promises.purged <= there, "a letter was lost"
+
+    gone = promises.left if outcome == "kill" else promises.left_durably
+    assert not gone & set(once), "delivered again, though it had left"
+    if outcome == "kill" and promises.head is not None and pending and pending[0] == promises.head[0]:
+        assert tries >= promises.head[1], "a try was forgotten"
+    for id_, message in zip(ids, found, strict=True):
+        assert promises.ids.get(id_, message) == message, "an id was given to another message"
+    check_new_ids(fs.copy(), promises)
+
+
+def still_to_deliver(queue: diskq.FifoQueue, outbox: Outbox) -> tuple[list[bytes], list[str]]:
+    """All that would be delivered from now on, and the ids. Leaves it there."""
+    bodies = queue.peek_many(2**31)
+    if not bodies:
+        return [], []
+    fs_items = outbox.limits(len(bodies), 2**40)[0]
+    outbox.take_up(bodies[:fs_items])
+    first = outbox.batch()
+    rest = bodies[outbox.count :]
+    ends = queue.peeked_ends(len(bodies))[outbox.count :]
+    return [*first, *rest], [*first.ids, *outbox.ids(rest, ends)]
+
+
+def check_new_ids(fs: CrashFS, promises: Promises) -> None:
+    """What is sent from now on has ids that nothing had."""
+    with (
+        diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
+        Outbox(fs, PATH, queue) as outbox,
+    ):
+        there = queue.depth
+        queue.put_many([b"%d" % i for i in range(30)])
+        bodies = queue.peek_many(2**31)
+        ids = outbox.ids(bodies, queue.peeked_ends(len(bodies)))
+    assert not promises.ids.keys() & set(ids[there:]), "an id was given to another message"
+
+
+def crash(seed: int, **options: int) -> Report:
+    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
+    report = crash(seed, every=4, seeds=2)
+    assert report.cuts > 30
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_going_on_may_be_interrupted_too(seed: int) -> None:
+    crash(seed, again=2, every=14, seeds=2)
+
+
+def two_power_cuts(seed: int) -> None:
+    """What the first one lost was delivered and noted; what is sent then has its places, and looks like it."""
+    fs, rng = CrashFS(), random.Random(seed)
+    fs.make_directory_durably(PATH)
+    session = Session(fs, Promises())
+    session.queue.put_many([b"tick"] * 4)
+    session.outbox.take_up(session.queue.peek_many(4))
+    session.outbox.begin_try()
+    session.queue.advance(4)
+    session.outbox.commit()
+    fs = fs.crash(rng)
+    session = Session(fs, Promises())
+    there = session.queue.depth
+    session.queue.put_many([b"tick"] * 4, "synced")
+    fs = fs.crash(rng)
+    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, Outbox(fs, PATH, queue):
+        assert queue.depth == there + 4, "lost"
+
+
+def test_a_note_says_nothing_of_what_came_after_it() -> None:
+    for seed in range(30):
+        two_power_cuts(seed)
+
+
+# --- do they bite? ------------------------------------------------------------------------------
+
+OUTBOX, LETTERS = "diskq.engine.outbox", "diskq.engine.deadletters"
+
+MUTATIONS = [
+    # What has left is not noted; nor is a try, before it is made.
+    Mutation(OUTBOX, "self._bodies, self._ends = [], []\n        self._write_note()", "pass"),
+    Mutation(OUTBOX, "self.attempts += 1\n        self._write_note()", "self.attempts += 1"),
+    # A note is believed too little, or too much.
+    Mutation(OUTBOX, "            self._resume(note)\n", "            pass\n"),
+    Mutation(OUTBOX, "if note.items and note.head <= queue.head < note.end:", "if False:"),
+    Mutation(
+        OUTBOX, "queue.advance(count)\n        return True", "queue.advance(len(bodies))\n        return True"
+    ),
+    # A place that was given out is given out again.
+    Mutation(OUTBOX, "if state is None or state.is_open or state.tail != tail:", "if state is None:"),
+    Mutation(OUTBOX, "files=(self._handle,),\n                directories", "directories"),
+    # A letter leaves before what becomes of it is durable; or was not durable when its message left.
+    Mutation(
+        LETTERS, '[letter.pack() for letter in letters], "synced"', "[letter.pack() for letter in letters]"
+    ),
+    Mutation(LETTERS, '        queue.put_many(stay.values(), "synced")\n', ""),
+    Mutation(
+        LETTERS,
+        'queue.put_many(stay.values(), "synced")',
+        "queue.advance(last + 1)\n        queue.sync()\n        queue.put_many(stay.values())\n        return",
+    ),
+    Mutation(LETTERS, "letters.setdefault(letter.id, letter)", "letters[str(len(letters))] = letter"),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_spool_is_caught(mutation: Mutation) -> None:
+    def crash_everywhere() -> None:
+        for seed in range(30):
+            two_power_cuts(seed)
+        for seed in (3, *range(3), *range(4, 8)):
+            crash(seed, every=3, seeds=2)
+
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError)):
+        crash_everywhere()
