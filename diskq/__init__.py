@@ -46,18 +46,22 @@ if TYPE_CHECKING:
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.stream import Stream
+    from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
     from diskq.storage.recovery import Repair
 
     __version__: str
 
 __all__ = [
     "Batch",
+    "BudgetMember",
+    "BudgetStatistics",
     "ChannelStatistics",
     "ConsumerOptions",
     "ConsumerStatistics",
     "CorruptionError",
     "DeadLetter",
     "DeadLetters",
+    "DiskBudget",
     "DiskFullError",
     "DiskQueue",
     "DiskqError",
@@ -114,6 +118,7 @@ _HOMES = {
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.stream": ("Stream",),
+    "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.recovery": ("Repair",),
 }
 

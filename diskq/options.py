@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 __all__ = [
     "DURABILITY_WORDS",
     "ENCODINGS",
     "MIB",
     "MOST_PARTITIONS",
+    "Budget",
     "Durability",
     "Encoding",
     "OnFull",
@@ -47,6 +48,15 @@ _LEAST_BOUND = 64 * 1024
 _FILES_IN_A_BOUND = 8
 
 
+class Budget(Protocol):
+    """A `DiskBudget`, as far as options are concerned."""
+
+    @property
+    def max_bytes(self) -> int: ...
+
+    def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
     """How a disk queue writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
@@ -72,6 +82,8 @@ class QueueOptions:
     """The queue's bound on disk, checksums included. None: the disk is the bound."""
     on_full: OnFull = "wait"
     """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
+    budget: Budget | None = None
+    """A `DiskBudget`: a bound that this queue shares with others, beside its own."""
     memory_flush: float = 0.01
     """`memory` messages are written to the page cache after so many seconds at the latest."""
     checkpoint_slice: float = 100e-6
@@ -92,16 +104,17 @@ class QueueOptions:
         if self.max_bytes is not None:
             _at_least("max_bytes", self.max_bytes, _LEAST_BOUND)
         _one_of("on_full", self.on_full, _ON_FULL)
+        _budget(self.budget)
         _positive("memory_flush", self.memory_flush)
         if not 0 <= self.checkpoint_slice < math.inf:
             raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
 
     @property
     def file_size(self) -> int:
-        """Where files roll: `max_bytes_per_file`, or an eighth of `max_bytes` where that is less."""
-        if self.max_bytes is None:
-            return self.max_bytes_per_file
-        return min(self.max_bytes_per_file, self.max_bytes // _FILES_IN_A_BOUND)
+        """Where files roll: `max_bytes_per_file`, or an eighth of a bound where that is less."""
+        bounds = [self.max_bytes, self.budget.max_bytes if self.budget is not None else None]
+        parts = [bound // _FILES_IN_A_BOUND for bound in bounds if bound is not None]
+        return min([self.max_bytes_per_file, *parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +282,11 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise TypeError(f"{name} is a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} is at least {least}, got {value}")
+
+
+def _budget(value: Budget | None) -> None:
+    if value is not None and not callable(getattr(value, "join", None)):
+        raise TypeError(f"budget is a DiskBudget, got {value!r}")
 
 
 def _positive(name: str, value: float) -> None:

@@ -42,6 +42,7 @@ TABLE = """
   diskq.storage.fs         os.* mmap socket time portalocker.*
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.lock       portalocker.*
+  diskq.storage.budget     threading
   diskq.storage.checksums  crc32c
   diskq.channels.delivery  stamina
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*

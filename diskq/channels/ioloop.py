@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.budgetplace import BudgetPlace
 from diskq.channels.commitloop import CommitLoop
 from diskq.channels.parking import Line
 from diskq.engine.fifo import FifoQueue
-from diskq.errors import DiskFullError
+from diskq.errors import DiskFullError, DiskqError
 from diskq.options import Durability
 
 __all__ = ["Fetch", "QueueLoop"]
@@ -51,12 +53,14 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
         self.options = engine.options
-        self._senders: Line[tuple[int, Callable[[], None]]] = Line()  # so many bytes, which this puts in
+        # So many bytes, which this puts in; and when he came, among all who share the budget.
+        self._senders: Line[tuple[int, Callable[[], None], int]] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._has_written = False  # in the running slice
         self.take_one = Fetch(engine, 1, sys.maxsize)
+        self._place = BudgetPlace(engine.share, self._hear_of_budget)
         super().__init__(engine, thread, (self._senders, self._receivers, self._lingering))
 
     def new_slice(self) -> None:
@@ -74,7 +78,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         if self._senders or self._obstacle(size):
             # Whoever makes room puts them in for us, or somebody who comes later would get before us.
             await self._senders.wait(
-                (size, lambda: self._put_in(bodies, word)),
+                (size, lambda: self._put_in(bodies, word), self._place.arrival()),
                 on_arrival=self._narrow_gates,
                 on_leave=self._after,
             )
@@ -138,8 +142,9 @@ class QueueLoop(CommitLoop[FifoQueue]):
     def _obstacle(self, size: int) -> bool:
         """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
         obstacle = self.engine.obstacle(size)
-        if obstacle == "full" and self.options.on_full != "wait":
-            raise self.engine.full_error(size)
+        self._place.is_wanted = obstacle in ("over_budget", "others")
+        if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
+            raise self.engine.full_error(size, obstacle)
         if obstacle == "unsynced":
             # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
             self._ask_for_barrier()
@@ -169,7 +174,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         """Let in who waits, in order, as far as there is room. True: somebody is in."""
         is_somebody_in = False
         while self._senders:
-            size, put_in = self._senders.first
+            size, put_in, _ = self._senders.first
             has_obstacle = outcome.capture(self._obstacle, size)
             if has_obstacle == outcome.Value(True):
                 break
@@ -267,12 +272,30 @@ class QueueLoop(CommitLoop[FifoQueue]):
                 self._hand_out()
             if self._lingering:
                 self._wake_lingering()
+            if self._place.is_pressed:
+                self._relieve()
             self._open_gates()
+
+    def _hear_of_budget(self) -> None:
+        """Room came for who waits for it, or others want some."""
+        if self._failure is None and not self.is_closing:
+            self._relieve()
+            self._after()
+
+    def _relieve(self) -> None:
+        try:
+            with contextlib.suppress(DiskFullError):
+                self.engine.relieve()
+        except (DiskqError, OSError) as failure:
+            self._break(failure)
 
     def _narrow_gates(self) -> None:
         engine = self.engine
         if self._senders or self.is_closing:
             self._shut_gates()
+        self._place.take(self._senders.first[2] if self._senders and not self.is_closing else None)
+        if self._place.is_pressed:
+            engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
         if self._receivers:
             engine.gate_out.left = 0
             if not self._is_leased:
@@ -283,6 +306,10 @@ class QueueLoop(CommitLoop[FifoQueue]):
             engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
+
+    def _break(self, failure: BaseException) -> None:
+        super()._break(failure)
+        self._place.take(None)
 
     # --- for statistics ---------------------------------------------------------------------------
 

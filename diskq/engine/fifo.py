@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ from diskq.options import Durability, QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.budget import BLOCK, Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
+from diskq.storage.slate import SIZE as SLATE_SIZE
 from diskq.storage.slate import Slate, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -40,11 +43,15 @@ logger = logging.getLogger("diskq")
 
 Body = bytes | bytearray | memoryview
 
-Obstacle = Literal["unsynced", "full"]
-"""Why a message cannot be accepted now: it waits for a sync, or for somebody to consume."""
+Obstacle = Literal["unsynced", "full", "over_budget", "others"]
+"""Why a message cannot be accepted now: it waits for a sync, for somebody to consume (here, or anywhere in
+the budget), or for another member of the budget to drop something."""
 
 # Kept free below the byte bound: a new file's first checksums.
 _HEADROOM = 4 * 1024
+# In a budget, so many blocks: of the lock and of the metadata, which is replaced; of the file that is next.
+_FIXED_BLOCKS = 5
+_BLOCKS_OF_A_FILE = 2
 _UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many files may wait to be synced and closed; each holds two descriptors.
@@ -150,6 +157,9 @@ class FifoQueue(Closing):
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
         self._slate: Slate | None = None
+        self.share: Share | None = None
+        """What it has of a budget."""
+        self._is_left_small = False  # since the last barrier
         self._open(uses_slate)
 
     def _open(self, uses_slate: bool) -> None:
@@ -198,6 +208,7 @@ class FifoQueue(Closing):
             self.sync()
             # Only now, with what stood on the old one written, may there be a new one.
             self._slate = open_slate(fs, self._files.slate, self.buffer if uses_slate else None)
+            self._join_budget()
         except BaseException:
             self._release()
             raise
@@ -241,6 +252,8 @@ class FifoQueue(Closing):
             self._fs.close(handle)
         self._debts = Debts()
         self._lock.release()
+        if self.share is not None:
+            self.share.close()
 
     def _shut(self) -> None:
         """Let nothing pass the fast doors any more."""
@@ -300,15 +313,24 @@ class FifoQueue(Closing):
         obstacle = self.obstacle(size)
         if obstacle == "unsynced":
             self.sync()
-        elif obstacle == "full":
-            raise self.full_error(size)
+        elif obstacle is not None:
+            raise self.full_error(size, obstacle)
         return obstacle is not None
 
     def _sync_if_due(self, word: Durability) -> None:
         if self.note():
-            self.sync()
+            self._sync_for_all()
         elif word == "synced":
             self._pay(self.take_ticket(with_metadata=False))
+
+    def _sync_for_all(self) -> None:
+        """As `sync`; and let go of what others of the budget want."""
+        self.sync()
+        if self.share is not None and self.share.is_pressed:
+            with contextlib.suppress(DiskFullError):
+                self.relieve()
+            if self._leaving:
+                self.sync()
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
@@ -330,8 +352,12 @@ class FifoQueue(Closing):
             return "unsynced"
         if len(self._debts.closing) >= 2 * _MOST_WAITING:
             return "unsynced"
-        if self.options.max_bytes is None:
-            return None
+        if self.options.max_bytes is not None and (obstacle := self._own_obstacle(size)) is not None:
+            return obstacle
+        return self._obstacle_of_budget(size) if self.share is not None else None
+
+    def _own_obstacle(self, size: int) -> Obstacle | None:
+        """What `max_bytes` says."""
         if size > self._bound:
             raise self.full_error(size)  # it will never fit: nothing is given up for it
         while self._bytes_kept + size + self._append.growth > self._bound:
@@ -362,8 +388,10 @@ class FifoQueue(Closing):
         """Of `bytes_on_disk`, what is not consumed."""
         return self.bytes_on_disk - self._leaving
 
-    def full_error(self, size: int) -> DiskFullError:
-        """What `obstacle() == "full"` means to a caller that will not wait."""
+    def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
+        """What an obstacle that no sync does away with means to a caller that will not wait."""
+        if obstacle != "full" and self.share is not None:
+            return self.share.full_error(self._files.directory, size)
         return DiskFullError(
             self._files.directory,
             f"queue {self.name!r} holds {self.bytes_on_disk} bytes, {size} more would pass "
@@ -441,6 +469,8 @@ class FifoQueue(Closing):
         limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes, end + self._append.room)
         if self.options.max_bytes is not None:
             limit = min(limit, end + self._room)
+        if self.share is not None:
+            limit = min(limit, end + self.share.granted - self._used)
         self.buffer.limit = max(limit, end + size)
 
     def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
@@ -470,6 +500,7 @@ class FifoQueue(Closing):
         self.buffer.retarget(-1, 0, 0)
         self._write_file = number + 1
         self._policy.force()
+        self._note_oldest()
 
     def _is_worth_rolling(self) -> bool:
         """Would leaving the active file let it be given back, now or when it is consumed?"""
@@ -499,6 +530,96 @@ class FifoQueue(Closing):
         self._forgotten += count
         self._unreceived += count
 
+    # --- the budget that it shares ----------------------------------------------------------------
+
+    def _join_budget(self) -> None:
+        if self.options.budget is not None:
+            name = f"queue {self.name!r} in {self._files.directory}"
+            self.share = self.options.budget.join(name, self._used, self._fixed, self.options.on_full)
+            self._note_oldest()
+
+    @property
+    def _fixed(self) -> int:
+        """Bytes on the disk whatever is in the queue."""
+        return _FIXED_BLOCKS * BLOCK + (SLATE_SIZE if self._slate is not None else 0)
+
+    @property
+    def _used(self) -> int:
+        """Bytes on the disk as a budget counts them: whole blocks, and all that lies beside."""
+        return self.bytes_on_disk + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * (len(self._sizes) + 1)
+
+    def _obstacle_of_budget(self, size: int) -> Obstacle | None:
+        """What the budget says, after all that helps without waiting."""
+        share = self.share
+        assert share is not None
+        # With their rows; and the next zeros for them, which may be due midway.
+        wanted = size + size // 64 + self._append.growth + _HEADROOM
+        if share.reserve(self._used, wanted):
+            return None
+        if not share.covers(wanted):
+            raise share.full_error(self._files.directory, size)  # it will never fit
+        self._drop_consumed()
+        if self._is_worth_leaving():
+            self._roll()
+            self._drop_consumed()
+        if self._leaving:
+            return "unsynced"  # its room is free with the next barrier
+        if self.options.on_full == "drop_oldest":
+            if self._sizes or not share.ask_to_drop():
+                share.keep()
+                return self._drop_for_room(share.missing)
+            return "others"
+        if not share.is_waiting:
+            share.press()
+        return "over_budget"
+
+    def _drop_for_room(self, missing: int) -> Obstacle:
+        if not self._sizes and self._append.is_open and self.buffer.end:
+            self._roll()
+        while self._leaving < missing and self._drop_oldest():
+            pass
+        return "unsynced" if self._leaving else "over_budget"
+
+    def _is_worth_leaving(self) -> bool:
+        """Does the active file hold what is consumed, and enough of it to be left for the next one?"""
+        assert self.share is not None
+        position = self._position()
+        if not self._append.is_open or position.file != self._write_file or not position.byte:
+            return False
+        if position.byte >= self.share.ahead:
+            return True
+        # Each costs a file and a barrier: one for each barrier is enough.
+        is_wanted = position.byte == self.buffer.end and not self._is_left_small
+        self._is_left_small |= is_wanted
+        return is_wanted
+
+    def relieve(self) -> None:
+        """Others want room in the budget: give what is not needed here; the next barrier removes it.
+
+        Raises DiskFullError and OSError where the active file could not be left, StorageFailedError.
+        """
+        share = self.share
+        if share is None or self._failure is not None or self._is_closed:
+            return
+        self._drop_consumed()
+        if self._is_worth_leaving():
+            self._roll()
+            self._drop_consumed()
+        asked, share.asked = share.asked, 0
+        if asked:
+            while self._leaving < asked and self._drop_oldest():
+                pass
+        share.settle(self._used)
+        if self._append.is_open:
+            self._set_limit(0)
+
+    def _note_oldest(self) -> None:
+        """Let the budget know when the oldest file that may be dropped was written."""
+        if self.share is not None and self.options.on_full == "drop_oldest":
+            number = next((number for number in self._sizes if number >= self._position().file), None)
+            stamp = self._fs.stamp_of(self._files.data(number)) if number is not None else None
+            self.share.oldest = stamp.modified_ns if stamp is not None else math.inf
+
     # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> bytes | None:
@@ -516,7 +637,7 @@ class FifoQueue(Closing):
         """
         self._check_usable()
         if self.note():
-            self.sync()
+            self._sync_for_all()
         return self.fetch(max_items, max_bytes)
 
     def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
@@ -786,6 +907,7 @@ class FifoQueue(Closing):
                 # In this order: checksums without their file tell of a file that somebody else removed.
                 self._debts.removals += [sidecar, data]
             self._policy.force()
+            self._note_oldest()
 
     @property
     def head(self) -> Position:
@@ -964,6 +1086,9 @@ class FifoQueue(Closing):
         self._synced_bytes = ticket.written
         self._leaving -= ticket.removed
         self._barriers += 1
+        if self.share is not None:
+            self.share.settle(self._used)
+            self._is_left_small = False
         if ticket.has_metadata and not is_replaced:
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
             logger.warning("%s: the disk is full, metadata will be written later", self._files.metadata)

@@ -1,0 +1,176 @@
+# Queues without Trio that share a budget: leases, refusals, what is counted, and what a crash leaves.
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+
+from diskq.engine.fifo import FifoQueue
+from diskq.errors import DiskFullError
+from diskq.storage.budget import DiskBudget
+from diskq.storage.fs import FileSystem
+from diskq.testing import CrashFS
+from tests.engine.queues import abandoned, bodies, disk, drained, failing_disk, opened
+
+KIB = 1024
+
+
+def size_on(fs: CrashFS) -> int:
+    return sum(map(len, fs.files().values()))
+
+
+def filled(queue: FifoQueue, length: int = 1000) -> int:
+    sent = 0
+    with contextlib.suppress(DiskFullError):
+        while True:
+            queue.put(bytes(length))
+            sent += 1
+    return sent
+
+
+def two(fs: FileSystem, budget: DiskBudget, **options: object) -> tuple[FifoQueue, FifoQueue]:
+    return opened(fs, "a", budget=budget, **options), opened(fs, "b", budget=budget, **options)
+
+
+@pytest.mark.parametrize("on_full", ["reject", "wait"])
+def test_who_is_refused_is_told_of_the_budget_and_gets_room_when_another_one_was_drained(on_full):
+    a, b = two(disk(), DiskBudget(1024 * KIB), on_full=on_full)
+    with a, b:
+        count = filled(a)
+        with pytest.raises(DiskFullError, match=r"queue 'b' in /q holds .* budget of max_bytes=1048576"):
+            b.put_many([bytes(1000)] * 50)
+        assert b.depth == 0
+        assert len(drained(a)) == count
+        a.sync()
+        b.put_many([bytes(1000)] * 50)
+        assert b.depth == 50
+
+
+def test_all_files_are_counted_and_stay_within_it():
+    fs, budget = disk(), DiskBudget(512 * KIB)
+    with (
+        opened(fs, "a", budget=budget, on_full="drop_oldest") as a,
+        opened(fs, "b", budget=budget, on_full="reject") as b,
+    ):
+        for number in range(3000):
+            a.put(bytes(number % 700))
+            if number % 3 == 0:
+                try:
+                    b.put(bytes(number % 500))
+                except DiskFullError:
+                    b.take_many(20)
+            assert size_on(fs) <= 512 * KIB, budget.statistics()
+        statistics = budget.statistics()
+        assert statistics.granted <= 512 * KIB - statistics.headroom
+        assert a.statistics().dropped > 0
+        assert b.statistics().dropped == 0
+
+
+def test_what_waits_to_be_removed_is_counted_until_a_barrier_has_removed_it():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    a, b = two(fs, budget, on_full="reject", sync_every=10**6, sync_timeout=1e6)
+    with a, b:
+        filled(a)
+        before = budget.statistics().granted
+        a.take_many(600)  # whole files of it: they go with the next barrier
+        assert budget.statistics().granted == before
+        a.sync()
+        assert budget.statistics().granted < before - 500 * KIB
+
+
+def test_a_closed_member_takes_its_bytes_with_it():
+    budget = DiskBudget(1024 * KIB)
+    a, b = two(disk(), budget)
+    with b:
+        with a:
+            filled(a)
+            assert budget.statistics().free < 16 * KIB
+        assert len(budget.statistics().members) == 1
+        assert budget.statistics().free > 900 * KIB
+
+
+def test_one_that_cannot_be_opened_is_no_member():
+    fs, budget = failing_disk(), DiskBudget(1024 * KIB)
+    fs.fail("pwrite", error=errno.EIO, times=None)
+    with pytest.raises(OSError, match="Input/output"):
+        opened(fs, "a", budget=budget)
+    assert budget.statistics().members == ()
+
+
+def test_a_queue_opens_though_its_files_are_more_than_the_budget_and_can_be_drained():
+    fs = disk()
+    with opened(fs, "a") as a:
+        a.put_many(bodies(2000, 1000))
+    budget = DiskBudget(256 * KIB)
+    a, b = two(fs, budget)
+    with a, b:
+        for queue in (a, b):
+            with pytest.raises(DiskFullError):
+                queue.put(b"no")
+        assert drained(a) == bodies(2000, 1000)
+        a.sync()
+        a.put(b"yes")
+        b.put(b"yes")
+        assert size_on(fs) < 256 * KIB
+
+
+def test_each_owns_bound_holds_beside_the_budget():
+    with opened(disk(), "a", budget=DiskBudget(1024 * KIB), max_bytes=128 * KIB, on_full="reject") as a:
+        filled(a)
+        with pytest.raises(DiskFullError, match="max_bytes=131072"):
+            a.put(bytes(1000))
+        assert 90 < a.depth < 128
+
+
+# --- a full disk ------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_all_members_whole_and_they_go_on_when_there_is_room():
+    fs, budget = failing_disk(), DiskBudget(4096 * KIB)
+    queues = two(fs, budget, max_bytes_per_file=16 * KIB)
+    sent: list[list[bytes]] = [[], []]
+    reasons: set[str] = set()
+
+    def put(index: int, body: bytes) -> bool:
+        try:
+            queues[index].put(body)
+        except DiskFullError as full:
+            reasons.add(full.reason[:16])
+            return False
+        sent[index].append(body)
+        return True
+
+    fs.capacity(100 * KIB)
+    for number, body in enumerate(bodies(1000, 300)):
+        put(number % 2, body)
+    assert 100 < sum(map(len, sent)) < 400
+    assert reasons == {"the disk is full"}
+    used = budget.statistics().used
+    first = queues[0].take_many(150)
+    queues[0].sync()  # consumed files are gone: there is room again
+    assert budget.statistics().used < used - 30 * KIB
+    assert put(1, b"again")
+    fs.capacity(None)
+    assert put(0, b"more")
+    assert put(1, b"more")
+    assert first + drained(queues[0]) == sent[0]
+    assert drained(queues[1]) == sent[1]
+    for queue in queues:
+        queue.close()
+
+
+def test_after_a_kill_a_full_budget_is_full_again_and_nothing_is_lost():
+    fs, options = disk(), {"on_full": "reject"}
+    a, b = two(fs, DiskBudget(512 * KIB), **options)
+    counts = filled(a), filled(b)
+    after = abandoned(a, fs)
+    a, b = two(after, DiskBudget(512 * KIB), **options)
+    with a, b:
+        for queue in (a, b):
+            with pytest.raises(DiskFullError):
+                queue.put_many([bytes(1000)] * 64)
+        assert size_on(after) <= 512 * KIB
+        assert len(drained(a)) == counts[0]
+        assert b.depth >= counts[1]
