@@ -142,6 +142,11 @@ class CommitLoop(Generic[E]):
         self.new_slice()
         self._open_gates()
 
+    @property
+    def title(self) -> str:
+        """What it is called where there are many."""
+        return f"{self.kind} {self.engine.name}"
+
     # --- for the subclass -------------------------------------------------------------------------
 
     def _after(self) -> None:

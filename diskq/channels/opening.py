@@ -6,14 +6,28 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.commitloop import CommitLoop
-
 __all__ = ["Opening"]
+
+
+class _Loop(Protocol):
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def is_broken(self) -> bool: ...
+
+    async def run(self) -> None:
+        """Until `begin_to_close`, and then to the end of what is to be done. Never raises."""
+
+    def begin_to_close(self) -> None: ...
+
+    def check_end(self) -> None:
+        """After `run`: raises what went wrong."""
 
 
 class _Handle(Protocol):
@@ -26,8 +40,8 @@ H = TypeVar("H", bound=_Handle)
 class Opening(Generic[H]):
     """For a subclass that makes the loop and the handle in `_open`."""
 
-    async def _open(self) -> tuple[CommitLoop[Any] | None, H]:
-        """None: there is nothing to commit."""
+    async def _open(self) -> tuple[_Loop | None, H]:
+        """None: there is nothing to run."""
         raise NotImplementedError
 
     @enable_ki_protection
@@ -39,9 +53,7 @@ class Opening(Generic[H]):
         # block raises leaves it as it is, not wrapped in a group.
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(
-            self._loop.run, name=f"io_loop of {self._loop.kind} {self._loop.engine.name}"
-        )
+        self._nursery.start_soon(self._loop.run, name=f"io_loop of {self._loop.title}")
         return self._handle
 
     @enable_ki_protection
