@@ -37,6 +37,7 @@ from diskq.options import ConsumerOptions, QueueOptions, SpoolOptions, StreamOpt
 
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
+    from diskq.channels.fromthreads import ThreadSender, from_threads
     from diskq.channels.merging import merge
     from diskq.channels.moments import offset_after, offset_at_or_after
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
@@ -94,7 +95,9 @@ __all__ = [
     "StreamNotFoundError",
     "StreamOptions",
     "StreamProducer",
+    "ThreadSender",
     "UnsupportedFormatError",
+    "from_threads",
     "merge",
     "offset_after",
     "offset_at_or_after",
@@ -109,6 +112,7 @@ __all__ = [
 # Who has what: Spark starts many processes, which use little of it each, and no Trio.
 _HOMES = {
     "channels.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
+    "channels.fromthreads": ("ThreadSender", "from_threads"),
     "channels.merging": ("merge",),
     "channels.moments": ("offset_after", "offset_at_or_after"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),

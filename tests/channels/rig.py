@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -112,6 +113,27 @@ class Tasks:
 
     def __contains__(self, key: Any) -> bool:
         return key in dict(self.ended)
+
+
+class CancelAt(trio.abc.Instrument):
+    """Cancels its scope before Trio's step of this number."""
+
+    def __init__(self, step: int) -> None:
+        self.scope = trio.CancelScope()
+        self.has_fired = False
+        self._steps_left = step
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        trio.lowlevel.add_instrument(self)
+        yield
+        trio.lowlevel.remove_instrument(self)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._steps_left -= 1
+        if self._steps_left < 0 and not self.has_fired:
+            self.has_fired = True
+            self.scope.cancel()
 
 
 class PatientDisk(FaultFS[CrashFS]):

@@ -15,7 +15,7 @@ from trio.testing import assert_checkpoints, assert_no_checkpoints
 from diskq.channels import racing
 from diskq.channels.merging import merge
 from diskq.channels.selecting import select, select_nowait
-from tests.channels.rig import Tasks, blocked, crash_disk, numbered, opened
+from tests.channels.rig import CancelAt, Tasks, blocked, crash_disk, numbered, opened
 from tests.channels.streamrig import ONE, consuming, producing
 
 # --- receivers of each kind, and what sends to them -------------------------------------------
@@ -320,21 +320,6 @@ async def test_who_selects_stands_in_line_with_who_receives(other):
 # --- cancelled anywhere -----------------------------------------------------------------------
 
 
-class CancelAt(trio.abc.Instrument):
-    """Cancels a scope before Trio's step of this number."""
-
-    def __init__(self, scope: trio.CancelScope, step: int) -> None:
-        self.scope = scope
-        self._steps_left = step
-        self.has_fired = False
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._steps_left -= 1
-        if self._steps_left < 0 and not self.has_fired:
-            self.has_fired = True
-            self.scope.cancel()
-
-
 @pytest.mark.parametrize("kinds", [KINDS, [a_channel] * 3, [a_queue] * 2, [a_queue, a_channel]])
 async def test_wherever_it_is_cancelled_each_message_is_received_or_left(kinds):
     step = 1
@@ -349,7 +334,7 @@ async def is_over_before(step: int, kinds: list[Any]) -> bool:
         sources = [await stack.enter_async_context(kind()) for kind in kinds]
         got: dict[Any, list[bytes]] = {source.receiver: [] for source in sources}
         by_receiver = {source.receiver: source for source in sources}
-        saboteur = CancelAt(trio.CancelScope(), step)
+        saboteur = CancelAt(step)
 
         async def take() -> None:
             with saboteur.scope:
@@ -357,15 +342,14 @@ async def is_over_before(step: int, kinds: list[Any]) -> bool:
                     receiver, message = await select(*by_receiver)
                     got[receiver].append(by_receiver[receiver].body(message))
 
-        trio.lowlevel.add_instrument(saboteur)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(take)
-            for number in range(2):
-                for source in sources:
-                    source.send(b"%d" % number)  # to all in one step: only one may be taken
-                for _ in range(8):
-                    await trio.lowlevel.cancel_shielded_checkpoint()
-        trio.lowlevel.remove_instrument(saboteur)
+        with saboteur.at_work():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                for number in range(2):
+                    for source in sources:
+                        source.send(b"%d" % number)  # to all in one step: only one may be taken
+                    for _ in range(8):
+                        await trio.lowlevel.cancel_shielded_checkpoint()
         await blocked()
         for source in sources:
             assert got[source.receiver] + left_in(source) == numbered(2)
