@@ -503,8 +503,11 @@ class FifoQueue(Closing):
         self._note_oldest()
 
     def _is_worth_rolling(self) -> bool:
-        """Would leaving the active file let it be given back, now or when it is consumed?"""
-        return self.options.on_full != "reject" or self._position().file == self._write_file
+        """Would leaving the active file let it be given back, now or when it is consumed?
+
+        Not while older ones have to go first: then it would end here for nothing.
+        """
+        return self._position().file == self._write_file
 
     def _drop_oldest(self) -> bool:
         """Give up what is left of the oldest file. False: there is none to give up."""

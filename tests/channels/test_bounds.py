@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 
@@ -183,6 +185,28 @@ async def test_a_batch_for_a_full_queue_is_in_whole_or_not_at_all():
             await queue.send_many([BODY] * 40)
         assert raised.value.accepted == 0
         assert queue.depth == sent - 16
+
+
+@pytest.mark.parametrize("is_one_by_one", [True, False])
+async def test_messages_that_nearly_fill_the_bound_get_through_it(autojump_clock, is_one_by_one):
+    # Each has to wait until files of others are consumed, the one that it would go into among them.
+    sizes = [random.Random(number).choice([1, 10, 25, 40]) * KIB for number in range(60)]
+    got: list[bytes] = []
+    async with opened(fault_disk(), max_bytes=64 * KIB) as queue, trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            while len(got) < len(sizes):
+                if is_one_by_one:
+                    got.append(await queue.receive())
+                else:
+                    async with queue.receiving(3) as block:
+                        await trio.sleep(1)
+                    got.extend(block)
+
+        nursery.start_soon(receive)
+        for number, size in enumerate(sizes):
+            await queue.send(body(number, size))
+    assert got == [body(number, size) for number, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize("on_full", ["wait", "reject", "drop_oldest"])

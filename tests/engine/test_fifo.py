@@ -1040,6 +1040,21 @@ def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, siz
                 assert queue.bytes_on_disk == on_disk <= bound
 
 
+@pytest.mark.parametrize("on_full", ["wait", "reject", "drop_oldest"])
+def test_a_queue_that_stays_full_stays_in_few_files(on_full):
+    fs = disk()
+    with opened(fs, max_bytes=128 * 1024, on_full=on_full) as queue:
+        for number in range(1000):
+            while True:
+                try:
+                    queue.put(body(number, 1000))
+                    break
+                except DiskFullError:
+                    queue.take()
+        files = [path for path in fs.files() if path.endswith(".dat") and path != meta()]
+    assert len(files) <= 10
+
+
 bounded_acts = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 3000)),
