@@ -18,6 +18,7 @@ from diskq.errors import (
     ForeignFilesError,
     GroupNameError,
     KeySizeError,
+    LeaseError,
     LockedError,
     MessageSizeError,
     OffsetOutOfRangeError,
@@ -33,7 +34,7 @@ from diskq.errors import (
     UnsupportedFormatError,
 )
 from diskq.messages import Batch, Message, Position
-from diskq.options import ConsumerOptions, QueueOptions, SpoolOptions, StreamOptions
+from diskq.options import ConsumerOptions, QueueOptions, SpoolOptions, StreamOptions, WorkOptions
 
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.stream import Stream
+    from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
     from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
     from diskq.storage.recovery import Repair
 
@@ -67,11 +69,15 @@ __all__ = [
     "DiskQueue",
     "DiskqError",
     "FifoQueue",
+    "FifoWork",
     "ForeignFilesError",
     "GroupNameError",
     "KeySizeError",
+    "Lease",
+    "LeaseError",
     "LockedError",
     "Message",
+    "MessageId",
     "MessageSizeError",
     "OffsetOutOfRangeError",
     "Permanent",
@@ -97,6 +103,8 @@ __all__ = [
     "StreamProducer",
     "ThreadSender",
     "UnsupportedFormatError",
+    "WorkOptions",
+    "WorkStatistics",
     "from_threads",
     "merge",
     "offset_after",
@@ -122,6 +130,7 @@ _HOMES = {
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.stream": ("Stream",),
+    "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.recovery": ("Repair",),
 }

@@ -18,6 +18,7 @@ __all__ = [
     "ForeignFilesError",
     "GroupNameError",
     "KeySizeError",
+    "LeaseError",
     "LockedError",
     "MessageSizeError",
     "OffsetOutOfRangeError",
@@ -147,6 +148,21 @@ class MessageSizeError(DiskqError, ValueError):
         self.size = size
         self.minimum = minimum
         self.maximum = maximum
+
+
+class LeaseError(DiskqError, LookupError):
+    """A lease that has ended: it was acknowledged or given back before, or its work is over.
+
+    `id` is the message's, as in the lease. Nothing was done, for none of the leases in the call.
+    """
+
+    def __init__(self, queue: str, lease_id: object) -> None:
+        super().__init__(
+            f"the lease of message {lease_id} of queue {queue!r} has ended: it was acknowledged, given "
+            "back, or its work is over"
+        )
+        self.queue = queue
+        self.id = lease_id
 
 
 class GroupNameError(DiskqError, ValueError):

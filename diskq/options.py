@@ -18,6 +18,7 @@ __all__ = [
     "QueueOptions",
     "SpoolOptions",
     "StreamOptions",
+    "WorkOptions",
 ]
 
 Durability = Literal["memory", "written", "synced"]
@@ -36,6 +37,8 @@ MIB = 1024 * 1024
 
 # The length word is a signed 32-bit number.
 _LARGEST_MESSAGE = 2**31 - 1
+# Attempts are counted with two bytes.
+_MOST_ATTEMPTS = 2**16 - 2
 # Partitions are directories of six digits, with three open files each.
 MOST_PARTITIONS = 999_999
 _LARGEST_KEY = 2**32 - 1
@@ -115,6 +118,30 @@ class QueueOptions:
         bounds = [self.max_bytes, self.budget.max_bytes if self.budget is not None else None]
         parts = [bound // _FILES_IN_A_BOUND for bound in bounds if bound is not None]
         return min([self.max_bytes_per_file, *parts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkOptions:
+    """How far several workers on one queue may get ahead of the slowest of them. Sizes in bytes."""
+
+    max_in_flight: int = 1000
+    """So many messages may be handed out and not yet acknowledged; then whoever wants one waits."""
+    max_attempts: int | None = None
+    """A message that was handed out so often is not any more, where there is somebody to take it
+    instead; without that, and with None, it is handed out again and again."""
+    max_ahead: int = 100_000
+    """So many messages beyond the oldest unacknowledged one may have been read, acknowledged or not."""
+    max_ahead_bytes: int = 64 * MIB
+    """The same in bytes, and one message more: no more than this is held in memory."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_in_flight", self.max_in_flight, 1)
+        if self.max_attempts is not None:
+            _at_least("max_attempts", self.max_attempts, 1)
+            if self.max_attempts > _MOST_ATTEMPTS:
+                raise ValueError(f"max_attempts is at most {_MOST_ATTEMPTS}, got {self.max_attempts}")
+        _at_least("max_ahead", self.max_ahead, 1)
+        _at_least("max_ahead_bytes", self.max_ahead_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, Protocol
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
 from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
+from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.fiforecovery import recover
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError, DiskFullError, DiskqError, MessageSizeError, StorageFailedError
@@ -37,7 +38,7 @@ from diskq.storage.slate import SIZE as SLATE_SIZE
 from diskq.storage.slate import Slate, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket"]
+__all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket", "Worker"]
 
 logger = logging.getLogger("diskq")
 
@@ -95,6 +96,33 @@ class Ticket:
     """What was accepted and waits to be written found no room, and is not durable then."""
 
 
+class Worker(Protocol):
+    """Who reads beyond the head, alone: what was read stays in the queue until he has done with it."""
+
+    @property
+    def head(self) -> Position | None:
+        """The first message he has not done with; None: he has done with all he has read."""
+
+    @property
+    def kept(self) -> int:
+        """Messages from there up to where he reads on."""
+
+    @property
+    def done(self) -> int:
+        """So many of those he has done with."""
+
+    def give_up(self, file: int) -> int:
+        """Messages up to the end of this file are dropped. Returns how many he had not done with."""
+
+    def settle(self) -> tuple[int, ...]:
+        """What he knows, written: the handles to be synced before the metadata is. Raises OSError."""
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """Let go of his files, without a promise."""
+
+
 class FifoQueue(Closing):
     """Messages in the order in which they were put, in NSQ's files.
 
@@ -146,6 +174,8 @@ class FifoQueue(Closing):
         self._peeked: deque[tuple[bytes, Position]] = deque()
         self._forgotten = 0  # of what was peeked at last, so many were dropped since
         self._unreceived = 0  # of all that was peeked at, so many were
+        self._worker: Worker | None = None
+        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some stretches are read twice
         self._damaged: dict[int, str] = {}  # files not to be removed when consumed, and their new names
         self._outstanding: Ticket | None = None
         self._failure: DiskqError | None = None
@@ -182,6 +212,7 @@ class FifoQueue(Closing):
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
             self._sizes = found.sizes
+            mend_journals(fs, self._files, found.read, found.write, self._debts, is_ours=found.is_ours)
             for number in self._files.marked():
                 if number in found.sizes:
                     self._damaged[number] = free_aside(fs, self._files.data(number))
@@ -225,15 +256,20 @@ class FifoQueue(Closing):
             return
         try:
             if self._failure is None:
+                if self._worker is not None:
+                    self._worker.close()
                 self.sync()
         finally:
             self._release()
 
     def delete(self) -> None:
         """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
+        if self._worker is not None:
+            self._worker.close()
         self.empty()
         self._check_usable()
         self._debts.removals.append(self._files.metadata)
+        self._debts.removals += map(self._files.ack_journal, self._files.ack_journals())
         ticket = self._ticket(())
         self._pay(ticket)
         self._release()
@@ -241,6 +277,9 @@ class FifoQueue(Closing):
     def _release(self) -> None:
         self._is_closed = True
         self._shut()
+        if self._worker is not None:
+            self._worker.abandon()
+            self._worker = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -426,6 +465,7 @@ class FifoQueue(Closing):
             self.ahead.position != self.buffer.end
             or self._read_file != self._write_file
             or self._peeked
+            or self._worker is not None
             or not self._append.is_ready
             or self._failure is not None
             or not self.buffer.put_all_now(bodies)
@@ -517,6 +557,7 @@ class FifoQueue(Closing):
         unread = self._count_from(self._fetched()) if self._read_file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
+        peeked += self._give_up_kept(oldest)
         if self._peeked:
             self._committed = Position(self._peeked[0][1].file, 0)
         if self._read_file == oldest:
@@ -532,6 +573,11 @@ class FifoQueue(Closing):
             self._peeked.popleft()
         self._forgotten += count
         self._unreceived += count
+
+    def _give_up_kept(self, file: int) -> int:
+        dropped = self._worker.give_up(file) if self._worker is not None else 0
+        self._unreceived += dropped
+        return dropped
 
     # --- the budget that it shares ----------------------------------------------------------------
 
@@ -645,7 +691,7 @@ class FifoQueue(Closing):
 
     def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
         """As `take_many`, leaving the sync policy to the caller."""
-        self._check_usable()
+        self._check_reader()
         if self._peeked:
             bodies = self.peek_many(max_items, max_bytes)
             self.advance(len(bodies))
@@ -662,7 +708,7 @@ class FifoQueue(Closing):
 
     def peek_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
         """As `take_many`, but they stay. `advance` removes them."""
-        self._check_usable()
+        self._check_reader()
         self._forgotten = 0
         missing = max_items - len(self._peeked)
         left = max_bytes - sum(len(body) for body, _ in self._peeked)
@@ -714,14 +760,82 @@ class FifoQueue(Closing):
         else:
             self._write_file += 1
         self._forget_peeked(len(self._peeked))
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        self._read_file = self._write_file
-        self.ahead.seek(0)
+        self._give_up_kept(self._write_file)
+        self._read_from(Position(self._write_file, 0))
         self._drop_consumed()
         self._depth_at_open -= self.depth
         self._policy.force()
+
+    # --- reading beyond the head ------------------------------------------------------------------
+
+    def attach(self, worker: Worker) -> tuple[AckJournal, Known]:
+        """Let somebody read beyond the head, and nobody else: his journal, and what was known before.
+
+        Raises ValueError where somebody does; OSError.
+        """
+        self._check_reader()
+        known = read_journals(self._fs, self._files)
+        journal = AckJournal(self._fs, self._files, self._debts)
+        if self._peeked:
+            self._read_again(self._committed, len(self._peeked))
+            self._peeked.clear()
+        self._worker = worker
+        self.gate_out.left = 0
+        return journal, known
+
+    def detach(self) -> None:
+        """The worker has gone: what he has not done with is at the head again, and all behind it."""
+        worker, self._worker = self._worker, None
+        if worker is not None and (head := worker.head) is not None:
+            self._read_again(head, worker.kept)
+            self._counted -= worker.done
+
+    def read_on(self, max_items: int, max_bytes: int) -> tuple[Position, list[bytes]]:
+        """For a worker: the next messages behind those that were read, and where the first one begins.
+
+        They lie in one file, next to each other; none: there are no more. Raises as `take_many`.
+        """
+        self._check_usable()
+        bodies = self._fetch_stretch(max_items, max_bytes)
+        size = sum(map(len, bodies)) + self._framing.overhead * len(bodies)
+        return Position(self._read_file, self.ahead.position - size), bodies
+
+    def head_moved(self) -> None:
+        """The worker's head is further on: files before it are owed to the next barrier."""
+        self._taken()
+
+    @property
+    def read_to(self) -> Position:
+        """Up to where messages were read."""
+        return self._fetched()
+
+    @property
+    def written_to(self) -> Position:
+        """Up to where messages are in the page cache."""
+        return Position(self._write_file, self.buffer.flushed)
+
+    def now(self) -> float:
+        """On the sync policy's clock."""
+        return self._clock()
+
+    def _read_again(self, position: Position, count: int) -> None:
+        """Be back at `position`, from where `count` messages were read."""
+        self._read_from(position)
+        self._depth_at_open += count
+        self._unreceived += count
+        self._counted += count
+
+    def _read_from(self, position: Position) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._read_file = position.file
+        self.ahead.seek(position.byte)
+
+    def _check_reader(self) -> None:
+        self._check_usable()
+        if self._worker is not None:
+            raise ValueError(f"queue {self.name!r} is being worked on: close that first")
 
     def has_message(self) -> bool:
         """Is there one to take? Reads ahead to find out. Raises as `take_many`."""
@@ -809,6 +923,8 @@ class FifoQueue(Closing):
 
     def _note_loss(self, number: int, loss: Loss) -> None:
         path = self._files.data(number)
+        if (number, loss.start) in self._told:
+            return
         if self.options.strict:
             self._failure = CorruptionError(path, loss.start, loss.reason)
             self._shut()
@@ -825,6 +941,7 @@ class FifoQueue(Closing):
             saved_as=self._damaged[number],
         )
         self._repairs.append(repair)
+        self._told.add((number, loss.start))
         logger.warning("%s", repair)
         self._lost += loss.records or 0
         self._depth_at_open -= loss.records or 0
@@ -876,6 +993,8 @@ class FifoQueue(Closing):
 
     def _position(self) -> Position:
         """Up to where messages have left the queue."""
+        if self._worker is not None:
+            return self._worker.head or self._fetched()
         return self._committed if self._peeked else self._fetched()
 
     def _taken(self) -> None:
@@ -935,7 +1054,13 @@ class FifoQueue(Closing):
     @property
     def depth(self) -> int:
         """Messages that can be taken."""
-        return max(0, self._unfetched + len(self._peeked))
+        kept = self._worker.kept if self._worker is not None else len(self._peeked)
+        return max(0, self._unfetched + kept)
+
+    @property
+    def _in_hand(self) -> int:
+        """Messages that were read, and are not consumed."""
+        return self._worker.kept - self._worker.done if self._worker is not None else len(self._peeked)
 
     @property
     def bytes_on_disk(self) -> int:
@@ -970,7 +1095,7 @@ class FifoQueue(Closing):
             files=len(self._sizes) + self._append.is_open,
             unsynced_bytes=self.unsynced_bytes,
             sent=self.buffer.records,
-            received=self.ahead.records - len(self._peeked) - self._unreceived,
+            received=self.ahead.records - self._in_hand - self._unreceived,
             dropped=self._dropped,
             lost=self._lost,
             barriers=self._barriers,
@@ -1000,7 +1125,7 @@ class FifoQueue(Closing):
     def note(self) -> bool:
         """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
         now = self._clock()
-        total = self.buffer.records + self.ahead.records - len(self._peeked)
+        total = self.buffer.records + self.ahead.records - self._in_hand
         was_idle = not self._policy.pending
         self._policy.passed(total - self._counted, now)
         self._counted = total
@@ -1018,7 +1143,7 @@ class FifoQueue(Closing):
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
         self.gate_in.left = left if self._append.is_ready else 0
-        self.gate_out.left = 0 if self._peeked else left
+        self.gate_out.left = 0 if self._peeked or self._worker is not None else left
         if self._failure is not None:
             self._shut()
         return is_due
@@ -1064,6 +1189,11 @@ class FifoQueue(Closing):
     ) -> Ticket:
         assert self._outstanding is None, "one barrier at a time"
         replacements = (self._files.metadata_as(self._metadata()),) if with_metadata else ()
+        if with_metadata and self._worker is not None:
+            try:
+                active += self._worker.settle()
+            except OSError as failure:
+                self.fail(failure)
         barrier = self._debts.freeze(active, replacements)
         self._outstanding = Ticket(
             barrier=barrier,

@@ -54,6 +54,8 @@ class Recovered:
     rows: int = 0
     """Bytes of checksum rows that belong to the written part of the last file."""
     repairs: list[Repair] = field(default_factory=list)
+    is_ours: bool = False
+    """Did we write the metadata, and nobody after us?"""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes; `recover` empties those instead."""
 
@@ -149,7 +151,8 @@ class _Recovery:
         if metadata is not None and metadata.is_ours:
             expected = metadata.depth + (tail if known == metadata.write else 0)
             self._tell_how_many(expected - depth, self.repairs[:told])
-        return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs)
+        is_ours = metadata is not None and metadata.is_ours
+        return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs, is_ours)
 
     def _write_waiting(self) -> None:
         write_waiting(self.fs, self.files.slate, self.files.data)

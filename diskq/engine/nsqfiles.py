@@ -78,6 +78,7 @@ class QueueFiles:
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
         self.slate = private_path(directory, f"{name}.slate")
+        self._ack_journals = Naming(f"{name}.", 6, ".acks")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
 
     def data(self, number: int) -> str:
@@ -103,6 +104,14 @@ class QueueFiles:
     def marked(self) -> list[int]:
         """The numbers of the data files that are to be kept when they are consumed, ascending."""
         return self._marks.listed(self._fs, self.private)
+
+    def ack_journal(self, number: int) -> str:
+        """What is acknowledged beyond the read position; the one with the highest number is written to."""
+        return private_path(self.directory, self._ack_journals.name(number))
+
+    def ack_journals(self) -> list[int]:
+        """The numbers of the ack journals there are, ascending."""
+        return self._ack_journals.listed(self._fs, self.private)
 
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Files of ours that a crash left: temporaries of the metadata, what stood beside files long gone."""
