@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -32,3 +34,47 @@ def test_the_streams_example_runs_and_runs_again(tmp_path):
         ]
         assert [line for line in read if "grace" in line] == ["b'grace' b'two'"]
         assert first_after == "0"
+
+
+def printed(name: str, directory: Path) -> list[str]:
+    """What an example prints, on a standard error that stays empty."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
+    for _ in range(2):
+        lines = printed("spool_http.py", tmp_path)
+        assert "1,997 events are there, in order: True" in lines
+        assert lines.count("dead letter: oops (no JSON, says the server)") == 3
+        assert any(line.endswith("requests: hangs") for line in lines)
+
+
+@pytest.mark.slow
+def test_the_reconnecting_example_loses_nothing_and_runs_again(tmp_path):
+    for _ in range(2):
+        sessions, there, _ = printed("spool_reconnect.py", tmp_path)
+        assert there == "1,000 readings are there, in order: True"
+        assert int(sessions.split()[0]) > 5
+
+
+@pytest.mark.slow
+def test_the_logging_example_loses_no_record_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("spool_logging.py", tmp_path)[1:] == [
+            "the collector has 1,250 records",
+            "of thread 0: 250, in order: True",
+            "of Trio's own thread: 250, in order: True",
+            "ValueError: Trio's own thread is tired",
+        ]
+
+
+@pytest.mark.slow
+def test_the_opentelemetry_example_loses_no_span_and_runs_again(tmp_path):
+    for _ in range(2):
+        *_, spans, dead = printed("spool_otel.py", tmp_path)
+        assert spans.startswith("1,000 spans are there, ")
+        assert dead == "0 dead letters"

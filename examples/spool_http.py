@@ -1,0 +1,92 @@
+"""Events over HTTP, to a server that fails on purpose: none is lost, none is counted twice.
+
+    pip install 'diskq[examples]'
+    python examples/spool_http.py
+
+2,000 events go through a spool in the directory spool/http to a server in this same program, which answers
+503 or 500, is slow, hangs, resets connections, or takes a batch and loses its answer. Three events are no
+JSON, and the server says so: they become dead letters. It prints what the server did, what it has got, and
+the dead letters.
+
+Kill it, and start it again: what was not delivered is delivered first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+
+import httpx
+import trio
+from farend import FarEnd
+
+import diskq
+
+EVENTS = 2_000
+NO_JSON = (100, 1_000, 1_001)
+
+# Only what HTTP can do to us is tried again. A mistake of ours ends the spool's block, and is seen.
+OPTIONS = diskq.SpoolOptions(
+    retry_on=httpx.HTTPError, linger=0.01, backoff_initial=0.01, backoff_max=0.2, backoff_jitter=0.01
+)
+
+
+async def main() -> None:
+    ledger = Ledger()
+    with FarEnd(ledger.accept) as far_end:
+        async with httpx.AsyncClient(base_url=far_end.url, timeout=0.2) as client:
+
+            async def post(batch: diskq.Batch) -> None:
+                # One key for all tries of a batch: so the server knows what it has already.
+                headers = {"Idempotency-Key": f"{batch.ids[0]} {batch.ids[-1]}"}
+                response = await client.post("/events", content=b"\n".join(batch), headers=headers)
+                if response.status_code == 422:  # these it will never take
+                    raise diskq.Permanent("no JSON, says the server", items=response.json()["bad"])
+                if response.status_code == 503:
+                    raise diskq.Retry("HTTP 503", after=float(response.headers["Retry-After"]))
+                response.raise_for_status()  # whatever else it is: again, after a while
+
+            async with diskq.open_spool("spool/http", post, OPTIONS) as spool:
+                for number in range(EVENTS):
+                    body = b"oops" if number in NO_JSON else json.dumps({"number": number}).encode()
+                    await spool.send(body)
+                await spool.drained()
+
+                for fate, count in far_end.fates.most_common():
+                    print(f"{count:4} requests: {fate}")
+                print(f"{len(ledger.numbers):,} events are there, in order: {ledger.is_in_order}")
+                print(f"{ledger.repeated} batches came again, and were known")
+                for letter in await spool.dead_letters.list():
+                    print(f"dead letter: {letter.body.decode()} ({letter.reason})")
+                await spool.dead_letters.purge()
+
+
+class Ledger:
+    """What the server does with events."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.repeated = 0
+        self._keys: set[str] = set()
+
+    def accept(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        lines = body.split(b"\n")
+        bad = [place for place, line in enumerate(lines) if not line.startswith(b"{")]
+        if bad:
+            return 422, json.dumps({"bad": bad}).encode()
+        if headers["Idempotency-Key"] in self._keys:
+            self.repeated += 1
+        else:
+            self._keys.add(headers["Idempotency-Key"])
+            self.numbers += [json.loads(line)["number"] for line in lines]
+        return 200, b""
+
+    @property
+    def is_in_order(self) -> bool:
+        return self.numbers == sorted(set(self.numbers))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    trio.run(main)

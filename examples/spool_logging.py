@@ -1,0 +1,94 @@
+"""Log records from any thread, through a spool, to a collector that is down at first.
+
+    python examples/spool_logging.py
+
+A handler of the standard library's kind makes a line of JSON of each record and leaves it, without waiting,
+in a bridge to Trio's thread; from there it goes into a spool in the directory spool/logging, and on to a
+collector, which is only a list here. Four threads and Trio's own log 250 records each; the collector is down
+for the first half second. It prints how many records it has in the end, and an exception that was logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+from typing import Any
+
+import trio
+
+import diskq
+
+THREADS, RECORDS = 4, 250
+
+
+class SpoolHandler(logging.handlers.QueueHandler):
+    """Leaves each record, as a line of JSON, where `put_nowait` takes it.
+
+    Where there is no room the record is given up, as logging must not stop the program: logging says
+    so on standard error.
+    """
+
+    def __init__(self, sender: diskq.ThreadSender[bytes]) -> None:
+        super().__init__(sender)  # type: ignore[arg-type]  # all it wants of a queue is put_nowait
+
+    def prepare(self, record: logging.LogRecord) -> Any:
+        line = {
+            "time": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = logging.Formatter().formatException(record.exc_info)
+        return json.dumps(line).encode()
+
+
+async def main() -> None:
+    collected: list[bytes] = []
+    comes_up_at = trio.current_time() + 0.5
+
+    async def deliver(batch: diskq.Batch) -> None:
+        if trio.current_time() < comes_up_at:
+            raise ConnectionRefusedError("the collector is down")
+        collected.extend(batch)
+
+    # What diskq itself logs must not go into the spool: a failure would make a record that fails.
+    log = logging.getLogger("shop")
+    log.setLevel(logging.INFO)
+
+    options = diskq.SpoolOptions(backoff_initial=0.05, backoff_max=0.2, backoff_jitter=0.05)
+    async with diskq.open_spool("spool/logging", deliver, options) as spool:
+        async with diskq.from_threads(spool) as sender:  # leaving it sends what is left to the spool
+            handler = SpoolHandler(sender)
+            log.addHandler(handler)
+            async with trio.open_nursery() as nursery:
+                for number in range(THREADS):
+                    nursery.start_soon(trio.to_thread.run_sync, work, log, f"thread {number}")
+                work(log, "Trio's own thread")
+            log.removeHandler(handler)
+        print(f"the spool holds {spool.statistics().depth:,} records")
+        await spool.drained()
+
+    records = [json.loads(line) for line in collected]
+    print(f"the collector has {len(records):,} records")
+    for who in ("thread 0", "Trio's own thread"):
+        numbers = [int(each["message"].split()[-1]) for each in records if each["message"].startswith(who)]
+        print(f"of {who}: {len(numbers)}, in order: {numbers == sorted(numbers)}")
+    print(next(record["exception"] for record in records if "exception" in record).splitlines()[-1])
+
+
+def work(log: logging.Logger, name: str) -> None:
+    for number in range(RECORDS - 1):
+        log.info("%s has done %d", name, number)
+    try:
+        raise ValueError(f"{name} is tired")
+    except ValueError:
+        log.exception("%s stops at %d", name, RECORDS - 1)
+
+
+if __name__ == "__main__":
+    logging.getLogger("diskq").setLevel(logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    trio.run(main)

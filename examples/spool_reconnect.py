@@ -1,0 +1,167 @@
+"""A session that is lost and opened again around `deliver`, as with an MQTT broker.
+
+    python examples/spool_reconnect.py
+
+1,000 readings go through a spool in the directory spool/reconnect to a broker in this same program, over TCP.
+The session has to be opened before anything can be published, and each message has a packet id, which the
+broker acknowledges. It loses the session now and then, before or after it has taken a message, and nobody
+can connect for a while then. It prints how often that happened, and what the broker has got: every reading at
+least once, in order. Those that came twice it knows by their ids.
+
+This is a toy: JSON lines and no more, made to be lost. Of MQTT it has the shape (CONNECT, CONNACK, PUBLISH,
+PUBACK, quality of service 1). With a real client, `connect` and `publish` are that client's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import trio
+
+import diskq
+
+READINGS = 1_000
+OPTIONS = diskq.SpoolOptions(
+    retry_on=(OSError, trio.BrokenResourceError, trio.TooSlowError),
+    max_items=20,  # as many as may be unacknowledged at a time
+    deliver_timeout=1.0,
+    backoff_initial=0.01,
+    backoff_max=0.1,
+    backoff_jitter=0.01,
+)
+
+
+async def main() -> None:
+    broker = Broker()
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(broker.serve)
+        client = Client(port)
+        async with diskq.open_spool("spool/reconnect", client.deliver, OPTIONS) as spool:
+            for number in range(READINGS):
+                await spool.send(b"reading %d" % number)
+            await spool.drained()
+        await client.disconnect()
+        nursery.cancel_scope.cancel()
+    readings = list(broker.messages.values())
+    print(f"{client.sessions} sessions, {broker.refused} times nobody was let in")
+    print(f"{len(readings):,} readings are there, in order: {readings == sorted(readings, key=number_of)}")
+    print(f"{broker.repeated} came again, and were known")
+
+
+# --- our side: this is what is to be copied -------------------------------------------------------
+
+
+class Client:
+    """One session, opened when there is something to deliver, and given up when anything is wrong with it."""
+
+    def __init__(self, port: int) -> None:
+        self.sessions = 0
+        self._port = port
+        self._stream: trio.SocketStream | None = None
+
+    async def deliver(self, batch: diskq.Batch) -> None:
+        try:
+            if self._stream is None:
+                await self.connect()
+            await self.publish(batch)
+        except BaseException:
+            # Also when we are cancelled: nobody knows what is on the wire, so nobody may go on there.
+            await self.disconnect()
+            raise  # the spool waits, and calls again with the same batch
+
+    async def connect(self) -> None:
+        self._stream = await trio.open_tcp_stream("127.0.0.1", self._port)
+        self._packets = packets(self._stream)
+        await send(self._stream, {"connect": "example"})
+        await self._expect("connack")
+        self.sessions += 1
+
+    async def publish(self, batch: diskq.Batch) -> None:
+        """Return when the broker has acknowledged every message."""
+        assert self._stream is not None
+        for packet, (message_id, body) in enumerate(zip(batch.ids, batch, strict=True)):
+            await send(self._stream, {"publish": packet, "id": message_id, "body": body.decode()})
+        for packet in range(len(batch)):
+            await self._expect("puback", packet)
+
+    async def _expect(self, kind: str, packet: int | None = None) -> None:
+        said: dict[str, Any] = await anext(self._packets, {})
+        if kind not in said or said[kind] != packet:
+            raise trio.BrokenResourceError(f"the session is lost: {kind} was awaited")
+
+    async def disconnect(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            await trio.aclose_forcefully(stream)
+
+
+# --- the broker's side ----------------------------------------------------------------------------
+
+
+class Broker:
+    def __init__(self, seed: int = 1) -> None:
+        self.messages: dict[str, str] = {}
+        self.repeated = self.refused = 0
+        self._chance = random.Random(seed)
+        self._is_out_until = 0.0
+
+    async def serve(self, task_status: trio.TaskStatus[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(trio.serve_tcp, self._meet, 0)
+            task_status.started(listeners[0].socket.getsockname()[1])
+
+    async def _meet(self, stream: trio.SocketStream) -> None:
+        try:
+            if trio.current_time() < self._is_out_until:
+                self.refused += 1
+                return
+            async for packet in packets(stream):
+                if "connect" in packet:
+                    await send(stream, {"connack": None})
+                elif not await self._take(stream, packet):
+                    self._is_out_until = trio.current_time() + 0.02
+                    return
+        except trio.BrokenResourceError:
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _take(self, stream: trio.SocketStream, packet: dict[str, Any]) -> bool:
+        """False: the session is lost, before or after the message was taken."""
+        fate = self._chance.random()
+        if fate < 0.01:
+            return False
+        self.repeated += packet["id"] in self.messages
+        self.messages[packet["id"]] = packet["body"]
+        if fate < 0.02:
+            return False
+        await send(stream, {"puback": packet["publish"]})
+        return True
+
+
+# --- on both sides --------------------------------------------------------------------------------
+
+
+async def send(stream: trio.SocketStream, packet: dict[str, Any]) -> None:
+    await stream.send_all(json.dumps(packet).encode() + b"\n")
+
+
+async def packets(stream: trio.SocketStream) -> AsyncIterator[dict[str, Any]]:
+    left = b""
+    async for some in stream:
+        *lines, left = (left + some).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def number_of(reading: str) -> int:
+    return int(reading.split()[1])
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    trio.run(main)
