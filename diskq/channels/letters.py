@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
 from diskq.engine.deadletters import DeadLetter, DeadLetters, Letters
+from diskq.errors import StorageFailedError
 
 __all__ = ["SpoolLetters"]
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 
 class SpoolLetters:
@@ -30,7 +34,7 @@ class SpoolLetters:
     async def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all, in a thread."""
         async with self._turn:
-            return await trio.to_thread.run_sync(self._engine.list)
+            return await self._run(self._engine.list)
 
     async def replay(self, ids: Collection[str] | None = None) -> int:
         """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
@@ -39,7 +43,7 @@ class SpoolLetters:
         or a crash, in between leaves both. Raises KeyError for an id that is not there, and as `send_many`.
         """
         async with self._turn:
-            letters = await trio.to_thread.run_sync(self._engine.select, ids)
+            letters = await self._run(self._engine.select, ids)
         # Not in turn: a full spool makes room by delivering, for which it may need its letters.
         await self._put_back([letter.body for letter in letters])
         return await self._remove(letters)
@@ -47,16 +51,22 @@ class SpoolLetters:
     async def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these letters, or all, for good. Returns how many. Raises KeyError, DiskFullError."""
         async with self._turn:
-            letters = await trio.to_thread.run_sync(self._engine.select, ids)
+            letters = await self._run(self._engine.select, ids)
         return await self._remove(letters)
 
     async def _remove(self, letters: Iterable[DeadLetter]) -> int:
         gone = [letter.id for letter in letters]
         async with self._turn:
-            await trio.to_thread.run_sync(self._engine.remove, gone)
+            await self._run(self._engine.remove, gone)
         return len(gone)
 
     async def add(self, letters: Collection[DeadLetter]) -> None:
         """Durable when it returns. Raises DiskFullError: some of them may be in all the same."""
         async with self._turn:
-            await trio.to_thread.run_sync(self._engine.add, letters)
+            await self._run(self._engine.add, letters)
+
+    async def _run(self, call: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+        try:
+            return await trio.to_thread.run_sync(call, *args)
+        except StorageFailedError as failure:
+            raise trio.BrokenResourceError(f"dead letters: {failure}") from failure

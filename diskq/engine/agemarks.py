@@ -13,8 +13,9 @@ from diskq.engine.nsqfiles import Position
 
 __all__ = ["AgeMarks"]
 
-# Half of the marks are left out when there are so many: the next ones count for as much as two of them.
-_MOST = 128
+# When there are more, half of them are left out, and those that stay are as far from each other as they can
+# be: less than a fortieth of the time that all of them span.
+_MOST = 256
 
 
 class AgeMarks:
@@ -45,9 +46,14 @@ class AgeMarks:
         self._times.append(max(now, self._times[-1]) if self._times else now)
 
     def _thin(self) -> None:
-        """Leave out every second mark; never the first, and never the last."""
-        del self._places[1:-1:2]
-        del self._times[1:-1:2]
+        """Leave out marks that are close to each other, as seen over all of them."""
+        apart = (self._times[-1] - self._times[0]) / (_MOST // 2)
+        places, times = self._places[:1], self._times[:1]
+        for place, time in zip(self._places[1:-1], self._times[1:-1], strict=True):
+            if time - times[-1] >= apart:
+                places.append(place)
+                times.append(time)
+        self._places, self._times = [*places, self._places[-1]], [*times, self._times[-1]]
 
     def forget_before(self, place: Position) -> None:
         """Nothing before `place` will be asked for any more."""

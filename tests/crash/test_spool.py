@@ -246,7 +246,7 @@ def test_going_on_may_be_interrupted_too(seed: int) -> None:
 
 
 def two_power_cuts(seed: int) -> None:
-    """What the first one lost was delivered and noted; what is sent then has its places, and looks like it."""
+    """What the first one lost was delivered and noted; what is sent then has its place, and its looks."""
     fs, rng = CrashFS(), random.Random(seed)
     fs.make_directory_durably(PATH)
     session = Session(fs, Promises())
@@ -294,7 +294,8 @@ MUTATIONS = [
     Mutation(
         LETTERS,
         'queue.put_many(stay.values(), "synced")',
-        "queue.advance(last + 1)\n        queue.sync()\n        queue.put_many(stay.values())\n        return",
+        "queue.advance(last + 1)\n        queue.sync()\n        queue.put_many(stay.values())\n"
+        "        return",
     ),
     Mutation(LETTERS, "letters.setdefault(letter.id, letter)", "letters[str(len(letters))] = letter"),
 ]
