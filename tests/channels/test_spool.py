@@ -10,7 +10,7 @@ import trio
 
 import diskq
 from diskq.testing import CrashFS
-from tests.channels.rig import blocked, numbered
+from tests.channels.rig import blocked, numbered, until
 from tests.channels.spools import FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
 
 
@@ -172,9 +172,11 @@ async def test_what_was_not_delivered_is_after_a_restart(disk, autojump_clock):
 
 async def test_a_try_that_was_cancelled_leaves_its_batch_and_is_not_counted(disk, autojump_clock):
     hanging = Hanging()
-    with trio.move_on_after(5):
+    with trio.CancelScope() as scope:
         async with opened(disk, hanging) as spool:
             await spool.send_many(numbered(3))
+            await until(lambda: len(hanging.batches) == 1)
+            scope.cancel()
             await trio.sleep_forever()
     far_end = FarEnd()
     async with opened(disk, far_end) as spool:
