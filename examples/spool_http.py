@@ -7,8 +7,6 @@
 503 or 500, is slow, hangs, resets connections, or takes a batch and loses its answer. Three events are no
 JSON, and the server says so: they become dead letters. It prints what the server did, what it has got, and
 the dead letters.
-
-Kill it, and start it again: what was not delivered is delivered first.
 """
 
 from __future__ import annotations

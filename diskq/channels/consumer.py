@@ -198,15 +198,15 @@ class StreamConsumer(trio.abc.ReceiveChannel[Message], Closing):
         return batch.messages
 
     @enable_ki_protection
-    async def receive_if(self, claim: Callable[[], bool]) -> list[Message]:
-        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[Message]:
+        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
         """
         await self._first_point()
         await self._schedule_point()
         self._begin()
-        return await self._waiting(self._tail.take, lambda part: [take_one(part)] if claim() else [])
+        return await self._waiting(self._tail.take, lambda part: [take_one(part)] if may_take() else [])
 
     @enable_ki_protection
     async def peek(self) -> Message:

@@ -77,8 +77,8 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
                     return self._held.popleft().unwrap()  # type: ignore[no-any-return]
 
     @enable_ki_protection
-    async def receive_if(self, claim: Callable[[], bool]) -> list[T_co]:
-        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[T_co]:
+        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: no message is lost.
         """
@@ -89,7 +89,7 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
                     self._held.append(outcome.Value(self._take()))
                 except trio.WouldBlock:
                     await self._wait()
-            return [self._held.popleft().unwrap()] if claim() else []
+            return [self._held.popleft().unwrap()] if may_take() else []
 
     async def _point(self) -> None:
         """A cancellation point, and a schedule point once per slice."""

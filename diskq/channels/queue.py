@@ -221,13 +221,13 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
             self._loop.broke(failure)
 
     @enable_ki_protection
-    async def receive_if(self, claim: Callable[[], bool]) -> list[bytes]:
-        """The first message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[bytes]:
+        """The first message, alone in a list, if `may_take()` says so when it is our turn; else [].
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
         await self._begin()
-        return await self._receive(lambda: self._loop.take_one() if claim() else [])
+        return await self._receive(lambda: self._loop.take_one() if may_take() else [])
 
     @enable_ki_protection
     async def peek(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -354,6 +355,43 @@ async def is_over_before(step: int, kinds: list[Any]) -> bool:
         for source in sources:
             assert got[source.receiver] + left_in(source) == numbered(2)
         return not saboteur.has_fired
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whoever_selects_from_whatever_is_sent_whenever_nothing_is_lost(seed):
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        kinds = chance.choices(KINDS, k=5)
+        sources = [await stack.enter_async_context(kind()) for kind in kinds]
+        by_receiver = {source.receiver: source for source in sources}
+        sent, got = Counter[bytes](), Counter[bytes]()
+
+        async def take() -> None:
+            while True:
+                chosen = chance.sample(sources, chance.randint(1, len(sources)))
+                scopes.append(scope := trio.CancelScope())
+                with scope:
+                    receiver, message = await select(*(source.receiver for source in chosen))
+                    got[by_receiver[receiver].body(message)] += 1
+
+        scopes: list[trio.CancelScope] = []
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(take)
+            for number in range(150):
+                for source in chance.sample(sources, chance.randint(0, 3)):
+                    body = b"%d of %d" % (number, sources.index(source))
+                    source.send(body)
+                    sent[body] += 1
+                if chance.random() < 0.3 and scopes:
+                    chance.choice(scopes[-4:]).cancel()
+                for _ in range(chance.randint(0, 4)):
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        await blocked()
+        for source in sources:
+            got.update(left_in(source))
+    assert got == sent
 
 
 async def test_a_cancelled_call_takes_nothing_that_is_there(source, other):
