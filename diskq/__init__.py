@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskq.errors import (
     CorruptionError,
+    DamagedStoreError,
     DiskFullError,
     DiskqError,
     ForeignFilesError,
@@ -23,8 +24,12 @@ from diskq.errors import (
     MessageSizeError,
     OffsetOutOfRangeError,
     Permanent,
+    PriorityRangeError,
+    QueueExistsError,
+    QueueFullError,
     QueueMovedError,
     QueueNameError,
+    QueueNotFoundError,
     Retry,
     SinkError,
     SinkNameError,
@@ -34,7 +39,14 @@ from diskq.errors import (
     UnsupportedFormatError,
 )
 from diskq.messages import Batch, Message, Position
-from diskq.options import ConsumerOptions, QueueOptions, SpoolOptions, StreamOptions, WorkOptions
+from diskq.options import (
+    ConsumerOptions,
+    PriorityOptions,
+    QueueOptions,
+    SpoolOptions,
+    StreamOptions,
+    WorkOptions,
+)
 
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
+    from diskq.engine.priority import PriorityStore, QueueInfo, StoreStatistics
     from diskq.engine.stream import Stream
     from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
     from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
@@ -62,6 +75,7 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerStatistics",
     "CorruptionError",
+    "DamagedStoreError",
     "DeadLetter",
     "DeadLetters",
     "DiskBudget",
@@ -82,9 +96,16 @@ __all__ = [
     "OffsetOutOfRangeError",
     "Permanent",
     "Position",
+    "PriorityOptions",
+    "PriorityRangeError",
+    "PriorityStore",
     "ProducerStatistics",
+    "QueueExistsError",
+    "QueueFullError",
+    "QueueInfo",
     "QueueMovedError",
     "QueueNameError",
+    "QueueNotFoundError",
     "QueueOptions",
     "QueueStatistics",
     "Repair",
@@ -96,6 +117,7 @@ __all__ = [
     "SpoolStatistics",
     "StagedError",
     "StorageFailedError",
+    "StoreStatistics",
     "Stream",
     "StreamConsumer",
     "StreamNotFoundError",
@@ -129,6 +151,7 @@ _HOMES = {
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
+    "engine.priority": ("PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.stream": ("Stream",),
     "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),

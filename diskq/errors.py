@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "CorruptionError",
+    "DamagedStoreError",
     "DiskFullError",
     "DiskqError",
     "ForeignFilesError",
@@ -23,8 +24,12 @@ __all__ = [
     "MessageSizeError",
     "OffsetOutOfRangeError",
     "Permanent",
+    "PriorityRangeError",
+    "QueueExistsError",
+    "QueueFullError",
     "QueueMovedError",
     "QueueNameError",
+    "QueueNotFoundError",
     "Retry",
     "SinkError",
     "SinkNameError",
@@ -55,6 +60,27 @@ class CorruptionError(DiskqError):
         self.path = path
         self.position = position
         self.reason = reason
+
+
+class DamagedStoreError(CorruptionError):
+    """A store of priority queues is not opened: without the bytes that are damaged its state is unknown.
+
+    Raised without `strict`, too: to skip a command would be to invent a state. `lsn` is the number of the
+    first record that cannot be told, where one is concerned, and `kind` says what is wrong in one word.
+    """
+
+    def __init__(
+        self, path: str, position: int, reason: str, *, kind: str, root: str, lsn: int | None
+    ) -> None:
+        where = f"byte {position}" if lsn is None else f"byte {position}, record {lsn}"
+        Exception.__init__(
+            self, f"{path}: damaged at {where}: {reason}; `diskq jobs repair {root}` saves what can be told"
+        )
+        self.path = path
+        self.position = position
+        self.reason = reason
+        self.kind = kind
+        self.lsn = lsn
 
 
 class UnsupportedFormatError(DiskqError):
@@ -138,6 +164,44 @@ class QueueNameError(DiskqError, ValueError):
         super().__init__(f"queue name {name!r}: {reason}")
         self.name = name
         self.reason = reason
+
+
+class QueueNotFoundError(DiskqError, LookupError):
+    """The store has no queue of this name, or has it no more."""
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(f"{path} has no queue {name!r}")
+        self.path = path
+        self.name = name
+
+
+class QueueExistsError(DiskqError):
+    """The store has a queue of this name already."""
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(f"{path} has a queue {name!r} already")
+        self.path = path
+        self.name = name
+
+
+class QueueFullError(DiskqError):
+    """A queue holds as many messages as it may, those in hand included. Nothing was written."""
+
+    def __init__(self, name: str, limit: int, stored: int) -> None:
+        super().__init__(f"queue {name!r} holds {stored} messages: {limit} are allowed")
+        self.name = name
+        self.limit = limit
+        self.stored = stored
+
+
+class PriorityRangeError(DiskqError, ValueError):
+    """A priority outside what its queue allows. Nothing was written."""
+
+    def __init__(self, priority: int, minimum: int, maximum: int) -> None:
+        super().__init__(f"priority {priority}: allowed are {minimum} to {maximum}")
+        self.priority = priority
+        self.minimum = minimum
+        self.maximum = maximum
 
 
 class MessageSizeError(DiskqError, ValueError):

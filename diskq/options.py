@@ -15,6 +15,7 @@ __all__ = [
     "Durability",
     "Encoding",
     "OnFull",
+    "PriorityOptions",
     "QueueOptions",
     "SpoolOptions",
     "StreamOptions",
@@ -26,12 +27,14 @@ OnFull = Literal["wait", "reject", "drop_oldest"]
 Encoding = Literal["fixed", "varuint"]
 AgeRule = Literal["newest", "oldest"]
 Commit = Literal["written", "synced"]
+StoreLayout = Literal["aligned", "document"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
 ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
 _AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
 _COMMITS: tuple[Commit, ...] = ("written", "synced")
+_STORE_LAYOUTS: tuple[StoreLayout, ...] = ("aligned", "document")
 
 MIB = 1024 * 1024
 
@@ -42,6 +45,8 @@ _MOST_ATTEMPTS = 2**16 - 2
 # Partitions are directories of six digits, with three open files each.
 MOST_PARTITIONS = 999_999
 _LARGEST_KEY = 2**32 - 1
+# A command has a name of 255 bytes at most beside its message, and one length word for both.
+_LARGEST_COMMAND = _LARGEST_MESSAGE - 1024
 # Settings hold sizes, and durations in nanoseconds, as signed 64-bit numbers: 292 years.
 _LARGEST_SIZE = 2**63 - 1
 _LONGEST_AGE = _LARGEST_SIZE // 10**9
@@ -302,6 +307,61 @@ class SpoolOptions:
         _one_of("commit", self.commit, _COMMITS)
         if not isinstance(self.queue, QueueOptions):
             raise TypeError(f"queue is a QueueOptions, got {self.queue!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityOptions:
+    """How a store of priority queues writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
+
+    The first three are TaskFlux's settings; None is what `taskflux.settings.json` says, or TaskFlux's
+    default. Only `layout` is part of the format.
+    """
+
+    soft_limit: int | None = None
+    """A segment of the log that is larger is left for the next one (16 MiB)."""
+    hard_limit: int | None = None
+    """So is one that reaches this in the middle of a batch (32 MiB)."""
+    snapshot_segments: int | None = None
+    """A snapshot is taken, and the log before it removed, when so many segments are complete (5)."""
+    layout: StoreLayout | None = None
+    """How records are laid down: as TaskFlux reads them, or as its document has it. None: as it is there,
+    and "aligned" in a new store."""
+    preallocate: bool = True
+    """Write zeros ahead of the log: a sync is then cheaper."""
+    max_message_size: int = 16 * MIB
+    """Larger messages are refused, whatever their queue allows."""
+    durability: Durability = "written"
+    """What `send` and `ack` wait for: the process's memory, the page cache, or the platter."""
+    sync_every: int = 2500
+    """Sync after so many commands."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced command at the latest."""
+    max_unsynced: int = 64 * MIB
+    """So many bytes may wait for a sync; then senders wait for it."""
+    memory_flush: float = 0.01
+    """`memory` commands are written to the page cache after so many seconds at the latest."""
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    strict: bool = False
+    """Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
+
+    def __post_init__(self) -> None:
+        for name in ("soft_limit", "hard_limit", "snapshot_segments"):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least(name, value, int(name == "snapshot_segments"))
+        if self.layout is not None:
+            _one_of("layout", self.layout, _STORE_LAYOUTS)
+        _at_least("max_message_size", self.max_message_size, 1)
+        if self.max_message_size > _LARGEST_COMMAND:
+            raise ValueError(f"max_message_size is at most {_LARGEST_COMMAND}, got {self.max_message_size}")
+        _one_of("durability", self.durability, DURABILITY_WORDS)
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
+        _at_least("max_unsynced", self.max_unsynced, 1)
+        _positive("memory_flush", self.memory_flush)
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

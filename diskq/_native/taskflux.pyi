@@ -20,7 +20,11 @@ class Scan(NamedTuple):
     trailing: int
 
 def scan(
-    buffer: bytes | bytearray | memoryview, rest: int = -1, skip: int = 0, only_records: bool = False
+    buffer: bytes | bytearray | memoryview,
+    rest: int = -1,
+    skip: int = 0,
+    only_records: bool = False,
+    most: int = -1,
 ) -> Scan: ...
 def has_record(buffer: bytes | bytearray | memoryview, start: int = 0) -> bool: ...
 def encode(command: bytes, term: int = 1, document: bool = False) -> bytes: ...

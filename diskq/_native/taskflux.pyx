@@ -227,12 +227,16 @@ cdef object _command(const char* data, Py_ssize_t size, _Names names, Py_ssize_t
     return None
 
 
-def scan(const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0, bint only_records=False):
+def scan(
+    const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0, bint only_records=False,
+    Py_ssize_t most=-1,
+):
     """The records at the start of `buffer`, behind the head of a segment's file.
 
     `rest` is how many bytes the file has from there on, by default as many as `buffer`. The first `skip`
-    records are not looked into, and none are if `only_records`. Returns a `Scan`: `end` is the byte behind
-    the last whole record, `stop` is "END" where the log ends, "MORE" where the buffer does, "UNKNOWN" or
+    records are not looked into, and none are if `only_records`; it ends behind `most` of them, if that is
+    not negative. Returns a `Scan`: `end` is the byte behind the last whole record, `stop` is "END" where the
+    log ends, "MORE" where the buffer does or `most` were found, "UNKNOWN" or
     "BAD" at a whole record without a command, and otherwise says what is wrong with the bytes there.
     `term` is the last record's, 0 without one; `is_narrow`: it takes 4 bytes; `is_document`: some record is
     as only the document has it; `trailing` counts the commands with bytes behind them that are no fill.
@@ -254,6 +258,9 @@ def scan(const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0,
     if rest < left:
         rest = left
     while True:
+        if records == most:
+            stop = MORE
+            break
         stop = _parse(data + at, left - at, rest - at, &record)
         if stop != RECORD:
             break

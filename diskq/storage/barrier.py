@@ -36,6 +36,8 @@ class Barrier:
     """Handles of files whose bytes are to be on the platter; data before its checksums."""
     directories: tuple[str, ...] = ()
     """Directories in which names were made, so that a file is found where its bytes are."""
+    installs: tuple[tuple[str, str], ...] = ()
+    """(path, new path): files that are durable under another name, and take their own's place."""
     replacements: tuple[Replacement, ...] = ()
     """Small files that point at the data, which by now is durable."""
     asides: tuple[tuple[str, str], ...] = ()
@@ -60,6 +62,7 @@ class Barrier:
             close_all(fs, self.closing)
         for path in self.directories:
             fs.sync_directory(path)
+        self._install(fs)
         replaced = self._replace(fs)
         self._remove(fs)
         if not replaced:
@@ -67,6 +70,12 @@ class Barrier:
             # file where a position names a consumed one that is gone.
             replaced = self._replace(fs)
         return replaced
+
+    def _install(self, fs: FileSystem) -> None:
+        for path, target in self.installs:
+            fs.rename(path, target)
+        for path in dict.fromkeys(directory_of(target) for _, target in self.installs):
+            fs.sync_directory(path)
 
     def _replace(self, fs: FileSystem) -> bool:
         try:

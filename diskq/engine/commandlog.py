@@ -1,0 +1,142 @@
+# The command log, read. Law: what is wrong with a segment is told with its byte and its record, and
+# nothing is changed here.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from diskq._native.taskflux import END_MARKER, FILE_HEAD, has_record, scan
+from diskq.storage.fs import FileSystem
+
+__all__ = ["BadCommand", "SegmentScan", "last_byte", "read_segment", "records_behind"]
+
+# A window of a file, which grows where a record is larger.
+_WINDOW = 1024 * 1024
+
+Apply = Callable[[list[tuple[Any, ...]]], int]
+
+
+class BadCommand(Exception):
+    """A whole record holds no command that can be carried out.
+
+    Arguments: the byte, the number of the record in its segment, what kind of trouble it is, the reason.
+    """
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What was found in a segment's file."""
+
+    size: int
+    """Bytes of the file."""
+    end: int = len(FILE_HEAD)
+    """The byte behind its last whole record."""
+    records: int = 0
+    trouble: str | None = None
+    """What is wrong with the bytes at `end`, where the log does not end there."""
+    is_blank: bool = False
+    """It was not begun: it is empty, or holds a part of its head, or zeros."""
+    version: int | None = None
+    """What its head says, where that is not the version that is known."""
+    is_headless: bool = False
+    """It holds something, behind zeros where its head should be."""
+    is_alien: bool = False
+    """It does not begin with a segment's marker, nor with zeros."""
+    term: int = 0
+    """Of its last record."""
+    is_narrow: bool = False
+    """That record has its term in 4 bytes."""
+    is_document: bool = False
+    """Some record is as only the format's document has it."""
+    trailing: int = 0
+    """Commands with bytes behind them."""
+
+
+def read_segment(fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0) -> SegmentScan:
+    """Scan the file, and hand its commands to `apply` but for the first `skip` records'.
+
+    `apply` returns how many of them it carried out. Raises BadCommand, OSError.
+    """
+    found = SegmentScan(fs.size(handle))
+    head = fs.pread(handle, len(FILE_HEAD), 0)
+    if head != FILE_HEAD:
+        if FILE_HEAD.startswith(head) or not any(head):
+            found.is_blank = len(head) < len(FILE_HEAD) or last_byte(fs, handle, 0) is None
+            found.is_headless = not found.is_blank
+        elif head[:4] == FILE_HEAD[:4] and len(head) == len(FILE_HEAD):
+            found.version = int.from_bytes(head[4:], "big", signed=True)
+        else:
+            found.is_alien = True
+        return found
+    width = _WINDOW
+    while True:
+        window = fs.pread(handle, width, found.end)
+        rest = found.size - found.end
+        scanned = scan(window, rest, max(0, skip - found.records), only_records=apply is None)
+        if apply is not None:
+            _apply(apply, scanned.commands, window, found, max(0, skip - found.records))
+        if scanned.records:
+            found.term, found.is_narrow = scanned.term, scanned.is_narrow
+        found.is_document |= scanned.is_document
+        found.trailing += scanned.trailing
+        found.end += scanned.end
+        found.records += scanned.records
+        if scanned.stop == "END":
+            return found
+        if scanned.stop in ("UNKNOWN", "BAD"):
+            kind = "unknown_delta" if scanned.stop == "UNKNOWN" else "bad_delta"
+            is_known = scanned.stop == "BAD"
+            reason = "a command that is cut, or names no queue" if is_known else "an unknown command"
+            raise BadCommand(found.end, found.records, kind, reason)
+        if scanned.stop != "MORE":
+            found.trouble = scanned.stop
+            return found
+        width = _WINDOW if scanned.end else width * 2
+
+
+def _apply(
+    apply: Apply, commands: list[tuple[Any, ...]], window: bytes, found: SegmentScan, skipped: int
+) -> None:
+    done = apply(commands)
+    if done < len(commands):
+        before = scan(window, most=skipped + done, only_records=True)
+        implementation = commands[done][2]
+        raise BadCommand(
+            found.end + before.end,
+            found.records + skipped + done,
+            "unknown_implementation",
+            f"queue implementation {implementation}",
+        )
+
+
+def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:
+    """The position of the last byte from `start` on that is not zero; None: there is none."""
+    size = fs.size(handle)
+    found = None
+    for at in range(start, size, _WINDOW):
+        window = fs.pread(handle, min(_WINDOW, size - at), at)
+        stripped = len(window.rstrip(b"\0"))
+        if stripped:
+            found = at + stripped - 1
+    return found
+
+
+def records_behind(fs: FileSystem, handle: int, start: int) -> bool:
+    """Is there a whole record somewhere behind byte `start`?"""
+    size = fs.size(handle)
+    width = 2 * _WINDOW
+    at = start + 1
+    while at < size:
+        # Windows overlap: a record of up to half of one is in one of them whole.
+        window = fs.pread(handle, width, at)
+        if has_record(window):
+            return True
+        at += _WINDOW if len(window) == width else width
+    return False
+
+
+def is_ended(fs: FileSystem, handle: int, end: int) -> bool:
+    """Does the end marker stand there?"""
+    return fs.pread(handle, len(END_MARKER), end) == END_MARKER
