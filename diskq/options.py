@@ -185,11 +185,15 @@ class StreamOptions:
     """`memory` messages are written to the page cache after so many seconds at the latest."""
     checkpoint_slice: float = 100e-6
     """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    budget: Budget | None = None
+    """A `DiskBudget`: a bound on the disk that this stream shares with others."""
+    on_full: OnFull = "wait"
+    """Where the budget has no room: let senders wait, refuse (`DiskFullError`), or drop old segments."""
     age_rule: AgeRule = "newest"
     """Which message of a segment must be older than `retention_max_age`: its `newest`, as promised by
     go-diskq, or its `oldest`, as go-diskq does it."""
     keep_for_groups: bool = False
-    """Retention spares what the slowest consumer group has not committed yet."""
+    """Retention, and `on_full="drop_oldest"`, spare what the slowest consumer group has not committed yet."""
     strict: bool = False
     """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
 
@@ -219,6 +223,8 @@ class StreamOptions:
         _positive("memory_flush", self.memory_flush)
         if not 0 <= self.checkpoint_slice < math.inf:
             raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _budget(self.budget)
+        _one_of("on_full", self.on_full, _ON_FULL)
         _one_of("age_rule", self.age_rule, _AGE_RULES)
 
 

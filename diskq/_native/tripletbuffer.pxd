@@ -46,6 +46,7 @@ cdef class StreamDoor:
     cdef object on_full
     cdef public bint is_awake
     cdef public int64_t room               # so many bytes may pass the fast doors
+    cdef public int64_t beside             # so many of which each message takes beside its record
     cdef list touched
     cdef int* routes                       # of each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room

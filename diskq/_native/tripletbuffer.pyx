@@ -31,6 +31,7 @@ from diskq._native.message import Position as _Position
 cdef enum:
     FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
     START_ROWS = 256
+    MADE_KEY = 32                  # hex digits of a key that is made
 
 cdef object _make_tuple = tuple.__new__
 
@@ -168,7 +169,7 @@ cdef class StreamDoor:
     `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
     epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
     it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon. `room`: so many
-    bytes may pass the fast doors.
+    bytes may pass the fast doors, `beside` of which are counted for each message beside its record.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
@@ -250,6 +251,22 @@ cdef class StreamDoor:
         cdef Py_ssize_t total = 0
         for item in items:
             total += len(<bytes> (<tuple> item)[1]) if type(item) is tuple else len(<bytes> item)
+        return total
+
+    def room_of(self, list items, key):
+        """Bytes of the records of items that are plain, together; `key` is for items that have none."""
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t size = 0
+        cdef object own_key, value
+        for item in items:
+            own_key, value = key, item
+            if type(item) is tuple:
+                own_key = (<tuple> item)[0] or key
+                value = (<tuple> item)[1]
+            size = MADE_KEY
+            if own_key:
+                _bytes_of(own_key, &size)
+            total += self.framing.size_of(size, len(<bytes> value))
         return total
 
     def begin_batch(self):
@@ -456,7 +473,7 @@ cdef class StreamDoor:
         if not self._append(buffer, value, key, timestamp):
             return None
         position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
-        self.room -= buffer.used - used
+        self.room -= buffer.used - used + self.beside
         if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
             way = WRITTEN
         if way == WRITTEN or (way == JOTTED and not buffer._jot_from(used)):

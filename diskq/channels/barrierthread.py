@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import outcome
 import trio
@@ -20,6 +20,7 @@ __all__ = ["BarrierThread", "Payable"]
 
 
 OnPaid = Callable[[outcome.Outcome[bool]], None]
+OnDone = Callable[[outcome.Outcome[Any]], None]
 
 
 class Payable(Protocol):
@@ -35,13 +36,17 @@ class BarrierThread:
     def __init__(self, fs: FileSystem, name: str) -> None:
         self._fs = fs
         self._token = trio.lowlevel.current_trio_token()
-        self._work: SimpleQueue[tuple[Payable, OnPaid] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Callable[[], Any], OnDone] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
         self._thread.start()
 
     def pay(self, ticket: Payable, on_paid: OnPaid) -> None:
         """Call `on_paid` in Trio's thread with what `Barrier.pay` returned or raised."""
-        self._work.put((ticket, on_paid))
+        self.do(lambda: ticket.barrier.pay(self._fs), on_paid)
+
+    def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
+        """Call `on_done` in Trio's thread with what `job` returned or raised: after what was given before."""
+        self._work.put((job, on_done))
 
     def stop(self) -> None:
         """End the thread, which must have nothing to pay any more."""
@@ -50,5 +55,5 @@ class BarrierThread:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            ticket, on_paid = work
-            self._token.run_sync_soon(on_paid, outcome.capture(ticket.barrier.pay, self._fs))
+            job, on_done = work
+            self._token.run_sync_soon(on_done, outcome.capture(job))

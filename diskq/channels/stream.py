@@ -91,8 +91,8 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         random hex digits, as go-diskq makes them. `timestamp` is an aware datetime or nanoseconds since
         the Unix epoch, by default now. `durability` is by default the options'.
 
-        Waits while too much is unsynced. `Cancelled` means: the message is not in the stream; waiting
-        for `synced` is not cancelled, as it is in by then.
+        Waits while too much is unsynced, or its budget has no room (`on_full="wait"`). `Cancelled` means:
+        the message is not in the stream; waiting for `synced` is not cancelled, as it is in by then.
 
         Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
         the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
@@ -122,7 +122,7 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         word = self._checked_word(durability)
         own_key, body, when = self._engine.checked(value, key, timestamp)
         put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
-        return await self._deliver(len(body), put_in, word)
+        return await self._deliver(self._engine.size_of(body, own_key), put_in, word)
 
     @enable_ki_protection
     async def send_many(
@@ -146,7 +146,7 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         word = self._checked_word(durability)
         batch = self._engine.checked_many(messages, key, timestamp)
         put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
-        size = self._engine.door.size_of(batch)
+        size = self._engine.size_of_many(batch, key)
         return await self._deliver(size, put_in, word)
 
     @enable_ki_protection
@@ -173,7 +173,7 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         own_key, body, when = self._engine.checked(value, key, timestamp)
         put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
         try:
-            return self._loop.deliver_now(len(body), put_in, word)
+            return self._loop.deliver_now(self._engine.size_of(body, own_key), put_in, word)
         except StorageFailedError as failure:
             self._loop.broke(failure)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,9 +14,11 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.budgetplace import BudgetPlace
 from diskq.channels.commitloop import CommitLoop
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.parking import Line
+from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Stream
 from diskq.engine.streamreader import Producing
 from diskq.errors import DiskqError
@@ -24,6 +27,8 @@ from diskq.options import Durability
 from diskq.storage.fs import FileSystem
 
 __all__ = ["StreamLoop"]
+
+logger = logging.getLogger("diskq")
 
 R = TypeVar("R")
 
@@ -39,7 +44,10 @@ class StreamLoop(CommitLoop[Stream]):
         self.door = engine.door
         self._neighbours = neighbours
         self.waiting = neighbours.waiting
-        self._senders: Line[tuple[int, Callable[[], Any]]] = Line()  # so many bytes, which this puts in
+        # So many bytes, which this puts in; and when he came, among all who share the budget.
+        self._senders: Line[tuple[int, Callable[[], Any], int]] = Line()
+        self._is_dropping = False  # old segments are being removed
+        self._place = BudgetPlace(engine.share, self._hear_of_budget)
         self._has_written = False  # in the running slice; or much is written, slice by slice
         self._has_asked = False  # the loop for rows, in this slice
         super().__init__(engine, thread, (self._senders,))
@@ -105,7 +113,7 @@ class StreamLoop(CommitLoop[Stream]):
         if self._senders or self._obstacle(size):
             # Whoever makes room puts them in for us, or somebody who comes later would get before us.
             result: R = await self._senders.wait(
-                (size, lambda: self._put_in(put_in, word)),
+                (size, lambda: self._put_in(put_in, word), self._place.arrival()),
                 on_arrival=self._narrow_gates,
                 on_leave=self._after,
             )
@@ -123,11 +131,45 @@ class StreamLoop(CommitLoop[Stream]):
         return self._accept(put_in, word)
 
     def _obstacle(self, size: int) -> bool:
-        """Must somebody who brings `size` bytes wait? Room comes with a barrier."""
-        if self.engine.obstacle(size) is None:
-            return False
-        self._ask_for_barrier()
-        return True
+        """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
+        obstacle = self.engine.obstacle(size)
+        self._place.is_wanted = obstacle in ("over_budget", "others")
+        if obstacle == "over_budget" and self.options.on_full != "wait":
+            raise self.engine.full_error(size)
+        if obstacle == "unsynced":
+            self._ask_for_barrier()  # room comes with it
+        elif obstacle == "droppable":
+            self._drop_oldest()
+        return obstacle is not None
+
+    # --- the budget -------------------------------------------------------------------------------
+
+    def _drop_oldest(self) -> None:
+        """Have old segments removed: it takes syncs, so the thread does it that waits for those."""
+        if not self._is_dropping:
+            self._is_dropping = True
+            wanted = self.engine.missing
+            self._thread.do(lambda: self.engine.drop_oldest(wanted), self._note_dropped)
+
+    def _note_dropped(self, dropped: outcome.Outcome[RetentionReport]) -> None:
+        self._is_dropping = False
+        try:
+            report = dropped.unwrap()
+        except (OSError, DiskqError) as failure:
+            # Nobody is told that what was to go is there still; who waits is refused.
+            logger.warning("stream %r: old segments could not be removed: %s", self.engine.name, failure)
+            report = RetentionReport(partitions=())
+        if self._failure is None and not self.is_closing:
+            self.engine.dropped(report)
+            self._after()
+
+    def _hear_of_budget(self) -> None:
+        """Room came for who waits for it, or others want some."""
+        if self._failure is None and not self.is_closing:
+            if self._place.is_asked_to_drop:
+                self._drop_oldest()
+            self.engine.relieve()
+            self._after()
 
     def _accept(self, put_in: Callable[[], R], word: Durability) -> R:
         try:
@@ -147,7 +189,7 @@ class StreamLoop(CommitLoop[Stream]):
     def _admit_senders(self) -> None:
         """Let in who waits, in order, as far as there is room."""
         while self._senders:
-            size, put_in = self._senders.first
+            size, put_in, _ = self._senders.first
             has_obstacle = outcome.capture(self._obstacle, size)
             if has_obstacle == outcome.Value(True):
                 break
@@ -168,6 +210,11 @@ class StreamLoop(CommitLoop[Stream]):
     def _narrow_gates(self) -> None:
         if self._senders or self.is_closing or (self._is_full and not self.engine.is_flushed):
             self._shut_gates()
+        self._place.take(self._senders.first[2] if self._senders and not self.is_closing else None)
+
+    def _break(self, failure: BaseException) -> None:
+        super()._break(failure)
+        self._place.take(None)
 
     # --- for the readers of this run --------------------------------------------------------------
 

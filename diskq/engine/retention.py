@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from diskq.options import AgeRule
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import FileSystem
 
-__all__ = ["PartitionRetention", "RetentionReport", "retain"]
+__all__ = ["PartitionRetention", "RetentionReport", "remove_oldest", "retain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,28 @@ def retain(
     return RetentionReport(partitions=tuple(reports))
 
 
+def remove_oldest(
+    fs: FileSystem, files: StreamFiles, wanted: int, *, keep_from: Mapping[int, int] | None = None
+) -> RetentionReport:
+    """Remove complete segments, of all partitions the one that was written first, until so much is free.
+
+    `wanted` are bytes on the disk: what lies beside the data counts as well. Otherwise as `retain`.
+    """
+    framing = framing_of(fs, files)
+    partitions = {index: _Partition(fs, files.partition(index), framing) for index in files.partitions()}
+    kept = keep_from or {}
+    oldest = [p.oldest(index, kept.get(index)) for index, p in partitions.items()]
+    removed: dict[int, list[int]] = {}
+    freed = 0
+    for _, index, base, size in heapq.merge(*oldest):
+        if freed >= wanted:
+            break
+        removed.setdefault(index, []).append(base)
+        freed += size
+    reports = (partitions[index].remove_first(bases) for index, bases in sorted(removed.items()))
+    return RetentionReport(partitions=tuple(reports))
+
+
 class _Partition:
     def __init__(self, fs: FileSystem, files: PartitionFiles, framing: Callable[[], TripletFraming]) -> None:
         self._fs = fs
@@ -130,6 +153,29 @@ class _Partition:
             removed=tuple(removed),
             removed_bytes=total - left,
             first=bases[len(removed)] if bases else 0,
+        )
+
+    def oldest(self, index: int, kept: int | None) -> Iterator[tuple[int, int, int, int]]:
+        """Complete segments in order: when each was written (or the one before it), its bytes."""
+        written = 0
+        for base, next_base in pairwise(self._files.bases()):
+            stamp = self._fs.stamp_of(self._files.data(base))
+            if stamp is None or (kept is not None and next_base > kept):
+                return
+            written = max(written, stamp.modified_ns)
+            paths = (*self._files.segment(base), *self._files.beside(base))
+            yield written, index, base, sum(self._fs.size_of(path) or 0 for path in paths)
+
+    def remove_first(self, removed: list[int]) -> PartitionRetention:
+        """Remove these segments, which are the first ones."""
+        bases = self._files.bases()
+        size = sum(self._fs.size_of(self._files.data(base)) or 0 for base in removed)
+        self._remove(bases, removed)
+        return PartitionRetention(
+            partition=self._files.index,
+            removed=tuple(removed),
+            removed_bytes=size,
+            first=next(base for base in bases if base > removed[-1]),
         )
 
     def _is_older(self, segment: SegmentTimes, moment: int, age_rule: AgeRule) -> bool:

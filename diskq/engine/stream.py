@@ -20,12 +20,13 @@ from diskq._native.triplet import TripletFraming
 from diskq._native.tripletbuffer import StreamDoor
 from diskq.engine import rollforward
 from diskq.engine.groups import slowest
-from diskq.engine.retention import RetentionReport, retain
+from diskq.engine.retention import RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
 from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.streamrecovery import Found, recover_partition
+from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
 from diskq.engine.timemarks import forget_from, forget_removed
 from diskq.engine.timestamps import as_timestamp
@@ -34,6 +35,7 @@ from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
+from diskq.storage.budget import BLOCK, Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
@@ -49,6 +51,9 @@ Value = bytes | bytearray | memoryview
 Key = str | bytes | None
 When = datetime | int | None
 Item = Value | tuple[Key, Value] | tuple[Key, Value, When]
+
+StreamObstacle = Literal["unsynced"] | RoomObstacle
+"""Why a message cannot be accepted now: it waits for a sync, or for room in the budget."""
 
 _UNLIMITED = 2**62
 _A_DAY = 86_400.0
@@ -152,9 +157,14 @@ class Stream(Closing):
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
         self._slates: list[Slate] = []
+        self.share: Share | None = None
+        """What it has of a budget,"""
+        self._room: StreamRoom | None = None  # and what for
+        self._could_not_drop = False
         try:
             self._open(take_over)
             self._open_slates(_MOST_SLATES if uses_slate else 0)
+            self._join_budget()
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
@@ -182,6 +192,8 @@ class Stream(Closing):
                 self.options.max_key_size,
                 self.settings.encoding == "varuint",
             )
+            if self.options.budget is not None:
+                self._room = StreamRoom(fs, files, self.options.budget, self.settings.roll_size)
             intent = pending(fs, files)
             self._open_partitions(was_ours, intent)
             self.door = self._door()
@@ -313,7 +325,10 @@ class Stream(Closing):
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
-        segment = TripletSegment(self._fs, files, self._framing, self.gate, self.settings.roll_size)
+        roll_size = self.settings.roll_size
+        if self._room is not None:
+            roll_size = self._room.settle_roll_size(self.settings.partitions)
+        segment = TripletSegment(self._fs, files, self._framing, self.gate, roll_size)
         segment.buffer.number(index, found.next_offset)
         partition = _Partition(files, segment, bases)
         self._partitions.append(partition)
@@ -373,6 +388,8 @@ class Stream(Closing):
         self.gate.left = 0
         debts, self._debts = self._debts, Debts()
         with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            if self.share is not None:
+                stack.callback(self.share.close)
             stack.callback(self._lock.release)
             stack.callback(close_all, self._fs, debts.closing)
             for partition in self._partitions:
@@ -403,8 +420,7 @@ class Stream(Closing):
         word = self._word(durability)
         if type(value) is not bytes:
             key, value, timestamp = self.checked(value, key, timestamp)
-        while self.obstacle(len(value)):
-            self.sync()
+        self._clear_way(self.size_of(value, key))
         position = self.accept(value, key, timestamp, is_held=word == "memory")
         self._show(word)
         self._sync_if_due(word)
@@ -425,8 +441,7 @@ class Stream(Closing):
         """
         word = self._word(durability)
         batch = self.checked_many(items, key, timestamp)
-        while self.obstacle(self.door.size_of(batch)):
-            self.sync()
+        self._clear_way(self.size_of_many(batch, key))
         offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
         self._show(word)
         self._sync_if_due(word)
@@ -453,6 +468,10 @@ class Stream(Closing):
         self.sync()
         if self._owes_rows or self._waiting_bytes:
             raise DiskFullError(self.path, "the disk is full")
+        if self._room is not None:
+            # Once it is committed there is no way back: all of it has to find room before.
+            size = sum(extent.size for file in transaction.staged for extent in file.extents)
+            self._clear_way(room_size(size, sum(records.values())))
         intent = rollforward.intent_of(transaction, records, self.next_offsets)
         try:
             if records:
@@ -496,7 +515,7 @@ class Stream(Closing):
         end = len(data)
         at = 0
         while at < end:
-            while self.obstacle(min(_AT_ONCE, end - at)):
+            while self._is_too_much_unsynced(min(_AT_ONCE, end - at)):
                 self.sync()
             self._make_way(its)
             try:
@@ -505,6 +524,16 @@ class Stream(Closing):
                 self.write_failed(failure)
             if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
                 self.flush()
+
+    def _clear_way(self, size: int) -> None:
+        """Do what can be done against obstacles. Raises DiskFullError where that is not enough."""
+        while (obstacle := self.obstacle(size)) is not None:
+            if obstacle == "unsynced":
+                self.sync()
+            elif obstacle == "droppable":
+                self.dropped(self.drop_oldest(self.missing))
+            else:
+                raise self.full_error(size)
 
     def _show(self, word: Durability) -> None:
         """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
@@ -521,6 +550,8 @@ class Stream(Closing):
     def _sync_if_due(self, word: Durability) -> None:
         if self.note():
             self._pay(self.take_ticket(with_metadata=True))
+            if self.share is not None and self.share.asked:
+                self.dropped(self.drop_oldest(self.missing))
         elif word == "synced":
             self._pay(self.take_ticket(with_metadata=False))
 
@@ -608,12 +639,32 @@ class Stream(Closing):
             odd = self.door.first_odd(batch, odd + 1)
         return batch
 
-    def obstacle(self, size: int) -> Literal["unsynced"] | None:
-        """What keeps `size` more bytes from being accepted now: they have to wait for a barrier."""
+    def obstacle(self, size: int) -> StreamObstacle | None:
+        """What keeps `size` more bytes (`size_of`) from being accepted now."""
         self._check_usable()
+        if self._is_too_much_unsynced(size):
+            return "unsynced"
+        if self._room is None:
+            return None
+        may_drop, self._could_not_drop = not self._could_not_drop, False
+        return self._room.obstacle(size, self.door, may_drop=may_drop)
+
+    def _is_too_much_unsynced(self, size: int) -> bool:
         unsynced = self.unsynced_bytes
-        is_over = unsynced and unsynced + size > self.options.max_unsynced
-        return "unsynced" if is_over or len(self._debts.closing) >= _MOST_WAITING else None
+        is_over = unsynced > 0 and unsynced + size > self.options.max_unsynced
+        return is_over or len(self._debts.closing) >= _MOST_WAITING
+
+    def size_of(self, value: bytes, key: Key) -> int:
+        """What an `obstacle` is asked about for one message: with a budget, all that it takes on the disk."""
+        if self._room is None:
+            return len(value)
+        return self.size_of_many([(key, value)], None)
+
+    def size_of_many(self, batch: list[Any], key: Key) -> int:
+        """The same for a batch that was `checked_many`."""
+        if self._room is None:
+            return self.door.size_of(batch)
+        return room_size(self.door.room_of(batch, _as_bytes(key)), len(batch))
 
     def flush(self) -> None:
         """Write what was accepted and waits to be written, rows too. Raises DiskFullError, OSError."""
@@ -748,6 +799,10 @@ class Stream(Closing):
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
         self.door.room = self.options.max_unsynced - self.unsynced_bytes
+        if self._room is not None and self.share is not None:
+            # Of which checksums take a part, and the key of the last one that fits.
+            left = self._room.left(self.door)
+            self.door.room = min(self.door.room, left - (left >> 7) - BLOCK)
         is_ready = self._failure is None and not self._is_closed and not self._owes_rows
         self.gate.left = left if is_ready and all(p.segment.is_ready for p in self._partitions) else 0
         return is_due
@@ -819,6 +874,7 @@ class Stream(Closing):
         self._outstanding = None
         self._synced_bytes = ticket.written
         self._barriers += 1
+        self.relieve()
         if ticket.has_metadata and not is_replaced:
             # The disk is full. Recovery will begin at an older point; the new one is still owed.
             logger.warning("%s: the disk is full, it will be written later", self.files.points)
@@ -846,10 +902,6 @@ class Stream(Closing):
 
     def remove_old(self) -> RetentionReport:
         """`vacuum`, but for what is noted of what went: in any thread, while others append."""
-        keep_from = None
-        if self.options.keep_for_groups:
-            needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
-            keep_from = {index: offset for index, offset in needed.items() if offset is not None}
         return retain(
             self._fs,
             self.files,
@@ -857,8 +909,15 @@ class Stream(Closing):
             max_bytes=self.settings.retention_max_bytes,
             max_age_ns=self.settings.retention_max_age_ns,
             age_rule=self.options.age_rule,
-            keep_from=keep_from,
+            keep_from=self._keep_from(),
         )
+
+    def _keep_from(self) -> dict[int, int] | None:
+        """What groups have still to read, if that matters."""
+        if not self.options.keep_for_groups:
+            return None
+        needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
+        return {index: offset for index, offset in needed.items() if offset is not None}
 
     def forget_removed(self, report: RetentionReport) -> None:
         """Drop what is noted of segments that went. In the thread that appends."""
@@ -866,6 +925,45 @@ class Stream(Closing):
             # A hint that is too long costs a little time, and no more.
             with contextlib.suppress(OSError):
                 forget_removed(self._fs, self.files.partition(removed.partition))
+        if self._room is not None:
+            self._room.forget((p.partition, base) for p in report.partitions for base in p.removed)
+            self.relieve()
+
+    # --- the budget that it shares ----------------------------------------------------------------
+
+    def _join_budget(self) -> None:
+        if self._room is not None:
+            self.door.beside = BESIDE
+            self.share = self._room.join(self._partitions, len(self._slates), self.options.on_full, self.door)
+            self.note()
+
+    @property
+    def missing(self) -> int:
+        """So many bytes are to be dropped, for this stream or because another member asks for it."""
+        if self.share is None:
+            return 0
+        return max(self.share.asked, self.share.missing)
+
+    def drop_oldest(self, wanted: int) -> RetentionReport:
+        """Remove the oldest complete segments, for so many bytes: in any thread, as `remove_old`."""
+        return remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from())
+
+    def dropped(self, report: RetentionReport) -> None:
+        """`drop_oldest` has returned that. In the thread that appends."""
+        if self.share is not None:
+            self.share.asked = 0
+        self._could_not_drop = not report.partitions
+        self.forget_removed(report)
+
+    def relieve(self) -> None:
+        """Give back of the budget what is not needed."""
+        if self._room is not None and self.share is not None:
+            self._room.settle(self.door)
+
+    def full_error(self, size: int) -> DiskFullError:
+        """What `over_budget` and `others` mean to a caller that will not wait."""
+        assert self._room is not None
+        return self._room.full_error(size)
 
     def _wall_clock_ns(self) -> int:
         return int(self._fs.wall_clock() * 1_000_000_000)

@@ -70,9 +70,9 @@ class BudgetStatistics:
 
 
 class DiskBudget:
-    """So many bytes on the disk for several queues together, whoever of them needs them.
+    """So many bytes on the disk for several queues and streams together, whoever of them needs them.
 
-    `QueueOptions(budget=...)` makes a member of whatever is opened with them,
+    `QueueOptions(budget=...)` and `StreamOptions(budget=...)` make a member of whatever is opened with them,
     until it is closed; each member's own `on_full` says what happens when there is no room. `max_bytes`
     counts data, checksums, indexes, slates and metadata, and what was consumed until it is removed.
     `headroom` of them are never given to messages: for small files that must be written whatever happens

@@ -12,8 +12,10 @@ import trio
 import trio.testing
 
 import diskq
+from diskq.messages import Position
 from diskq.testing import CrashFS
 from tests.channels.rig import DIRECTORY, Tasks, blocked, crash_disk, drain, until
+from tests.channels.streamrig import producing, stored
 
 KIB = 1024
 BODY = b"x" * 1020  # with its framing: 1 KiB
@@ -379,3 +381,85 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
             nursery.start_soon(produce, queue, size)
             nursery.start_soon(consume, queue)
     assert worst <= 1024 * KIB
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+async def test_a_producer_waits_until_a_queue_is_consumed_and_a_queue_until_a_stream_is_vacuumed():
+    disk, budget = crash_disk(), budget_of(1024)
+    stream = producing(disk, budget=budget, partition_count=1, retention_max_bytes=100 * KIB)
+    async with opened(disk, budget, "a") as (a,), stream as producer, trio.open_nursery() as nursery:
+        sent = await fill(a)
+        tasks = Tasks(nursery)
+        await tasks.start("stream", producer.send_many, [bytes(1000)] * 600, b"k")
+        await tasks.start("small", producer.send, bytes(1000), b"k")
+        assert not tasks.ended
+        assert budget.statistics().waiting == 1
+        for _ in range(sent):
+            await a.receive()
+        await until(lambda: "small" in tasks)
+        assert (tasks["stream"], tasks["small"]) == ({0: range(600)}, Position(0, 600))
+        await tasks.start("queue", a.send_many, [BODY] * 400)
+        assert "queue" not in tasks
+        await producer.vacuum()
+        await until(lambda: "queue" in tasks)
+        assert tasks["queue"] is None
+
+
+async def test_a_producer_that_rejects_is_told_of_the_budget():
+    disk, budget = crash_disk(), budget_of(1024)
+    stream = producing(disk, budget=budget, partition_count=1, on_full="reject")
+    async with opened(disk, budget, "a") as (a,), stream as producer:
+        await fill(a)
+        with pytest.raises(diskq.DiskFullError, match=r"stream /q/s holds .* budget of max_bytes=1048576"):
+            await producer.send_many([bytes(1000)] * 40)
+        with pytest.raises(diskq.DiskFullError, match="budget"):
+            producer.send_nowait(bytes(40_000))
+        assert producer.statistics().next_offsets == {0: 0}
+
+
+async def test_a_producer_drops_its_oldest_segments_without_stopping_anybody():
+    disk, budget = crash_disk(), budget_of(1024)
+    stream = producing(disk, budget=budget, partition_count=1, on_full="drop_oldest")
+    async with opened(disk, budget, "kept") as (kept,), stream as producer:
+        for _ in range(200):
+            await kept.send(BODY)
+        for number in range(3000):
+            await producer.send(b"%d" % number + BODY, b"k")
+            if number % 100 == 0:
+                assert size_on(disk) <= 1024 * KIB
+        assert kept.depth == 200
+        assert 300 < len(stored(disk)) < 1000
+
+
+async def test_messages_that_pass_the_compiled_door_stay_within_the_lease():
+    disk, budget = crash_disk(), budget_of(1024)
+    stream = producing(disk, budget=budget, partition_count=1)
+    async with stream as producer, trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+
+        async def send() -> None:
+            while True:
+                await producer.send(b"", b"k")  # of whose bytes most lie beside the data
+
+        await tasks.start("sender", send)
+        await until(lambda: budget.statistics().waiting == 1)
+        await producer.sync()
+        assert size_on(disk) <= budget.statistics().used <= 1024 * KIB - budget.headroom
+        assert budget.statistics().free < 8 * KIB
+        nursery.cancel_scope.cancel()
+
+
+async def test_cancelled_senders_of_a_stream_have_sent_nothing():
+    disk, budget = crash_disk(), budget_of(1024)
+    stream = producing(disk, budget=budget, partition_count=1)
+    async with opened(disk, budget, "a") as (a,), stream as producer, trio.open_nursery() as nursery:
+        await fill(a)
+        tasks = Tasks(nursery)
+        await tasks.start("stream", producer.send_many, [bytes(1000)] * 50, b"k")
+        tasks.scopes["stream"].cancel()
+        await blocked()
+        assert tasks["stream"] == "cancelled"
+        assert producer.statistics().next_offsets == {0: 0}
+        assert budget.statistics().waiting == 0

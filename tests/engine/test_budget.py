@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from typing import Any
 
 import pytest
 
 from diskq.engine.fifo import FifoQueue
+from diskq.engine.groups import ConsumerGroup
+from diskq.engine.retention import retain
+from diskq.engine.stream import Stream
 from diskq.errors import DiskFullError
+from diskq.options import StreamOptions
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 from tests.engine.queues import abandoned, bodies, disk, drained, failing_disk, opened
+from tests.engine.streams import triples
+from tests.engine.transactions import stage, transaction
 
 KIB = 1024
 
@@ -174,3 +181,114 @@ def test_after_a_kill_a_full_budget_is_full_again_and_nothing_is_lost():
         assert size_on(after) <= 512 * KIB
         assert len(drained(a)) == counts[0]
         assert b.depth >= counts[1]
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+def stream(fs: FileSystem, budget: DiskBudget, **options: Any) -> Stream:
+    return Stream("/s", StreamOptions(budget=budget, **options), fs=fs)
+
+
+def appended(its: Stream, count: int, length: int = 500) -> int:
+    """So many messages; how many were taken before one was refused."""
+    for number in range(count):
+        try:
+            its.append(bytes(length), key=b"%d" % number)
+        except DiskFullError:
+            return number
+    return count
+
+
+def test_all_files_of_a_stream_are_counted():
+    fs, budget = disk(), DiskBudget(2048 * KIB)
+    with stream(fs, budget, on_full="reject", partition_count=2) as its:
+        for length in (0, 1, 100, 4000):
+            appended(its, 400, length)
+            its.sync()
+            assert size_on(fs) <= budget.statistics().used
+        before = budget.statistics().used
+        assert before < size_on(fs) + 1024 * KIB // 3
+    with stream(fs, budget, on_full="reject", partition_count=2):
+        assert before - 64 * KIB < budget.statistics().used < before + 64 * KIB
+
+
+@pytest.mark.parametrize("on_full", ["reject", "wait"])
+def test_a_stream_is_refused_at_the_budget_and_goes_on_when_its_retention_made_room(on_full):
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with stream(fs, budget, on_full=on_full, partition_count=1, retention_max_bytes=100 * KIB) as its:
+        count = appended(its, 5000)
+        assert 500 < count < 2000
+        with pytest.raises(
+            DiskFullError, match=r"stream /s holds .* budget of max_bytes=1048576 that 1 share"
+        ):
+            its.append_many([bytes(500)] * 50)
+        assert its.next_offsets == (count,)
+        its.vacuum()
+        assert appended(its, 300) == 300
+        assert size_on(fs) <= 1024 * KIB
+
+
+def test_a_stream_drops_its_oldest_segments_of_whichever_partition():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with stream(fs, budget, on_full="drop_oldest", partition_count=2) as its:
+        for number in range(4000):
+            its.append(bytes(500), key=b"%d" % number)
+            if number % 50 == 0:
+                assert size_on(fs) <= 1024 * KIB
+        firsts = [its.files.partition(index).bases()[0] for index in range(2)]
+        assert min(firsts) > 500
+        assert its.append_many([bytes(500)] * 200)
+
+
+def test_a_stream_spares_what_groups_have_to_read_where_it_was_told_to():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    options: dict[str, Any] = {"on_full": "drop_oldest", "partition_count": 1, "keep_for_groups": True}
+    with stream(fs, budget, **options) as its:
+        appended(its, 200)
+        with ConsumerGroup(fs, its.files, "g").marker(0) as marker:
+            marker.commit(100)
+        count = 200 + appended(its, 5000)
+        assert 500 < count < 2000
+        assert its.files.partition(0).bases()[0] <= 101
+        assert appended(its, 1) == 0
+
+
+def test_somebody_elses_removals_are_noticed_when_there_is_no_room():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with stream(fs, budget, on_full="reject", partition_count=1) as its:
+        appended(its, 5000)
+        retain(fs, its.files, now_ns=0, max_bytes=1)  # as another process's vacuum does
+        assert appended(its, 300) == 300
+
+
+def test_a_transaction_that_finds_no_room_is_refused_before_it_is_committed():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with stream(fs, budget, on_full="reject", partition_count=1) as its:
+        staged = stage(fs, {0: triples(600, 700)}, count=1)
+        appended(its, 5000)
+        before = its.next_offsets
+        with pytest.raises(DiskFullError, match="budget"):
+            its.commit(transaction(staged))
+        assert its.next_offsets == before
+        retain(fs, its.files, now_ns=0, max_bytes=1)
+        assert its.commit(transaction(staged))
+        assert its.next_offsets[0] == before[0] + 600
+
+
+def test_a_queue_and_a_stream_share_and_the_older_of_them_drops_for_the_other():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with (
+        stream(fs, budget, on_full="drop_oldest", partition_count=1, sync_every=10) as old,
+        opened(fs, "new", budget=budget, on_full="drop_oldest") as new,
+        opened(fs, "rest", budget=budget, on_full="reject") as rest,
+    ):
+        appended(old, 900)
+        kept = filled(rest)
+        with pytest.raises(DiskFullError):
+            new.put_many([bytes(1000)] * 80)  # the other one is asked, and does so when it is used next
+        appended(old, 20)
+        assert old.files.partition(0).bases()[0] > 0
+        new.put_many([bytes(1000)] * 80)
+        assert new.depth == 80
+        assert rest.depth == kept
