@@ -44,6 +44,14 @@ def printed(name: str, directory: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_the_spool_example_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("spool.py", tmp_path) == [
+            "attempt 5: [b'one', b'three']",
+            "HTTP 400, after 4 attempts: b'two?'",
+        ]
+
+
 @pytest.mark.slow
 def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):

@@ -86,6 +86,17 @@ def test_what_streams_promise_names_its_proof() -> None:
         assert named_tests(row[-1]), row[0]
 
 
+def test_what_spools_promise_names_its_proof() -> None:
+    promises = table_rows(ROOT / "docs/spool.md", "## What it promises")
+    accidents = table_rows(ROOT / "docs/durability.md", "## Spools")
+    assert [row[0] for row in accidents] == [
+        row[0] for row in table_rows(ROOT / "docs/durability.md", "## The table")
+    ]
+    assert len(promises) > 5
+    for row in (*promises, *accidents):
+        assert named_tests(row[-1]), row[0]
+
+
 # --- what is said of the code --------------------------------------------------------------
 
 
@@ -131,6 +142,21 @@ def test_so_are_those_of_streams() -> None:
     )
 
 
+def test_so_are_those_of_spools() -> None:
+    told = diskq.SpoolOptions(
+        backoff_initial=0.1,
+        backoff_max=60.0,
+        backoff_jitter=1.0,
+        retry_on=Exception,
+        max_attempts=None,
+        drain_timeout=0.0,
+        commit="written",
+        rate=None,
+        pause_after=None,
+    )
+    assert told == diskq.SpoolOptions()
+
+
 def test_every_option_of_a_consumer_is_in_the_table() -> None:
     page = (ROOT / "docs/streams.md").read_text(encoding="utf-8")
     table = page.partition("\n| `ConsumerOptions` |")[2].partition("\n\n")[0]
@@ -163,7 +189,7 @@ def test_a_program_in_a_document_runs(block: Block, tmp_path: Path) -> None:
 
 def test_the_programs_in_the_readme_are_the_examples() -> None:
     programs = [block.text for block in blocks(ROOT / "README.md") if block.info == "python"]
-    examples = ("quickstart", "streams")
+    examples = ("quickstart", "streams", "spool")
     assert programs == [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in examples]
 
 
