@@ -53,6 +53,7 @@ TABLE = """
   diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.directories
+  diskq.cli.spoolview      diskq.storage.fs diskq.storage.lock
 """
 
 # Doors to the operating system, and clocks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TypeVar
@@ -10,7 +11,7 @@ import trio
 
 from diskq.errors import LockedError
 
-__all__ = ["LOOK_AGAIN", "opened"]
+__all__ = ["LOOK_AGAIN", "opened", "patient"]
 
 LOOK_AGAIN = 0.2
 """Seconds between looks at what another process does: there is no event."""
@@ -32,3 +33,15 @@ async def opened(make: Callable[[], AbstractAsyncContextManager[T]], wait: float
                     raise
             await trio.sleep(LOOK_AGAIN)
         yield found
+
+
+def patient(act: Callable[[], T], wait: float) -> T:
+    """What `act` returns, as soon as it can be done. Raises LockedError after `wait` seconds."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return act()
+        except LockedError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(LOOK_AGAIN)

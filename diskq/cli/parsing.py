@@ -52,16 +52,17 @@ def _show_help(args: argparse.Namespace) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """As `parse_args`; and MESSAGE... may stand behind options.
+    """As `parse_args`; and MESSAGE... and ID... may stand behind options.
 
     (argparse itself gives an argument that may be empty its nothing as soon as an option comes.)
     """
     args, rest = parser.parse_known_args(_with_moments(sys.argv[1:] if argv is None else argv))
     end = rest.index("--") if "--" in rest else len(rest)
-    if rest and ("messages" not in args or any(word.startswith("-") for word in rest[:end])):
+    name = next((name for name in ("messages", "ids") if name in args), None)
+    if rest and (name is None or any(word.startswith("-") for word in rest[:end])):
         args.parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        args.messages = [*args.messages, *rest[:end], *rest[end + 1 :]]
+    if rest and name is not None:
+        setattr(args, name, [*getattr(args, name), *rest[:end], *rest[end + 1 :]])
     return args
 
 

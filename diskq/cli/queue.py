@@ -9,7 +9,7 @@ from diskq.cli.parsing import add_command, add_framing, add_wait, count
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import DURABILITY_WORDS, QueueOptions
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "add_send", "run"]
 
 ABOUT = """
 A disk queue is a name in a directory. It keeps messages (bytes, any bytes) in the order in which
@@ -104,24 +104,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
     _add_queue(send)
-    send.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
-    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"])
-    send.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
-        "(survives a killed process), or nothing (default: written)",
-    )
-    send.add_argument(
-        "--batch",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="messages sent, and synced, in one go at most (default: 1000)",
-    )
-    send.add_argument("--create", action="store_true", help="make DIR if it is not there (default: refuse)")
-    _add_bounds(send)
+    add_send(send)
     add_wait(send, "queue")
     send.set_defaults(run=run, verb=queueverbs.send)
 
@@ -177,6 +160,28 @@ def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = Fals
     parser.add_argument(
         "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
     )
+
+
+def add_send(parser: argparse.ArgumentParser) -> None:
+    """What `queueverbs.send` takes, but for the queue."""
+    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    add_framing(parser, "from stdin", ["lines", "length_prefixed", "whole"])
+    parser.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+        "(survives a killed process), or nothing (default: written)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="messages sent, and synced, in one go at most (default: 1000)",
+    )
+    parser.add_argument("--create", action="store_true", help="make DIR if it is not there (default: refuse)")
+    _add_bounds(parser)
 
 
 def _add_bounds(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, Output, read_stdin
 from diskq.cli.queueview import QueueView, look, queue_names
-from diskq.cli.terminal import asked, note, printable, progress, show_table
+from diskq.cli.terminal import asked, note, preview, progress, show_table
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 
@@ -30,7 +30,6 @@ __all__ = ["empty", "info", "peek", "receive", "send"]
 
 _OUT_MESSAGES = 500  # written out, then removed from the queue, in one go
 _OUT_BYTES = 1024 * 1024
-_PREVIEW = 60  # characters
 
 # --- send -----------------------------------------------------------------------------------------
 
@@ -157,9 +156,7 @@ async def _peek_all(args: argparse.Namespace) -> None:
     if not sys.stdout.isatty() or args.framing:
         await Output(args.framing).write(bodies)
         return
-    rows = [
-        (str(number), units.show_size(len(body)), _preview(body)) for number, body in enumerate(bodies, 1)
-    ]
+    rows = [(str(number), units.show_size(len(body)), preview(body)) for number, body in enumerate(bodies, 1)]
     show_table(["#", "size", "message"], rows, numeric=["#", "size"])
     if rest > 0:
         note(f"and {rest} more")
@@ -167,11 +164,6 @@ async def _peek_all(args: argparse.Namespace) -> None:
 
 class _Kept(Exception):
     """What leaves `receiving` in this way stays in the queue."""
-
-
-def _preview(body: bytes) -> str:
-    text = printable(body)
-    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
 
 # --- info -----------------------------------------------------------------------------------------

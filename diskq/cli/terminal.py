@@ -11,7 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["asked", "note", "printable", "progress", "show_table", "shown", "status", "warnings_on_stderr"]
+__all__ = [
+    "asked",
+    "has_rich",
+    "note",
+    "preview",
+    "printable",
+    "progress",
+    "show_table",
+    "shown",
+    "status",
+    "warnings_on_stderr",
+]
+
+
+_PREVIEW = 60  # characters
 
 
 def note(text: str) -> None:
@@ -31,6 +45,12 @@ def printable(data: bytes) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def preview(data: bytes) -> str:
+    """The start of it, as `printable`."""
+    text = printable(data[: _PREVIEW + 1])
+    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
+
+
 def shown(name: str) -> str:
     """A name that a directory has, which may be any bytes: as `printable`."""
     return printable(os.fsencode(name))
@@ -38,7 +58,7 @@ def shown(name: str) -> str:
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
     """A table on stdout. `numeric` columns are set to the right."""
-    if _has_rich(sys.stdout):
+    if has_rich(sys.stdout):
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
@@ -63,7 +83,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric
 @contextmanager
 def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows."""
-    if not is_wanted or not _has_rich(sys.stderr):
+    if not is_wanted or not has_rich(sys.stderr):
         yield lambda done: None
         return
     from rich.console import Console
@@ -84,7 +104,7 @@ def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Calla
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr that changes: call what it gives with what it is to say."""
-    if not _has_rich(sys.stderr):
+    if not has_rich(sys.stderr):
         yield lambda text: None
         return
     from rich.console import Console
@@ -119,6 +139,7 @@ class _Lines(logging.Handler):
         note(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
-def _has_rich(stream: TextIO) -> bool:
+def has_rich(stream: TextIO) -> bool:
+    """May `stream` be drawn on?"""
     is_smart = stream.isatty() and os.environ.get("TERM") != "dumb"
     return is_smart and importlib.util.find_spec("rich") is not None

@@ -9,23 +9,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Collection, Iterable
+import struct
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from diskq.engine.fifo import FifoQueue
+from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotRange, SnapshotReader
 from diskq.engine.spoolfiles import DEAD, SPOOL
 from diskq.options import QueueOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["DeadLetter", "DeadLetters"]
+__all__ = ["DeadLetter", "DeadLetters", "look_at_letters"]
 
 VERSION = 1
 _LONGEST_REASON = 4000
 # A letter is a little longer than its message, whose limits may be those of the format.
 _OPTIONS = QueueOptions(max_message_size=2**31 - 1)
 _STRETCH = 1000
+# A message's length stands before it.
+_OVERHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class DeadLetters(Closing):
 
     def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all."""
-        return sorted(self._read().values(), key=_age)
+        return _in_order(self._envelopes())
 
     def replay(self, ids: Collection[str] | None = None) -> int:
         """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
@@ -148,13 +153,6 @@ class DeadLetters(Closing):
         queue.advance(last + 1)
         queue.sync()
 
-    def _read(self) -> dict[str, DeadLetter]:
-        letters: dict[str, DeadLetter] = {}
-        for envelope, place in self._envelopes():
-            letter = DeadLetter.unpack(envelope, place)
-            letters.setdefault(letter.id, letter)
-        return letters
-
     def _envelopes(self) -> Envelopes:
         """All messages of the queue, which stay, and the places of each."""
         queue = self._queue
@@ -168,3 +166,38 @@ class DeadLetters(Closing):
 def _age(letter: DeadLetter) -> tuple[int, ...]:
     """Older ones first; of those that were given up together, in the order of the spool."""
     return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
+
+
+def _in_order(envelopes: Iterable[tuple[bytes, str]]) -> list[DeadLetter]:
+    """The letters in them, each once, in the order in which they were given up."""
+    letters: dict[str, DeadLetter] = {}
+    for envelope, place in envelopes:
+        letter = DeadLetter.unpack(envelope, place)
+        letters.setdefault(letter.id, letter)
+    return sorted(letters.values(), key=_age)
+
+
+# --- without a lock -------------------------------------------------------------------------------
+
+
+def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[DeadLetter]:
+    """The dead letters of the spool at `path`, whoever has it open: files are read, none is changed.
+
+    As `DeadLetters.list`. Raises OSError; QueueMovedError where they go faster than one can look.
+    """
+    fs = fs or OsFileSystem()
+    directory = as_path(path)
+    ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
+    return _in_order(pair for each in ranges for pair in _envelopes_of(fs, directory, each))
+
+
+def _envelopes_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterator[tuple[bytes, str]]:
+    """The messages of a range, and the places just behind them."""
+    end = its.start
+    with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:
+        while (found := reader.columns()) is not None:
+            _, columns = found
+            ends = struct.iter_unpack("=i" if columns.offset_width == 4 else "=q", columns.value_offsets)
+            for (start,), (stop,) in itertools.pairwise(ends):
+                end += _OVERHEAD + stop - start
+                yield columns.values[start:stop], f"{its.file}:{end}"

@@ -1,0 +1,162 @@
+# `diskq spool`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import spooldead, spoolstatus, spoolverbs, units
+from diskq.cli.parsing import add_command, add_wait
+from diskq.cli.queue import ADVICE as QUEUE_ADVICE
+from diskq.cli.queue import add_send
+from diskq.engine.spoolfiles import SPOOL
+from diskq.errors import DiskFullError
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A spool is a directory that keeps messages (bytes, any bytes) until they are delivered: a program accepts
+them at any time and delivers them in order, in batches, when the far end is there. What can never be
+delivered becomes a dead letter, with the reason. Its queues are NSQ's: `spool`, and `dead`.
+
+One process has a spool at a time. These commands are for people beside it.
+"""
+
+EXAMPLES = """
+  diskq spool status spool/metrics --follow
+  diskq spool dead list spool/metrics
+  diskq spool dead replay spool/metrics --all
+  diskq spool send spool/metrics 'hello'
+"""
+
+ABOUT_STATUS = """
+Show what waits in a spool and how its delivery goes. Takes no lock and changes nothing, whoever has the
+spool open; what that process says of itself is a second old at most.
+
+With --follow it is a line that changes; in a pipe, or where there is no rich, a line each time. In the
+JSON, times are seconds since the Unix epoch, ages are seconds; null is nothing, or nobody knows.
+"""
+
+EXAMPLES_STATUS = """
+  diskq spool status spool/metrics
+  diskq spool status spool/metrics --follow --interval 5s
+  diskq spool status spool/metrics --json | jq .depth
+"""
+
+ABOUT_SEND = """
+Add messages at the end of a spool that no process has open; the next that has it delivers them. They come
+from the arguments, or from stdin as they come in: a line is a message (without its newline) unless told
+otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+"""
+
+EXAMPLES_SEND = """
+  diskq spool send spool/metrics 'hello' --create
+  diskq spool send spool/orders --durability synced < orders.jsonl
+  diskq spool send spool/photos --whole < cat.jpg
+"""
+
+ABOUT_DEAD = """
+Dead letters: messages that the far end refused for good, or that were tried too often. Looking takes no
+lock; to replay or to purge them, the spool must not be open in a process.
+"""
+
+EXAMPLES_DEAD = """
+  diskq spool dead list spool/metrics
+  diskq spool dead replay spool/metrics 75086135dfe511b4:0:8
+  diskq spool dead purge spool/metrics --all
+"""
+
+ABOUT_LIST = """
+Show the dead letters, or those of some ids, in the order in which they were given up. At a terminal, and in
+a pipe, of each message only the start; in JSON, a line for each letter, `data` is all of it, in base64.
+"""
+
+EXAMPLES_LIST = """
+  diskq spool dead list spool/metrics
+  diskq spool dead list spool/metrics --json | jq -r .reason | sort | uniq -c
+  diskq spool dead list spool/metrics 75086135dfe511b4:0:8 --json | jq -r .data | base64 -d
+"""
+
+ABOUT_REPLAY = """
+Put the messages of dead letters at the end of the spool, to be tried again; the letters are gone then.
+stdout tells their ids.
+"""
+
+EXAMPLES_REPLAY = """
+  diskq spool dead replay spool/metrics 75086135dfe511b4:0:8 75086135dfe511b4:0:27
+  diskq spool dead replay spool/metrics --all --wait 1m
+"""
+
+ABOUT_PURGE = """
+Remove dead letters, for good. stdout tells their ids.
+"""
+
+EXAMPLES_PURGE = """
+  diskq spool dead purge spool/metrics 75086135dfe511b4:0:8
+  diskq spool dead purge spool/metrics --all
+"""
+
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE = QUEUE_ADVICE | {DiskFullError: "let it be delivered, free space, or raise --max-bytes"}
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(
+        nouns.add_parser("spool", help="what waits to be delivered, and dead letters"), ABOUT, EXAMPLES
+    )
+    noun.set_defaults(advice=ADVICE)
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    status = add_command(
+        verbs.add_parser("status", help="what waits, and how it goes"), ABOUT_STATUS, EXAMPLES_STATUS
+    )
+    _add_path(status)
+    status.add_argument("--follow", action="store_true", help="go on until interrupted (default: once)")
+    status.add_argument(
+        "--interval",
+        type=units.duration,
+        metavar="DURATION",
+        help="with --follow: look again after so long (default: 1s)",
+    )
+    status.add_argument("--json", action="store_true", help="for programs: a line of JSON each time")
+    status.set_defaults(run=run, verb=spoolstatus.status)
+
+    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
+    send.add_argument("directory", metavar="PATH", help="the spool's directory")
+    add_send(send)
+    add_wait(send, "spool")
+    send.set_defaults(run=run, verb=spoolverbs.send, name=SPOOL)
+
+    dead = add_command(verbs.add_parser("dead", help="dead letters"), ABOUT_DEAD, EXAMPLES_DEAD)
+    _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+def _add_dead(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    shown = add_command(verbs.add_parser("list", help="show them"), ABOUT_LIST, EXAMPLES_LIST)
+    _add_path(shown)
+    shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
+    shown.add_argument("--json", action="store_true", help="for programs: a line of JSON for each letter")
+    shown.set_defaults(run=run, verb=spooldead.show)
+
+    replay = add_command(verbs.add_parser("replay", help="try them again"), ABOUT_REPLAY, EXAMPLES_REPLAY)
+    _add_ids(replay)
+    replay.set_defaults(run=run, verb=spooldead.replay)
+
+    purge = add_command(verbs.add_parser("purge", help="remove them"), ABOUT_PURGE, EXAMPLES_PURGE)
+    _add_ids(purge)
+    purge.set_defaults(run=run, verb=spooldead.purge)
+
+
+def _add_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the spool's directory")
+
+
+def _add_ids(parser: argparse.ArgumentParser) -> None:
+    _add_path(parser)
+    parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
+    parser.add_argument("--all", action="store_true", help="all of them (default: those of the ids)")
+    parser.add_argument("--json", action="store_true", help="for programs: one object, with the ids")
+    add_wait(parser, "spool")
