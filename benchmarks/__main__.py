@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import bench_fsync, bench_queue, bench_spark, bench_stream, harness, machine
+from benchmarks import bench_fsync, bench_queue, bench_spark, bench_spool, bench_stream, harness, machine
 from benchmarks.floors import Section
 from benchmarks.report import Report
 from benchmarks.sparkworks import SparkWork
@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS: dict[str, ModuleType] = {
     "queue": bench_queue,
     "stream": bench_stream,
+    "spool": bench_spool,
     "spark": bench_spark,
     "fsync": bench_fsync,
 }

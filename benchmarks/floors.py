@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FIGURES", "FSYNC", "QUEUE", "SPARK", "STREAM", "Figure", "Row", "Section", "calls"]
+__all__ = ["FIGURES", "FSYNC", "QUEUE", "SPARK", "SPOOL", "STREAM", "Figure", "Row", "Section", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ FIGURES = {
     "open_ms": Figure("ms", more_is_better=False),
     "rss_mib": Figure("MiB", more_is_better=False),
     "gb_s": Figure("GB/s", more_is_better=True),
+    "cpu_us": Figure("µs", more_is_better=False),
     "cpu_ms": Figure("ms", more_is_better=False),
     "batch_ms": Figure("ms", more_is_better=False),
 }
@@ -228,6 +229,26 @@ STREAM = (
     Section(
         "Waiting: 2 s without a message",
         (Row("CPU of a consumer", "idle", at_most=1.0, figure="cpu_ms"),),
+    ),
+)
+
+# --- the spool: what it costs where the far end takes everything at once ---------------------------------
+
+# Each gets a message and says that it is done, in a loop (benchmarks/spoolworks.py).
+_GET_AND_ACK = ("localqueue", "persist-queue ack", "persist-queue file")
+
+SPOOL = (
+    Section(
+        "Steady: 100 B, sent and delivered at once, batches of 100 at most",
+        (
+            Row("CPU of a message, sent one by one", "steady", at_most=15.0, figure="cpu_us"),
+            Row("CPU of a message, send_many(100)", "steady, send_many", at_most=15.0, figure="cpu_us"),
+            *(Row("sent and delivered", "steady", peer, at_least=5.0) for peer in _GET_AND_ACK),
+        ),
+    ),
+    Section(
+        "Draining: 100 B, what was spooled before, batches of 100",
+        tuple(Row("delivered", "drain", peer, at_least=5.0) for peer in _GET_AND_ACK),
     ),
 )
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 PACKAGES = (
     "diskq", "trio", "outcome", "crc32c", "cython",
-    "queuelib", "persist-queue", "diskcache", "litequeue", "pyspark", "pyarrow",
+    "queuelib", "persist-queue", "diskcache", "litequeue", "localqueue", "pyspark", "pyarrow",
 )  # fmt: skip
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_fsync, bench_queue, bench_stream, harness
-from benchmarks.floors import FIGURES, FSYNC, QUEUE, STREAM, Row, Section
+from benchmarks import bench_fsync, bench_queue, bench_spool, bench_stream, harness
+from benchmarks.floors import FIGURES, FSYNC, QUEUE, SPOOL, STREAM, Row, Section
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
 
 SMOKE = Scale("smoke", 0.004)
-BENCHMARKS = (bench_queue, bench_stream, bench_fsync)
-TABLES = (QUEUE, STREAM, FSYNC)
+BENCHMARKS = (bench_queue, bench_stream, bench_spool, bench_fsync)
+TABLES = (QUEUE, STREAM, SPOOL, FSYNC)
 ROWS = [row for table in TABLES for section in table for row in section.rows]
 
 

@@ -1,0 +1,25 @@
+"""The spool with a far end that is there, beside loops of get and ack over queues that Python users have."""
+
+from __future__ import annotations
+
+from benchmarks.floors import SPOOL
+from benchmarks.harness import Measurement, Scale, Work
+
+ROUNDS = 5
+SECTIONS = SPOOL
+
+# A second or so each, at rates of a 2026 laptop.
+COUNTS = {"localqueue": 5_000, "persist-queue ack": 8_000, "persist-queue file": 4_000}
+
+
+def measurements(scale: Scale) -> dict[str, Measurement]:
+    many = scale(300_000, least=1_000)
+    return {
+        "steady": Work("steady", {"count": many}, module="spoolworks"),
+        "steady, send_many": Work("steady", {"count": many, "batch": 100}, module="spoolworks"),
+        "drain": Work("drain", {"count": many}, module="spoolworks"),
+        **{
+            peer: Work("get_and_ack", {"peer": peer, "count": scale(count, least=1_000)}, module="spoolworks")
+            for peer, count in COUNTS.items()
+        },
+    }

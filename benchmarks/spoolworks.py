@@ -1,0 +1,155 @@
+# What a spool does while it is measured, and the loops beside it. The far end is there, in this process,
+# and takes every batch at once: what is left is what the spool costs.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import trio
+
+from benchmarks.stopwatch import Reading, Stopwatch, body_of, reading
+from diskq import Batch, QueueOptions, open_spool
+
+BATCH = 100
+
+
+class FarEnd:
+    """Counts what it takes."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def take(self, batch: Batch) -> None:
+        self.taken += len(batch)
+        await trio.lowlevel.checkpoint()  # as whatever goes over a network does
+
+
+async def steady(
+    directory: str, *, count: int, batch: int = 0, queue: dict[str, Any] | None = None
+) -> Reading:
+    """One task sends, one by one or `batch` at once, until the last is delivered."""
+    body, far_end = body_of(100), FarEnd()
+    async with open_spool(
+        f"{directory}/spool", deliver=far_end.take, max_items=BATCH, queue=QueueOptions(**(queue or {}))
+    ) as spool:
+        watch = Stopwatch()
+        if batch:
+            for _ in range(count // batch):
+                await spool.send_many([body] * batch)
+        else:
+            for _ in range(count):
+                await spool.send(body)
+        await spool.drained()
+        found = watch.stop(far_end.taken)
+    assert far_end.taken == (count // batch * batch if batch else count)
+    return found
+
+
+async def drain(directory: str, *, count: int) -> Reading:
+    """Deliver what was left from before, to the last message."""
+    body, far_end, is_there = body_of(100), FarEnd(), trio.Event()
+
+    async def deliver(batch: Batch) -> None:
+        await is_there.wait()
+        await far_end.take(batch)
+
+    async with open_spool(f"{directory}/spool", deliver=deliver, max_items=BATCH) as spool:
+        for _ in range(count // 1000):
+            await spool.send_many([body] * 1000)
+        await spool.sync()
+        watch = Stopwatch()
+        is_there.set()
+        await spool.drained()
+        found = watch.stop(far_end.taken)
+    assert far_end.taken == count // 1000 * 1000
+    return found
+
+
+# --- the loops that stand in for one -----------------------------------------------------------------
+
+
+Loop = tuple[Callable[[list[bytes]], Any], Callable[[], Any], Callable[[], Any]]
+"""How to put some, to get one and say that it is done, and to close."""
+
+
+def get_and_ack(directory: str, *, peer: str, count: int, backlog: int = 1000) -> Reading:
+    """Get one, say that it is done, and so on; there are never more than `backlog` in it.
+
+    Putting is not measured. Raises ModuleNotFoundError where the peer is not installed.
+    """
+    put, get, close = PEERS[peer](directory)
+    seconds = cpu_seconds = 0.0
+    bodies = [body_of(100)] * backlog
+    for _ in range(count // backlog):
+        put(bodies)
+        watch = Stopwatch()
+        for _ in range(backlog - 1):
+            get()
+        last = get()
+        taken = watch.stop(backlog)
+        assert last == bodies[-1]
+        seconds += taken["seconds"]
+        cpu_seconds += taken["cpu_us"] * backlog / 1e6
+    close()
+    return reading(count // backlog * backlog, seconds, cpu_seconds)
+
+
+def localqueue(directory: str) -> Loop:
+    """SimpleQueue, relaxed as it comes: WAL and `synchronous=NORMAL`. Bytes go as they are."""
+
+    class AsTheyAre:
+        dumps = loads = staticmethod(lambda body: body)
+
+    queue = import_module("localqueue").SimpleQueue(directory, serializer=AsTheyAre())
+
+    def get() -> bytes:
+        job = queue.get()
+        queue.ack(job)
+        body: bytes = job.data
+        return body
+
+    return queue.put_many, get, queue.close
+
+
+def persistqueue_ack(directory: str) -> Loop:
+    """SQLiteAckQueue. Relaxed by a pragma on its connections, for which it has no option."""
+    queue = import_module("persistqueue").SQLiteAckQueue(directory)
+    for connection in (queue._putter, queue._getter):
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    def put(bodies: list[bytes]) -> None:
+        queue.clear_acked_data(max_delete=None, keep_latest=0)  # as its manual tells to do now and then
+        for body in bodies:
+            queue.put(body)
+
+    def get() -> bytes:
+        body: bytes = queue.get()
+        queue.ack(body)
+        return body
+
+    return put, get, queue.close
+
+
+def persistqueue_file(directory: str) -> Loop:
+    """Queue: `task_done` is what it has for an ack."""
+    queue = import_module("persistqueue").Queue(directory, tempdir=directory)
+
+    def put(bodies: list[bytes]) -> None:
+        for body in bodies:
+            queue.put(body)
+
+    def get() -> bytes:
+        body: bytes = queue.get()
+        queue.task_done()
+        return body
+
+    return put, get, lambda: None
+
+
+PEERS: dict[str, Callable[[str], Loop]] = {
+    "localqueue": localqueue,
+    "persist-queue ack": persistqueue_ack,
+    "persist-queue file": persistqueue_file,
+}
