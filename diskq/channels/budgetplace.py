@@ -40,11 +40,6 @@ class BudgetPlace:
         """Do others want room?"""
         return self._share is not None and self._share.is_pressed
 
-    @property
-    def is_asked_to_drop(self) -> bool:
-        """Does another member that drops its oldest want some of ours to go, which is older?"""
-        return self._share is not None and self._share.asked > 0
-
     def take(self, arrived: int | None) -> None:
         """Stand where somebody who came then belongs, if it is the budget that he waits for. None: nobody."""
         if self._share is None:

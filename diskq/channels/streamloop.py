@@ -139,17 +139,17 @@ class StreamLoop(CommitLoop[Stream]):
         if obstacle == "unsynced":
             self._ask_for_barrier()  # room comes with it
         elif obstacle == "droppable":
-            self._drop_oldest()
+            self._make_room()
         return obstacle is not None
 
     # --- the budget -------------------------------------------------------------------------------
 
-    def _drop_oldest(self) -> None:
+    def _make_room(self) -> None:
         """Have old segments removed: it takes syncs, so the thread does it that waits for those."""
         if not self._is_dropping:
             self._is_dropping = True
             wanted = self.engine.missing
-            self._thread.do(lambda: self.engine.drop_oldest(wanted), self._note_dropped)
+            self._thread.do(lambda: self.engine.make_room(wanted), self._note_dropped)
 
     def _note_dropped(self, dropped: outcome.Outcome[RetentionReport]) -> None:
         self._is_dropping = False
@@ -166,8 +166,8 @@ class StreamLoop(CommitLoop[Stream]):
     def _hear_of_budget(self) -> None:
         """Room came for who waits for it, or others want some."""
         if self._failure is None and not self.is_closing:
-            if self._place.is_asked_to_drop:
-                self._drop_oldest()
+            if self.engine.is_pressed:
+                self._make_room()
             self.engine.relieve()
             self._after()
 

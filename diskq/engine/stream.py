@@ -20,7 +20,7 @@ from diskq._native.triplet import TripletFraming
 from diskq._native.tripletbuffer import StreamDoor
 from diskq.engine import rollforward
 from diskq.engine.groups import slowest
-from diskq.engine.retention import RetentionReport, remove_oldest, retain
+from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
@@ -193,7 +193,14 @@ class Stream(Closing):
                 self.settings.encoding == "varuint",
             )
             if self.options.budget is not None:
-                self._room = StreamRoom(fs, files, self.options.budget, self.settings.roll_size)
+                bounds = (self.settings.retention_max_bytes, self.settings.retention_max_age_ns)
+                self._room = StreamRoom(
+                    fs,
+                    files,
+                    self.options.budget,
+                    self.settings.roll_size,
+                    has_retention=any(bound is not None for bound in bounds),
+                )
             intent = pending(fs, files)
             self._open_partitions(was_ours, intent)
             self.door = self._door()
@@ -531,7 +538,7 @@ class Stream(Closing):
             if obstacle == "unsynced":
                 self.sync()
             elif obstacle == "droppable":
-                self.dropped(self.drop_oldest(self.missing))
+                self.dropped(self.make_room(self.missing))
             else:
                 raise self.full_error(size)
 
@@ -550,8 +557,8 @@ class Stream(Closing):
     def _sync_if_due(self, word: Durability) -> None:
         if self.note():
             self._pay(self.take_ticket(with_metadata=True))
-            if self.share is not None and self.share.asked:
-                self.dropped(self.drop_oldest(self.missing))
+            if self.is_pressed:
+                self.dropped(self.make_room(self.missing))
         elif word == "synced":
             self._pay(self.take_ticket(with_metadata=False))
 
@@ -944,16 +951,32 @@ class Stream(Closing):
             return 0
         return max(self.share.asked, self.share.missing)
 
-    def drop_oldest(self, wanted: int) -> RetentionReport:
-        """Remove the oldest complete segments, for so many bytes: in any thread, as `remove_old`."""
-        return remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from())
+    def make_room(self, wanted: int) -> RetentionReport:
+        """Remove what retention does not keep; and then, by `drop_oldest`, more, for so many bytes.
+
+        In any thread, as `remove_old`.
+        """
+        kept: tuple[PartitionRetention, ...] = ()
+        if self._room is not None and self._room.has_retention:
+            report = self.remove_old()
+            kept, wanted = report.partitions, wanted - report.removed_bytes
+        if self.options.on_full == "drop_oldest" and wanted > 0:
+            kept += remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from()).partitions
+        return RetentionReport(partitions=kept)
 
     def dropped(self, report: RetentionReport) -> None:
-        """`drop_oldest` has returned that. In the thread that appends."""
+        """`make_room` has returned that. In the thread that appends."""
         if self.share is not None:
             self.share.asked = 0
         self._could_not_drop = not report.partitions
         self.forget_removed(report)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Do others want room that `make_room` might find here?"""
+        if self._room is None or self.share is None:
+            return False
+        return self.share.asked > 0 or (self._room.has_retention and self.share.is_pressed)
 
     def relieve(self) -> None:
         """Give back of the budget what is not needed."""

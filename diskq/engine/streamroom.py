@@ -25,7 +25,7 @@ from diskq.storage.slate import SIZE as SLATE_SIZE
 __all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
 
 RoomObstacle = Literal["droppable", "over_budget", "others"]
-"""Why there is no room: the oldest segments may go; somebody has to make some, or another member to drop."""
+"""Why there is no room: old segments may go; or somebody has to make some, or another member to drop."""
 
 # Bytes that each record has beside the data, its part of a mark included.
 BESIDE = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
@@ -54,7 +54,9 @@ def room_size(size: int, records: int) -> int:
 class StreamRoom:
     """The part of a budget that a stream has. For the thread that writes to it."""
 
-    def __init__(self, fs: FileSystem, files: StreamFiles, budget: Budget, roll_size: int) -> None:
+    def __init__(
+        self, fs: FileSystem, files: StreamFiles, budget: Budget, roll_size: int, *, has_retention: bool
+    ) -> None:
         self._fs = fs
         self._files = files
         self._budget = budget
@@ -62,6 +64,8 @@ class StreamRoom:
         self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # its bytes, and when it was written
         self._seen: dict[int, int] = {}  # of each partition's segments so many were looked at
         self.roll_size = roll_size
+        self.has_retention = has_retention
+        """Do the stream's settings tell what need not be kept?"""
         self._fixed = 0
         self._lease = self._bytes = self._records = 0  # when it was measured last
         self.share: Share | None = None
@@ -164,12 +168,11 @@ class StreamRoom:
                 raise self.full_error(size)
             if not self._forget_gone():
                 break
-        if share.on_full == "drop_oldest":
-            if self._complete and may_drop:
-                share.keep()
-                return "droppable"
-            if share.ask_to_drop():
-                return "others"
+        if self._complete and may_drop and (self.has_retention or share.on_full == "drop_oldest"):
+            share.keep()
+            return "droppable"
+        if share.on_full == "drop_oldest" and share.ask_to_drop():
+            return "others"
         if not share.is_waiting:
             share.press()
         return "over_budget"

@@ -204,7 +204,7 @@ def test_all_files_of_a_stream_are_counted():
     fs, budget = disk(), DiskBudget(2048 * KIB)
     with stream(fs, budget, on_full="reject", partition_count=2) as its:
         for length in (0, 1, 100, 4000):
-            appended(its, 400, length)
+            its.append_many([(b"%d" % number, bytes(length)) for number in range(200_000 // (length + 100))])
             its.sync()
             assert size_on(fs) <= budget.statistics().used
         before = budget.statistics().used
@@ -213,10 +213,23 @@ def test_all_files_of_a_stream_are_counted():
         assert before - 64 * KIB < budget.statistics().used < before + 64 * KIB
 
 
+def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
+    budget = DiskBudget(4096 * KIB)
+    with stream(disk(), budget, partition_count=1, sync_every=10**6) as its:
+        assert its._room is not None
+        its.append(b"", b"k")
+        its.door.is_awake = True
+        count = 0
+        while its.door.put_untimed(b"", b"k") is not None:
+            count += 1
+        assert count > 200
+        assert 0 <= its._room.left(its.door) < 8 * KIB
+
+
 @pytest.mark.parametrize("on_full", ["reject", "wait"])
-def test_a_stream_is_refused_at_the_budget_and_goes_on_when_its_retention_made_room(on_full):
+def test_a_stream_is_refused_at_the_budget_and_goes_on_when_there_is_room(on_full):
     fs, budget = disk(), DiskBudget(1024 * KIB)
-    with stream(fs, budget, on_full=on_full, partition_count=1, retention_max_bytes=100 * KIB) as its:
+    with stream(fs, budget, on_full=on_full, partition_count=1) as its:
         count = appended(its, 5000)
         assert 500 < count < 2000
         with pytest.raises(
@@ -224,9 +237,23 @@ def test_a_stream_is_refused_at_the_budget_and_goes_on_when_its_retention_made_r
         ):
             its.append_many([bytes(500)] * 50)
         assert its.next_offsets == (count,)
-        its.vacuum()
+        retain(fs, its.files, now_ns=0, max_bytes=1)  # as another process's vacuum does
         assert appended(its, 300) == 300
         assert size_on(fs) <= 1024 * KIB
+
+
+def test_what_its_retention_does_not_keep_goes_when_room_is_wanted():
+    fs, budget = disk(), DiskBudget(1024 * KIB)
+    with (
+        stream(fs, budget, on_full="reject", partition_count=1, retention_max_bytes=200 * KIB) as its,
+        opened(fs, "a", budget=budget, on_full="reject") as a,
+    ):
+        kept = filled(a) - 600
+        a.take_many(600)
+        a.sync()
+        assert appended(its, 5000) == 5000
+        assert size_on(fs) <= 1024 * KIB
+        assert a.depth == kept
 
 
 def test_a_stream_drops_its_oldest_segments_of_whichever_partition():
@@ -252,14 +279,6 @@ def test_a_stream_spares_what_groups_have_to_read_where_it_was_told_to():
         assert 500 < count < 2000
         assert its.files.partition(0).bases()[0] <= 101
         assert appended(its, 1) == 0
-
-
-def test_somebody_elses_removals_are_noticed_when_there_is_no_room():
-    fs, budget = disk(), DiskBudget(1024 * KIB)
-    with stream(fs, budget, on_full="reject", partition_count=1) as its:
-        appended(its, 5000)
-        retain(fs, its.files, now_ns=0, max_bytes=1)  # as another process's vacuum does
-        assert appended(its, 300) == 300
 
 
 def test_a_transaction_that_finds_no_room_is_refused_before_it_is_committed():
