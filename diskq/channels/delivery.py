@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -30,6 +31,8 @@ Deliver = Callable[[Batch], Awaitable[object]]
 """Returns when the far end has the batch. May raise `Retry` and `Permanent`."""
 
 _LONGEST_ERROR = 500
+# What could not be read is tried again after so many seconds.
+_READ_AGAIN = 1.0
 
 
 class _Again(Exception):
@@ -73,11 +76,16 @@ class Delivery:
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             await loop.schedule_point()
-            await self._wait_for_messages()
             try:
+                await self._wait_for_messages()
                 outbox.take_up(loop.lease(*outbox.limits(options.max_items, options.max_bytes)))
             except StorageFailedError as failure:
                 loop.broke(failure)
+            except OSError as failure:
+                # Too many open files, say: what cannot be read now is there all the same.
+                self._complain(failure)
+                await self.pacing.sleep(trio.sleep, _READ_AGAIN)
+                continue
             is_done = False
             try:
                 await self._see_through()
@@ -85,7 +93,9 @@ class Delivery:
             finally:
                 self._release(is_done)
             if options.commit == "synced":
-                await loop.barrier(with_metadata=True)
+                # Where the disk is full its queue says so; and deliveries go on.
+                with contextlib.suppress(DiskFullError):
+                    await loop.barrier(with_metadata=True)
             self._on_change()
 
     async def _wait_for_messages(self) -> None:

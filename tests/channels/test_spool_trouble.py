@@ -130,6 +130,19 @@ async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
         await spool.drained()
 
 
+async def test_what_cannot_be_read_now_is_delivered_later(disk, fs, autojump_clock, caplog):
+    async with opened(disk, Hanging()) as spool:
+        await spool.send_many(numbered(5))
+    far_end = FarEnd()
+    async with opened(fs, far_end) as spool:
+        spool.pause()
+        fs.fail("open", error=errno.EMFILE, path="*/spool.diskqueue.*.dat", times=3)
+        fs.fail("pread", error=errno.EMFILE, path="*/spool.diskqueue.*.dat", times=3)
+        spool.resume()
+        await spool.drained()
+    assert far_end.got == numbered(5)
+
+
 async def test_deliver_may_not_name_messages_that_are_not_in_its_batch(disk, autojump_clock):
     async def block() -> None:
         async with opened(disk, FarEnd(diskq.Permanent("no", [7])), retry_on=OSError) as spool:
