@@ -10,7 +10,7 @@ from typing import Any
 from diskq._native.taskflux import END_MARKER, FILE_HEAD, has_record, scan
 from diskq.storage.fs import FileSystem
 
-__all__ = ["BadCommand", "SegmentScan", "last_byte", "read_segment", "records_behind"]
+__all__ = ["BadCommand", "SegmentScan", "is_ended", "last_byte", "read_segment", "records_behind"]
 
 # A window of a file, which grows where a record is larger.
 _WINDOW = 1024 * 1024
@@ -40,10 +40,10 @@ class SegmentScan:
     """It was not begun: it is empty, or holds a part of its head, or zeros."""
     version: int | None = None
     """What its head says, where that is not the version that is known."""
-    is_headless: bool = False
-    """It holds something, behind zeros where its head should be."""
+    is_torn: bool = False
+    """It holds something, and of its head a beginning at most, and zeros."""
     is_alien: bool = False
-    """It does not begin with a segment's marker, nor with zeros."""
+    """It does not begin with a segment's marker."""
     term: int = 0
     """Of its last record."""
     is_narrow: bool = False
@@ -52,6 +52,11 @@ class SegmentScan:
     """Some record is as only the format's document has it."""
     trailing: int = 0
     """Commands with bytes behind them."""
+
+    @property
+    def ending(self) -> int:
+        """Where the end marker belongs: in the document's layout, behind the zeros that fill a record."""
+        return (self.end + 3) & ~3 if self.is_document else self.end
 
 
 def read_segment(fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0) -> SegmentScan:
@@ -62,13 +67,15 @@ def read_segment(fs: FileSystem, handle: int, apply: Apply | None = None, skip: 
     found = SegmentScan(fs.size(handle))
     head = fs.pread(handle, len(FILE_HEAD), 0)
     if head != FILE_HEAD:
-        if FILE_HEAD.startswith(head) or not any(head):
-            found.is_blank = len(head) < len(FILE_HEAD) or last_byte(fs, handle, 0) is None
-            found.is_headless = not found.is_blank
-        elif head[:4] == FILE_HEAD[:4] and len(head) == len(FILE_HEAD):
-            found.version = int.from_bytes(head[4:], "big", signed=True)
-        else:
-            found.is_alien = True
+        begun = head.rstrip(b"\0")
+        is_prefix = FILE_HEAD.startswith(begun)
+        is_short = len(head) < len(FILE_HEAD) and FILE_HEAD.startswith(head)
+        found.is_blank = is_short or (not begun and last_byte(fs, handle, 0) is None)
+        found.is_torn = is_prefix and not found.is_blank
+        if not found.is_blank:
+            found.is_alien = head[:4] != FILE_HEAD[:4] or len(head) < len(FILE_HEAD)
+            if not found.is_alien:
+                found.version = int.from_bytes(head[4:], "big", signed=True)
         return found
     width = _WINDOW
     while True:
@@ -137,6 +144,7 @@ def records_behind(fs: FileSystem, handle: int, start: int) -> bool:
     return False
 
 
-def is_ended(fs: FileSystem, handle: int, end: int) -> bool:
-    """Does the end marker stand there?"""
-    return fs.pread(handle, len(END_MARKER), end) == END_MARKER
+def is_ended(fs: FileSystem, handle: int, found: SegmentScan) -> bool:
+    """Does the end marker stand where it belongs?"""
+    size = found.ending - found.end + len(END_MARKER)
+    return fs.pread(handle, size, found.end) == bytes(size)

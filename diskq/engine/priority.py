@@ -269,9 +269,7 @@ class PriorityStore(Closing):
         self._log = SegmentedLog(self._segment, found.bases)
         base = found.bases[-1]
         if found.handle >= 0:
-            # Behind a record without the zeros that fill it up the next one stands where they would end.
-            end = (found.end + 3) & ~3 if found.pads_outside else found.end
-            self._segment.resume(base, end, found.records, found.handle)
+            self._segment.resume(base, found.end, found.records, found.handle)
         else:
             self._segment.begin(base, self._debts)
         self._synced_lsn = self._segment.next_offset - 1

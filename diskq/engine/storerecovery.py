@@ -55,7 +55,6 @@ class Found:
     """Of the last record."""
     is_narrow: bool | None = None
     """Terms have 4 bytes in the newest file that has one; None: there is none."""
-    pads_outside: bool = False
     warnings: Counter[str] = field(default_factory=Counter)
     repairs: list[Repair] = field(default_factory=list)
 
@@ -213,9 +212,10 @@ class _Recovery:
                 raise
             self.next_lsn = base + scanned.records
             is_ours = self._may_be_unsynced(base)
-            if scanned.is_alien or scanned.version is not None or (scanned.is_headless and not is_ours):
+            is_torn = scanned.is_torn and is_ours
+            if (scanned.is_alien or scanned.version is not None) and not is_torn:
                 self._refuse_head(path, scanned, base)
-            is_begun = not (scanned.is_blank or scanned.is_headless)
+            is_begun = not (scanned.is_blank or is_torn)
             self._note(scanned)
             if is_last or not is_begun or scanned.trouble is not None:
                 if not (is_last or is_ours):
@@ -236,6 +236,13 @@ class _Recovery:
     def _sync_again(self, handle: int, scanned: SegmentScan) -> None:
         # After a failed sync the kernel holds the bytes for clean.
         rewrite(self.fs, handle, 0, scanned.end)
+        self._end(handle, scanned)
+
+    def _end(self, handle: int, scanned: SegmentScan) -> None:
+        """TaskFlux takes a part of an end marker for damage."""
+        if not is_ended(self.fs, handle, scanned):
+            zeros = bytes(scanned.ending - scanned.end)
+            write_all(self.fs, handle, zeros + END_MARKER, scanned.end)
         self.debts.files.append(handle)
 
     def _refuse_head(self, path: str, scanned: SegmentScan, base: int) -> None:
@@ -246,7 +253,7 @@ class _Recovery:
     def _is_closed(self, base: int, scanned: SegmentScan) -> bool:
         """Was the log left like this, with everything on the platter?"""
         point = self.point
-        return point is not None and (point.base, point.closed) == (base, scanned.end)
+        return point is not None and (point.base, point.closed) == (base, scanned.ending)
 
     def _note(self, scanned: SegmentScan) -> None:
         if scanned.records:
@@ -259,14 +266,13 @@ class _Recovery:
         """Go on writing in this segment, behind its last whole record. The handle is the store's now."""
         found, fs, path = self.found, self.fs, self.files.segment(base)
         found.handle = handle
-        if scanned.is_blank or scanned.is_headless:
+        if scanned.is_blank or scanned.is_torn:
             if scanned.size:
                 self._warn("segment_reinitialised")
                 self._empty(handle, path, base, scanned)
             self.let_go()
             return
-        found.end, found.records = scanned.end, scanned.records
-        found.pads_outside = scanned.is_document
+        found.end, found.records = scanned.ending, scanned.records
         if scanned.trouble is not None:
             self._warn("tail_truncated")
             self._warn("valid_records_dropped", records_behind(fs, handle, scanned.end))
@@ -274,18 +280,16 @@ class _Recovery:
             self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")
         elif last_byte(fs, handle, scanned.end) is not None:
             self._cut(handle, path, base, scanned.end, STALE)
-        if not is_ended(fs, handle, scanned.end):
-            write_all(fs, handle, END_MARKER, scanned.end)
         if self._may_be_unsynced(base) and not self._is_closed(base, scanned):
             self._sync_again(handle, scanned)
         else:
-            self.debts.files.append(handle)
+            self._end(handle, scanned)
 
     def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
         """Its head was not written: it will be begun again."""
         reason = "its head was not written"
         self._ask(path, 0, reason)
-        if scanned.is_headless:
+        if scanned.is_torn:
             self._cut(handle, path, base, 0, reason)
         else:
             self._report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
