@@ -73,8 +73,9 @@ class Delivery:
     async def run(self) -> None:
         """Deliver for ever. Raises what `deliver` raised, where that is not to be tried again."""
         loop, outbox, options = self._loop, self._outbox, self._options
+        point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
         while True:
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await point()
             await loop.schedule_point()
             try:
                 await self._wait_for_messages()
@@ -256,11 +257,11 @@ class Delivery:
     async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
         """Make dead letters of them. Raises _Again where there is no room for letters."""
         try:
-            await self._letters.add(self._outbox.letters(batch, items, reason))
+            with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
+                await self._letters.add(self._outbox.letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
-            self.pacing.failed()
-            raise _Again(None) from full
+            raise _Again(self.pacing.failed()) from full
         self._outbox.bury(items)
         self.buried += len(items)
         logger.warning("%s: %d messages became dead letters: %s", self._name, len(items), reason)

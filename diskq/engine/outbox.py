@@ -41,6 +41,8 @@ __all__ = ["Outbox"]
 _UNLIMITED = 2**62
 _NOBODY = Trace(-1, 0)
 _PIECE = 1024
+# Each crash makes one; of those that are left out, messages would have another id than before.
+_MOST_EPOCHS = 1000
 
 Epochs = tuple[tuple[Position, str], ...]
 
@@ -122,7 +124,8 @@ class Outbox(Closing):
             epochs = ((self._head, self._new_epoch()),)
         if state is None or state.is_open or state.tail != tail:
             kept = (epoch for epoch in epochs if epoch[0] < tail)
-            epochs = (*kept, (tail, self._new_epoch()))
+            # Also those before the head: a power cut may take the head back to where they count.
+            epochs = (*kept, (tail, self._new_epoch()))[-_MOST_EPOCHS:]
         self._epochs: Epochs = epochs
 
     def _new_epoch(self) -> str:
@@ -159,11 +162,9 @@ class Outbox(Closing):
         ends = self._queue.peeked_ends(len(bodies))
         fits = bisect_right(ends, self._end) if self._items else len(ends)
         if not fits:
-            fits, self.attempts, self._excused = (
-                len(ends),
-                0,
-                0,
-            )  # the batch that was tried before was dropped
+            # The batch that was tried before was dropped.
+            fits = len(ends)
+            self.attempts = self._excused = 0
         self._bodies, self._ends = bodies[:fits], ends[:fits]
         self._live = range(fits)
         self._items, self._end = fits, ends[fits - 1]
@@ -214,12 +215,11 @@ class Outbox(Closing):
         bodies, ends = self._bodies, self._ends
         if self.live < len(bodies):
             bodies, ends = [bodies[index] for index in self._live], [ends[index] for index in self._live]
-        epochs = self._epochs  # as they are now: those of a batch that has left are forgotten later
-        return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends, epochs))
+        return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends))
 
-    def ids(self, bodies: list[bytes], ends: list[Position], epochs: Epochs | None = None) -> tuple[str, ...]:
+    def ids(self, bodies: list[bytes], ends: list[Position]) -> tuple[str, ...]:
         """Of messages, given the places just behind them."""
-        epochs, ids = epochs or self._epochs, []
+        epochs, ids = self._epochs, []
         for body, (file, end) in zip(bodies, ends, strict=True):
             start = end - len(body) - self._overhead
             number = bisect_right(epochs, Position(file, start), key=_place)
@@ -265,10 +265,7 @@ class Outbox(Closing):
         return Barrier(files=(self._handle,), replacements=(self._files.state_as(state),))
 
     def state(self, status: SpoolStatus, *, is_open: bool = True) -> SpoolState:
-        head = self._queue.head
-        first = bisect_right(self._epochs, head, key=_place)
-        self._epochs = self._epochs[max(0, first - 1) :]
-        self.ages.forget_before(head)
+        self.ages.forget_before(self._queue.head)
         return SpoolState(
             is_open=is_open,
             tail=self._queue.tail,

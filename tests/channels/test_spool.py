@@ -67,6 +67,22 @@ async def test_a_message_keeps_its_id_and_no_other_has_it(disk, autojump_clock):
     assert len({*third, *last}) == 4
 
 
+@pytest.mark.parametrize("checkpoint_slice", [0.0, 100e-6])
+async def test_a_far_end_that_never_waits_lets_others_run(disk, checkpoint_slice):
+    async def deliver(batch: diskq.Batch) -> None:
+        pass
+
+    queue = diskq.QueueOptions(checkpoint_slice=checkpoint_slice)
+    async with opened(disk, deliver, queue=queue, max_items=1) as spool:
+        spool.pause()
+        await spool.send_many([b"x"] * 5_000)
+        await blocked()
+        spool.resume()
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        assert 2_500 < spool.statistics().depth < 5_000
+
+
 async def test_a_batch_is_a_sequence_of_its_messages(disk, autojump_clock):
     seen: list[diskq.Batch] = []
 

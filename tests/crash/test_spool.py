@@ -50,6 +50,8 @@ class Promises:
     """Removed, or about to be."""
     ids: dict[str, bytes] = field(default_factory=dict)
     """Of all that was ever tried."""
+    named: dict[int, str] = field(default_factory=dict)
+    """The same, by number."""
     head: tuple[int, int] | None = None
     """(the first message of the batch that was tried last and failed, its tries)"""
 
@@ -82,6 +84,7 @@ class Session:
         self.promises.head = number(batch[0]), batch.attempts
         for id_, message in zip(batch.ids, batch, strict=True):
             assert self.promises.ids.setdefault(id_, message) == message, "two messages have one id"
+            self.promises.named.setdefault(number(message), id_)
         return batch
 
     def deliver(self) -> None:
@@ -201,6 +204,8 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert tries >= promises.head[1], "a try was forgotten"
     for id_, message in zip(ids, found, strict=True):
         assert promises.ids.get(id_, message) == message, "an id was given to another message"
+        if number(message) not in promises.again:
+            assert promises.named.get(number(message), id_) == id_, "a message has another id than before"
     check_new_ids(fs.copy(), promises)
 
 
