@@ -13,7 +13,7 @@ import trio
 import diskq
 from diskq.engine.spoolfiles import Note, SpoolFiles, SpoolState, Trace, read_note, read_state
 from diskq.testing import CrashFS, FaultFS
-from tests.channels.rig import blocked, numbered, until
+from tests.channels.rig import PatientDisk, blocked, numbered, until
 from tests.channels.spools import PATH, FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
 
 NOTE, STATE = SpoolFiles(PATH).note, SpoolFiles(PATH).state
@@ -107,6 +107,44 @@ async def test_a_spool_opens_on_a_full_disk_and_delivers(disk, autojump_clock):
     async with opened(full, far_end) as spool:
         await spool.drained()
     assert far_end.got == numbered(5)
+
+
+# --- what is durable before what ------------------------------------------------------------------
+
+
+async def test_a_message_stays_until_its_letter_is_on_the_platter(autojump_clock):
+    disk = PatientDisk()
+    far_end = FarEnd(diskq.Permanent("no"))
+    async with diskq.open_spool("/q/spool", far_end, fs=disk) as spool:
+        spool.pause()
+        await spool.send(b"1", durability="synced")
+        disk.hold()
+        spool.resume()
+        await until(lambda: disk.waiting > 0)
+        assert spool.statistics().depth == 1
+        disk.let_go()
+        await spool.drained()
+        with diskq.DeadLetters("/q/spool", fs=disk.inner.crash()) as letters:
+            assert [letter.body for letter in letters.list()] == [b"1"]
+
+
+async def test_a_letter_stays_until_its_message_is_on_the_platter_again(autojump_clock):
+    disk = PatientDisk()
+    far_end = FarEnd(diskq.Permanent("no"))
+    async with diskq.open_spool("/q/spool", far_end, fs=disk) as spool, trio.open_nursery() as nursery:
+        await spool.send(b"1", durability="synced")
+        await spool.drained()
+        spool.pause()
+        disk.hold()
+        nursery.start_soon(spool.dead_letters.replay)
+        await until(lambda: disk.waiting > 0 and spool.statistics().depth == 1)
+        crashed = disk.inner.crash()
+        disk.let_go()
+        with diskq.DeadLetters("/q/spool", fs=crashed) as letters:
+            assert [letter.body for letter in letters.list()] == [b"1"]
+        await until(lambda: len(spool.dead_letters) == 0)
+        with diskq.FifoQueue("/q/spool", "spool", fs=disk.inner.crash()) as queue:
+            assert queue.take_many(10)[-1:] == [b"1"]
 
 
 # --- a disk that fails ----------------------------------------------------------------------------
