@@ -941,7 +941,13 @@ class Stream(Closing):
     def _join_budget(self) -> None:
         if self._room is not None:
             self.door.beside = BESIDE
-            self.share = self._room.join(self._partitions, len(self._slates), self.options.on_full, self.door)
+            try:
+                self.share = self._room.join(
+                    self._partitions, len(self._slates), self.options.on_full, self.door
+                )
+            except BaseException:
+                self._release()
+                raise
             self.note()
 
     @property

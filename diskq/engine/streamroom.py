@@ -34,6 +34,8 @@ BESIDE = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
 _FIXED_BLOCKS = 8
 _BLOCKS_OF_A_PARTITION = 14
 _MOST_ZEROS = 64 * 1024
+# When no more than this is left of the lease, it is time for more.
+_LITTLE = 2 * BLOCK
 # A budget is made of at least so many segments of one stream, or none could be dropped while it is full.
 _SEGMENTS_IN_A_BUDGET = 8
 
@@ -157,7 +159,14 @@ class StreamRoom:
         """
         share = self.share
         assert share is not None
-        if size <= self.left(door):
+        left = self.left(door)
+        if size + _LITTLE <= left:
+            return None
+        if size <= left:
+            # It fits; but the compiled door stops somewhat before the end: have more for those who follow.
+            used = self._measured(door)
+            share.reserve(used, size + _LITTLE)
+            self._lease = share.granted - used
             return None
         while True:
             used = self._measured(door)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from collections.abc import Callable
@@ -112,19 +113,32 @@ ACTS: list[Callable[[Session, random.Random], None]] = [
 ]
 
 
-def lifetimes(seed: int, sessions: int = 2, acts: int = 14) -> Callable[[CrashFS, Promises], None]:
-    """A workload: a queue opened, used at random and closed, a few times over."""
+def lifetimes(
+    seed: int, sessions: int = 2, acts: int = 14, *, is_pressed: bool = False
+) -> Callable[[CrashFS, Promises], None]:
+    """A workload: a queue opened, used at random and closed, a few times over.
+
+    With `is_pressed` somebody waits for room in a budget that it shares: it leaves files early, to give it.
+    """
 
     def workload(fs: CrashFS, promises: Promises) -> None:
         rng = random.Random(seed)
         fs.make_directory_durably("/q")
         for _ in range(sessions):
-            session = Session(fs, promises)
+            session = Session(fs, promises, pressed() if is_pressed else OPTIONS)
             for _ in range(acts):
                 rng.choices(ACTS, [6, 3, 3, 5, 2, 1, 0.4])[0](session, rng)
             session.close()
 
     return workload
+
+
+def pressed() -> diskq.QueueOptions:
+    budget = diskq.DiskBudget(1024 * 1024)
+    other = budget.join("somebody", 0, 0, "wait")
+    assert not other.reserve(0, budget.max_bytes)
+    other.wait(other.arrival())
+    return dataclasses.replace(OPTIONS, budget=budget)
 
 
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
@@ -160,6 +174,12 @@ def crash(seed: int, **options: int) -> Report:
 def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
     report = crash(seed)
     assert report.cuts > 60
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
+    report = run_cuts(lifetimes(seed, is_pressed=True), check, witness=Promises)
+    assert report.cuts > 80
 
 
 def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
