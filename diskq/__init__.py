@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from diskq.channels.selecting import select, select_nowait
     from diskq.channels.spool import Spool, SpoolStatistics, open_spool
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
+    from diskq.channels.work import DiskWork
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.priority import PriorityStore, QueueInfo, StoreStatistics
@@ -81,6 +82,7 @@ __all__ = [
     "DiskBudget",
     "DiskFullError",
     "DiskQueue",
+    "DiskWork",
     "DiskqError",
     "FifoQueue",
     "FifoWork",
@@ -149,6 +151,7 @@ _HOMES = {
     "channels.selecting": ("select", "select_nowait"),
     "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "channels.work": ("DiskWork",),
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.priority": ("PriorityStore", "QueueInfo", "StoreStatistics"),

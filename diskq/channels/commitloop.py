@@ -132,6 +132,7 @@ class CommitLoop(Generic[E]):
         self._wants_flush = False  # something waits to be written as soon as the loop runs
         self._is_full = False  # it could not be written
         self._has_deadline = True  # the loop runs, or sleeps no longer than to one, or to a barrier's end
+        self._alarm_at = math.inf  # when the subclass wants to look after who waits
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
         self._is_over = False  # nobody takes barriers any more
@@ -207,6 +208,12 @@ class CommitLoop(Generic[E]):
         self._wants_flush = True
         self._bell.ring()
 
+    def _set_alarm(self, at: float) -> None:
+        """Call `_after` at that time (Trio's clock), and at no other that was asked for before."""
+        if at < self._alarm_at:
+            self._bell.ring()
+        self._alarm_at = at
+
     def _note_held(self, seconds: float) -> None:
         """If something waits in memory, have it written in so many seconds at the latest."""
         if not self.engine.is_flushed and self._flush_at == math.inf:
@@ -266,7 +273,7 @@ class CommitLoop(Generic[E]):
                 return
             deadline = self._flush_at if self._ticket else min(self.engine.deadline(), self._flush_at)
             self._has_deadline = self._ticket is not None or deadline < math.inf
-            sleep.deadline = deadline
+            sleep.deadline = min(deadline, self._alarm_at)
             await self._bell.wait()
 
     def _turn(self) -> None:
@@ -276,6 +283,9 @@ class CommitLoop(Generic[E]):
             self._mark_paid()
         if self._ticket is None and (self._wants_barrier or self._unsynced or self._syncing):
             self._begin_barrier()
+        if trio.current_time() >= self._alarm_at:
+            self._alarm_at = math.inf
+            self._after()
         self._open_gates()
 
     def _begin_barrier(self) -> None:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from diskq.channels.budgetplace import BudgetPlace
 from diskq.channels.commitloop import CommitLoop
 from diskq.channels.parking import Line
 from diskq.engine.fifo import FifoQueue
-from diskq.errors import DiskFullError, DiskqError
+from diskq.engine.work import FifoWork
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 
 __all__ = ["Fetch", "QueueLoop"]
@@ -57,6 +59,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._senders: Line[tuple[int, Callable[[], None], int]] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
+        self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._has_written = False  # in the running slice
         self.take_one = Fetch(engine, 1, sys.maxsize)
@@ -187,16 +190,20 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     # --- the reading arm --------------------------------------------------------------------------
 
-    async def take(self, want: Callable[[], T]) -> T:
+    async def take(self, want: Callable[[], T | None]) -> T:
         """What `want` takes from the head of the queue, when a message is there and it is our turn.
+
+        None: there was no message for it after all, and it waits on.
 
         `Cancelled` means: nothing was taken. The caller has passed a schedule point.
         """
         if self._is_head_free():
             try:
-                return want()
+                taken = want()
             finally:
                 self._after()
+            if taken is not None:
+                return taken
         result: T = await self._receivers.wait(want, on_arrival=self._narrow_gates)
         self.new_slice()
         return result
@@ -206,17 +213,23 @@ class QueueLoop(CommitLoop[FifoQueue]):
         if not self._receivers and not self._is_leased:
             self.engine.load_from_memory()
 
-    def take_now(self, want: Callable[[], T]) -> T:
+    def take_now(self, want: Callable[[], T | None]) -> T:
         """As `take`, for a caller that will not wait. Raises WouldBlock."""
         if not self._is_head_free():
             raise trio.WouldBlock
         try:
-            return want()
+            taken = want()
         finally:
             self._after()
+        if taken is None:
+            raise trio.WouldBlock
+        return taken
 
     def _is_head_free(self) -> bool:
-        return not self._receivers and not self._is_leased and self.engine.has_message()
+        return not self._receivers and not self._is_leased and self._has_message()
+
+    def _has_message(self) -> bool:
+        return self.engine.has_message() if self.work is None else self.work.has_message()
 
     def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Peek at the head and keep everybody else from it, until `release`."""
@@ -248,13 +261,57 @@ class QueueLoop(CommitLoop[FifoQueue]):
                 return
             self._receivers.wake_first(served)
 
-    def _serve(self, want: Callable[[], T]) -> T | None:
-        return want() if self.engine.has_message() else None
+    def _serve(self, want: Callable[[], T | None]) -> T | None:
+        return want() if self._has_message() else None
 
     def _wake_lingering(self) -> None:
         depth = self.engine.depth
         for task in [task for task, items in self._lingering.items() if items <= depth]:
             self._lingering.wake(task, outcome.Value(None))
+
+    # --- work -------------------------------------------------------------------------------------
+
+    def check_unworked(self) -> None:
+        """Raises BusyResourceError where somebody works on the queue."""
+        if self.work is not None:
+            raise trio.BusyResourceError("the queue is being worked on: receive from the work")
+
+    def begin_work(self, begin: Callable[[FifoQueue], FifoWork]) -> FifoWork:
+        """From now on only this work reads. Raises BusyResourceError where somebody else reads."""
+        self.check_unworked()
+        if self._receivers or self._is_leased:
+            raise trio.BusyResourceError("somebody receives from the queue")
+        self.work = begin(self.engine)
+        self._open_gates()
+        return self.work
+
+    def do_work(self, act: Callable[[], T]) -> T:
+        """Do something to the work, and see who may go on. Raises what it raises."""
+        try:
+            return act()
+        except StorageFailedError as failure:
+            self.broke(failure)
+        finally:
+            self._after()
+
+    async def take_for_work(self, want: Callable[[], T | None]) -> T:
+        """As `take`, for who works. Raises BrokenResourceError where the storage has failed."""
+        try:
+            return await self.take(want)
+        except StorageFailedError as failure:
+            self.broke(failure)
+
+    def end_work(self, work: FifoWork) -> None:
+        """What is in flight is at the head again."""
+        if self.work is not work:
+            return
+        try:
+            work.close()
+        except (DiskqError, OSError) as failure:
+            self._break(failure)
+        self.work = None
+        self._set_alarm(math.inf)
+        self._after()
 
     # --- emptying ---------------------------------------------------------------------------------
 
@@ -302,10 +359,17 @@ class QueueLoop(CommitLoop[FifoQueue]):
                 engine.gate_in.left = 0
         if self._is_leased:
             engine.gate_out.left = 0
+        if self.work is not None:
+            self._set_alarm(self.work.next_due() if self._receivers else math.inf)
         if self._is_full and not engine.is_flushed:
             engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
+
+    def begin_to_close(self) -> None:
+        super().begin_to_close()
+        if self.work is not None:
+            self.end_work(self.work)
 
     def _break(self, failure: BaseException) -> None:
         super()._break(failure)

@@ -19,9 +19,11 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.channels.opening import Opening
+from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
+from diskq.engine.work import Exhausted, FifoWork
 from diskq.errors import StorageFailedError
-from diskq.options import DURABILITY_WORDS, Durability, QueueOptions
+from diskq.options import DURABILITY_WORDS, Durability, QueueOptions, WorkOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
@@ -215,6 +217,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         if (body := self._take_now()) is not None:
             return body  # type: ignore[no-any-return]
         self._check()
+        self._loop.check_unworked()
         try:
             return self._loop.take_now(self._loop.take_one)[0]
         except StorageFailedError as failure:
@@ -255,6 +258,29 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         finally:
             self._release(done)
 
+    @asynccontextmanager
+    @enable_ki_protection
+    async def working(
+        self, options: WorkOptions | None = None, *, exhausted: Exhausted | None = None, **changes: Any
+    ) -> AsyncIterator[DiskWork]:
+        """For the length of a block several tasks take messages, and acknowledge them in any order.
+
+        Options may be given as a `WorkOptions`, or one by one. `exhausted` is called with the lease of a
+        message that was handed out `max_attempts` times and not acknowledged; once it returns the message
+        is. Leaving the block puts what is in flight back at the head, as if it had not been handed out.
+
+        Meanwhile nobody else may receive: trio.BusyResourceError, also here, where somebody does already.
+        """
+        await self._begin()
+        self._check()
+        chosen = dataclasses.replace(options or WorkOptions(), **changes)
+        engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
+        work = DiskWork(self._loop, engine)
+        try:
+            yield work
+        finally:
+            work.close()
+
     def _release(self, count: int) -> None:
         if self._loop.is_closing:
             if count:
@@ -266,6 +292,8 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
             self._loop.broke(failure)
 
     async def _receive(self, want: Any) -> list[bytes]:
+        self._check()
+        self._loop.check_unworked()
         return await self._waiting(self._loop.take, want)  # type: ignore[no-any-return]
 
     async def _linger(self, max_items: int, linger: float) -> None:

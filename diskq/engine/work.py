@@ -111,6 +111,8 @@ class WorkStatistics:
     """By `nack`."""
     exhausted: int
     """Taken out after `max_attempts`."""
+    most_attempts: int
+    """Of one of the messages that are in flight, returned or delayed."""
     journal_bytes: int
 
 
@@ -148,6 +150,13 @@ class FifoWork(Closing):
         self._handed = known.handed  # all before it were handed out
         self._known_to = known.end
         self._known: Known | None = known if queue.read_to < self._known_to else None
+        try:
+            # Let the head be where it was, behind what is acknowledged.
+            while self._known is not None and not self._window and self._read_known():
+                pass
+        except BaseException:
+            self.close()
+            raise
 
     # --- for the queue ----------------------------------------------------------------------------
 
@@ -371,6 +380,10 @@ class FifoWork(Closing):
             heapq.heappush(self._returned, (lease._number, lease.attempts - 1, lease.body))
         self._write(rows)
 
+    def holds(self, lease: Lease) -> bool:
+        """Has the lease not ended?"""
+        return self._in_flight.get(lease._number) is lease
+
     def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
         """As `ack`, leaving the sync policy to the caller."""
         ended = self._ended(leases)
@@ -432,7 +445,7 @@ class FifoWork(Closing):
             if not isinstance(lease, Lease):
                 self._lease_again(ended)
                 raise TypeError(f"a lease, not {type(lease).__name__}")
-            if self._in_flight.get(lease._number) is not lease:
+            if not self.holds(lease):
                 self._lease_again(ended)
                 raise LeaseError(self._queue.name, lease.id)
             del self._in_flight[lease._number]
@@ -514,6 +527,9 @@ class FifoWork(Closing):
     # --- for others -------------------------------------------------------------------------------
 
     def statistics(self) -> WorkStatistics:
+        attempts = [lease.attempts for lease in self._in_flight.values()]
+        attempts += [item[1] for item in self._returned]
+        attempts += [item[2] for item in self._delayed]
         return WorkStatistics(
             in_flight=len(self._in_flight),
             returned=len(self._returned),
@@ -526,6 +542,7 @@ class FifoWork(Closing):
             acknowledged=self._acked,
             given_back=self._given_back,
             exhausted=self._taken_out,
+            most_attempts=max(attempts, default=0),
             journal_bytes=self._journal.size,
         )
 

@@ -1,0 +1,217 @@
+# Several workers on one disk queue: leases as Trio hands them out.
+#
+# A handle on the same `QueueLoop` as the queue's: whoever waits stands in the same line, in order of
+# arrival, and is woken with leases in his hands; acknowledgements become durable with the same barriers.
+# What a lease is, and what becomes of it, is the engine's business (diskq.engine.work).
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import trio
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+
+from diskq.channels.ioloop import QueueLoop
+from diskq.engine.work import FifoWork, Lease, WorkStatistics
+from diskq.errors import LeaseError
+
+__all__ = ["DiskWork"]
+
+_MANY_BYTES = 16 * 1024 * 1024
+
+
+class DiskWork(trio.abc.ReceiveChannel[Lease]):
+    """A queue's messages as leases, which any number of tasks take, and acknowledge in any order.
+
+    Made by `DiskQueue.working`. Messages come in order, those that are given back before those that
+    nobody has had. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was taken, and no attempt is counted.
+    """
+
+    def __init__(self, loop: QueueLoop, engine: FifoWork) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._is_closed = False
+        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def receive(self) -> Lease:
+        """The next message; waits for one, and until `max_in_flight` and `max_ahead` allow for it.
+
+        `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read, and what
+        `exhausted` raises; nothing was taken then, either. Raises trio.ClosedResourceError,
+        trio.BrokenResourceError.
+        """
+        await self._begin()
+        return (await self._take(1, sys.maxsize))[0]
+
+    @enable_ki_protection
+    async def receive_many(
+        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+    ) -> list[Lease]:
+        """The next messages, at least one, which it waits for.
+
+        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
+        waits so many seconds more for others to come. As `receive`.
+        """
+        if max_items < 1:
+            raise ValueError(f"max_items is at least 1, got {max_items}")
+        await self._begin()
+        leases = await self._take(max_items, max_bytes)
+        if linger and len(leases) < max_items:
+            await self._gather(leases, max_items, max_bytes, linger)
+        return leases
+
+    async def _gather(self, leases: list[Lease], max_items: int, max_bytes: int, seconds: float) -> None:
+        """Have more of them, as they come. All are given back where that ends with an exception."""
+        size = sum(len(lease.body) for lease in leases)
+        try:
+            with trio.move_on_after(seconds):
+                while len(leases) < max_items and size < max_bytes:
+                    more = await self._take(max_items - len(leases), max_bytes - size)
+                    size += sum(len(lease.body) for lease in more)
+                    if size > max_bytes:
+                        self.release(more)
+                    else:
+                        leases += more
+        except BaseException:
+            with contextlib.suppress(LeaseError):  # the work is over, and had them back
+                self.release(leases)
+            raise
+
+    @enable_ki_protection
+    def receive_nowait(self) -> Lease:
+        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        self._check()
+        return self._loop.do_work(lambda: self._loop.take_now(self._want(1, sys.maxsize)))[0]
+
+    @enable_ki_protection
+    async def receive_if(self, claim: Callable[[], bool]) -> list[Lease]:
+        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        """
+        await self._begin()
+        want = self._want(1, sys.maxsize)
+        return await self._wait(lambda: want() if claim() else [])
+
+    @asynccontextmanager
+    @enable_ki_protection
+    async def receiving(self) -> AsyncIterator[Lease]:
+        """The next message, for the length of a block: leaving it cleanly acknowledges it.
+
+        An exception gives it back, with one attempt more; `Cancelled` as if it had not been handed out.
+        A block may end its lease by itself, with a delay for instance.
+        """
+        lease = await self.receive()
+        try:
+            yield lease
+        except BaseException as failure:
+            if self._engine.holds(lease):
+                if _is_only_cancelled(failure):
+                    self.release(lease)
+                else:
+                    self.nack(lease)
+            raise
+        if self._engine.holds(lease) or self._is_over:
+            self.ack(lease)
+
+    async def _begin(self) -> None:
+        if self._loop.is_strict:
+            await trio.lowlevel.checkpoint()
+        else:
+            await checkpoint_if_cancelled()
+        await self._loop.schedule_point()
+
+    async def _take(self, max_items: int, max_bytes: int) -> list[Lease]:
+        return await self._wait(self._want(max_items, max_bytes))
+
+    def _want(self, max_items: int, max_bytes: int) -> Callable[[], list[Lease] | None]:
+        return lambda: self._engine.fetch(max_items, max_bytes) or None
+
+    async def _wait(self, want: Callable[[], list[Lease] | None]) -> list[Lease]:
+        """What `want` takes when it is our turn; closing this handle ends it."""
+        self._check()
+        task = current_task()
+        self._tasks.add(task)
+        try:
+            return await self._loop.take_for_work(want)
+        finally:
+            self._tasks.discard(task)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Any:
+        return self.receive()
+
+    # --- ending leases ----------------------------------------------------------------------------
+
+    @enable_ki_protection
+    def ack(self, leases: Lease | Iterable[Lease]) -> None:
+        """The messages are dealt with: they are not handed out again.
+
+        When it returns that is in the page cache, and survives a kill; a power cut from the next sync on,
+        which is due as the queue's options say (`sync()` of the queue waits for it). Raises LeaseError
+        where one of the leases has ended, and nothing is done then; TypeError, trio.BrokenResourceError.
+        """
+        self._loop.do_work(lambda: self._engine.acknowledge(leases))
+
+    @enable_ki_protection
+    def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
+        """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
+
+        Those that were handed out `max_attempts` times go to `exhausted` instead. Without a delay they come
+        before all that nobody has had. Raises as `ack`, and what `exhausted` raises: the messages are given
+        back then. ValueError for a delay below 0 or beyond 49 days.
+        """
+        self._loop.do_work(lambda: self._engine.give_back(leases, delay))
+
+    @enable_ki_protection
+    def release(self, leases: Lease | Iterable[Lease]) -> None:
+        """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
+        self._loop.do_work(lambda: self._engine.release(leases))
+
+    # --- the work as a whole ----------------------------------------------------------------------
+
+    def statistics(self) -> WorkStatistics:
+        """The work as it is now. `DiskQueue.statistics` tells who waits."""
+        return self._engine.statistics()
+
+    def close(self) -> None:
+        """End the work, as leaving its block does: what is in flight is at the head again. Idempotent.
+
+        Whoever waits is woken with ClosedResourceError.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.dismiss(self._tasks)
+            self._loop.end_work(self._engine)
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._loop.work is not self._engine
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("the work is over")
+        self._loop.check()
+        if self._is_over:
+            raise trio.ClosedResourceError("the work is over")
+
+
+def _is_only_cancelled(failure: BaseException) -> bool:
+    if isinstance(failure, BaseExceptionGroup):
+        return failure.split(trio.Cancelled)[1] is None
+    return isinstance(failure, trio.Cancelled)
