@@ -137,10 +137,13 @@ class Outbox(Closing):
         self._handle = fs.open(files.note, write=True, create=True)
         try:
             self._write_note()
-            above = (directory_of(files.path.rstrip("/")),) if is_new else ()
+            if is_new:
+                # Who may not look there has made nothing there.
+                with contextlib.suppress(PermissionError):
+                    Barrier(directories=(directory_of(files.path.rstrip("/")),)).pay(fs)
             barrier = Barrier(
                 files=(self._handle,),
-                directories=(files.private, files.path, *above),
+                directories=(files.private, files.path),
                 replacements=(files.state_as(self.state(self.found or SpoolStatus())),),
                 removals=tuple(files.leftovers(fs)),
             )

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 import trio
 
 import diskq
 from diskq.testing import CrashFS
-from tests.channels.rig import blocked, numbered, until
+from tests.channels.rig import blocked, interrupt, numbered, until
 from tests.channels.spools import FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
 
 
@@ -269,6 +270,85 @@ async def test_what_the_block_raises_leaves_it_as_it_is(disk, autojump_clock):
 
     with pytest.raises(ZeroDivisionError):
         await block()
+
+
+def test_an_interrupt_in_deliver_ends_the_block_and_leaves_its_batch(disk):
+    async def deliver(batch: diskq.Batch) -> None:
+        interrupt()
+
+    async def main() -> None:
+        async with opened(disk, deliver) as spool:
+            await spool.send(b"1")
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert waiting_in(disk) == [b"1"]
+
+
+def test_an_interrupt_of_the_block_ends_it(disk):
+    async def main() -> None:
+        async with opened(disk, Hanging()) as spool:
+            await spool.send(b"1")
+            await blocked()
+            interrupt()
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert waiting_in(disk) == [b"1"]
+
+
+async def test_a_spool_that_was_closed_takes_nothing_and_delivers_what_it_has(disk, autojump_clock):
+    far_end = FarEnd(*down(2))
+    async with opened(disk, far_end) as spool:
+        spool.send_nowait(b"1")
+        await spool.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await spool.send(b"2")
+        with pytest.raises(trio.ClosedResourceError):
+            spool.send_nowait(b"2")
+        await spool.drained()
+        assert far_end.got == [b"1"]
+    with pytest.raises(trio.ClosedResourceError):
+        await spool.send(b"3")
+    assert waiting_in(disk) == []
+
+
+async def test_who_waits_for_the_end_of_a_spool_that_was_left_is_told(disk, autojump_clock):
+    async with trio.open_nursery() as nursery:
+        told: list[Exception] = []
+
+        async def wait(spool: diskq.Spool) -> None:
+            try:
+                await spool.drained()
+            except trio.ClosedResourceError as closed:
+                told.append(closed)
+
+        async with opened(disk, Hanging()) as spool:
+            await spool.send(b"1")
+            nursery.start_soon(wait, spool)
+            await blocked()
+    assert len(told) == 1
+
+
+async def test_what_is_synced_outlasts_a_power_cut_as_in_a_queue(disk, autojump_clock):
+    async with opened(disk, Hanging()) as spool:
+        await spool.send(b"1", durability="synced")
+        await spool.send(b"2")
+        assert waiting_in(disk.crash()) == [b"1"]
+        await spool.sync()
+        assert waiting_in(disk.crash()) == [b"1", b"2"]
+
+
+async def test_a_cancelled_send_has_sent_nothing(disk, autojump_clock):
+    async with opened(disk, FarEnd()) as spool:
+        for call in (partial(spool.send, b"1"), partial(spool.send_many, [b"1"]), spool.sync, spool.drained):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await call()
+            assert scope.cancelled_caught
+        assert spool.statistics().depth == 0
 
 
 async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 import diskq
 from diskq.engine.outbox import Outbox
 from diskq.engine.spoolfiles import SpoolStatus
-from diskq.testing import CrashFS
+from diskq.testing import CrashFS, FaultFS
 from tests.channels.spools import PATH, spool_disk
 
 
@@ -103,3 +105,12 @@ def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
     life = Life(disk.kill())
     assert list(life.tried(3)) == [b"a", b"c"]
     assert (life.outbox.attempts, life.outbox.failed_attempts) == (2, 1)
+
+
+def test_a_directory_above_that_nobody_may_look_into_is_no_hindrance(disk):
+    fs = FaultFS(disk)
+    fault = fs.fail("sync_directory", error=errno.EACCES, path="/")
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue):
+        assert fault.hits == 1
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue) as outbox:
+        assert outbox.found is not None
