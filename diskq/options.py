@@ -93,7 +93,11 @@ class QueueOptions:
     budget: Budget | None = None
     """A `DiskBudget`: a bound that this queue shares with others, beside its own."""
     memory_flush: float = 0.01
-    """`memory` messages are written to the page cache after so many seconds at the latest."""
+    """`memory` messages are written to the page cache after so many seconds at the latest, unless there is
+    a `memory_size`."""
+    memory_size: int = 0
+    """With `durability="memory"`: up to so many bytes of memory hold messages in front of the disk, and what
+    is received in time is never written. 0: `memory` messages are written soon."""
     checkpoint_slice: float = 100e-6
     """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     strict: bool = False
@@ -114,6 +118,12 @@ class QueueOptions:
         _one_of("on_full", self.on_full, _ON_FULL)
         _budget(self.budget)
         _positive("memory_flush", self.memory_flush)
+        _at_least("memory_size", self.memory_size, 0)
+        if self.memory_size and self.durability != "memory":
+            raise ValueError(
+                f'memory_size is for durability="memory": messages that are to be {self.durability!r} '
+                "cannot wait in memory"
+            )
         if not 0 <= self.checkpoint_slice < math.inf:
             raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
 
@@ -313,6 +323,8 @@ class SpoolOptions:
         _one_of("commit", self.commit, _COMMITS)
         if not isinstance(self.queue, QueueOptions):
             raise TypeError(f"queue is a QueueOptions, got {self.queue!r}")
+        if self.queue.memory_size:
+            raise ValueError("a spool's messages have a place in its files: memory_size is not for them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

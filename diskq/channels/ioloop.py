@@ -55,8 +55,9 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
         self.options = engine.options
-        # So many bytes, which this puts in; and when he came, among all who share the budget.
-        self._senders: Line[tuple[int, Callable[[], None], int]] = Line()
+        # So many bytes, and whether they may wait in memory; what puts them in; and when he came, among
+        # all who share the budget.
+        self._senders: Line[tuple[int, bool, Callable[[], None], int]] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
@@ -77,25 +78,27 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
         `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
         """
-        size = self.size_of(bodies)
-        if self._senders or self._obstacle(size):
+        is_held = word == "memory"
+        size = self.size_of(bodies, is_held)
+        if self._senders or self._obstacle(size, is_held):
             # Whoever makes room puts them in for us, or somebody who comes later would get before us.
             await self._senders.wait(
-                (size, lambda: self._put_in(bodies, word), self._place.arrival()),
+                (size, is_held, lambda: self._put_in(bodies, is_held), self._place.arrival()),
                 on_arrival=self._narrow_gates,
                 on_leave=self._after,
             )
             self.new_slice()
         else:
-            self._accept(bodies, word)
+            self._accept(bodies, is_held)
         if word == "synced":
             await self.barrier(with_metadata=False)
 
     def deliver_now(self, bodies: list[bytes], word: Durability) -> None:
         """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
-        if self._senders or self._obstacle(self.size_of(bodies)):
+        is_held = word == "memory"
+        if self._senders or self._obstacle(self.size_of(bodies, is_held), is_held):
             raise trio.WouldBlock
-        self._accept(bodies, word)
+        self._accept(bodies, is_held)
 
     def send_simply(self, bodies: list[Any]) -> bool:
         """What the compiled door refused, where it is one of the two simple cases after all.
@@ -104,7 +107,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         """
         if self._receivers:
             return self._pass_on(bodies)
-        return len(bodies) == 1 and self._begin_slate(bodies[0])
+        return len(bodies) == 1 and not self.engine.has_tier and self._begin_slate(bodies[0])
 
     def _begin_slate(self, body: Any) -> bool:
         """The first message of a slice is written at once, the next ones wait on the slate for each other.
@@ -139,12 +142,12 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._open_gates()
         return True
 
-    def size_of(self, bodies: list[bytes]) -> int:
-        return sum(map(len, bodies)) + self.engine.overhead * len(bodies)
+    def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
+        return sum(map(len, bodies)) + self.engine.overhead_of(is_held) * len(bodies)
 
-    def _obstacle(self, size: int) -> bool:
+    def _obstacle(self, size: int, is_held: bool) -> bool:
         """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
-        obstacle = self.engine.obstacle(size)
+        obstacle = self.engine.obstacle(size, is_held=is_held)
         self._place.is_wanted = obstacle in ("over_budget", "others")
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
             raise self.engine.full_error(size, obstacle)
@@ -153,14 +156,13 @@ class QueueLoop(CommitLoop[FifoQueue]):
             self._ask_for_barrier()
         return obstacle is not None
 
-    def _accept(self, bodies: list[bytes], word: Durability) -> None:
+    def _accept(self, bodies: list[bytes], is_held: bool) -> None:
         try:
-            self._put_in(bodies, word)
+            self._put_in(bodies, is_held)
         finally:
             self._after()
 
-    def _put_in(self, bodies: list[bytes], word: Durability) -> None:
-        is_held = word == "memory"
+    def _put_in(self, bodies: list[bytes], is_held: bool) -> None:
         try:
             done = 0
             while done < len(bodies):
@@ -177,8 +179,8 @@ class QueueLoop(CommitLoop[FifoQueue]):
         """Let in who waits, in order, as far as there is room. True: somebody is in."""
         is_somebody_in = False
         while self._senders:
-            size, put_in, _ = self._senders.first
-            has_obstacle = outcome.capture(self._obstacle, size)
+            size, is_held, put_in, _ = self._senders.first
+            has_obstacle = outcome.capture(self._obstacle, size, is_held)
             if has_obstacle == outcome.Value(True):
                 break
             if isinstance(has_obstacle, outcome.Error):
@@ -313,7 +315,11 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._set_alarm(math.inf)
         self._after()
 
-    # --- emptying ---------------------------------------------------------------------------------
+    # --- the queue as a whole ---------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        self.engine.include_memory()
+        await self.barrier(with_metadata=True)
 
     async def empty(self) -> None:
         self.engine.forget_all()
@@ -350,7 +356,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         engine = self.engine
         if self._senders or self.is_closing:
             self._shut_gates()
-        self._place.take(self._senders.first[2] if self._senders and not self.is_closing else None)
+        self._place.take(self._senders.first[3] if self._senders and not self.is_closing else None)
         if self._place.is_pressed:
             engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
         if self._receivers:

@@ -64,18 +64,23 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         self._put_all: Any = _refuse
         self._put_through: Any = loop.engine.buffer.put
         self._word = loop.options.durability
-        self._is_written = self._word == "written"
-        buffer = loop.engine.buffer
-        if self._is_written:
+        buffer, tier = loop.engine.buffer, loop.engine.tier
+        # Messages of the word that the options have may be handed straight to who waits for them.
+        self._is_simple = self._word == "written" or loop.engine.has_tier
+        if loop.engine.has_tier:
+            self._put, self._put_now, self._put_all = tier.put, tier.put_untimed, tier.put_all
+            self._put_through = _refuse  # older messages must be written before it
+        elif self._word == "written":
             self._put = buffer.jot if loop.engine.has_slate else buffer.put
             self._put_now = buffer.jot_untimed if loop.engine.has_slate else buffer.put_untimed
             self._put_all = buffer.put_all
-        elif loop.options.durability == "memory":
+        elif self._word == "memory":
             self._put = buffer.hold
             self._put_now = buffer.hold_untimed
-        self._take: Any = loop.engine.ahead.take
-        self._take_now: Any = loop.engine.ahead.take_untimed
-        self._take_some: Any = loop.engine.ahead.take_some
+        source = tier if loop.engine.has_tier else loop.engine.ahead
+        self._take: Any = source.take
+        self._take_now: Any = source.take_untimed
+        self._take_some: Any = source.take_some
         loop.open_handles += 1
 
     # --- sending ----------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
                 return
             await self._loop.schedule_point()
             if durability is None and (
-                self._put(body) or (self._is_written and self._loop.send_simply([body]))
+                self._put(body) or (self._is_simple and self._loop.send_simply([body]))
             ):
                 return
             if (durability or self._word) == "synced" and self._put_through(body):
@@ -123,7 +128,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
                 return
             await self._loop.schedule_point()
             if durability is None and (
-                self._put_all(batch) or (self._is_written and self._loop.send_simply(batch))
+                self._put_all(batch) or (self._is_simple and self._loop.send_simply(batch))
             ):
                 return
         except OSError as failure:
@@ -138,7 +143,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         trio.WouldBlock where `send` would wait for room; otherwise as `send`.
         """
         try:
-            if self._put_now(body) or (self._is_written and self._loop.send_simply([body])):
+            if self._put_now(body) or (self._is_simple and self._loop.send_simply([body])):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -339,7 +344,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
         await self._begin()
         self._check()
-        await self._loop.barrier(with_metadata=True)
+        await self._loop.sync()
 
     @property
     def depth(self) -> int:
@@ -377,7 +382,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         if not self._is_closed:
             self._is_closed = True
             self._put = self._put_now = self._put_all = self._put_through = _refuse
-            self._is_written = False
+            self._is_simple = False
             self._take = self._take_now = self._take_some = _refuse_to_take
             self._loop.open_handles -= 1
             self._loop.dismiss(self._tasks)
@@ -446,7 +451,7 @@ class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
                 fs=self._fs,
                 clock=clock.current_time,
                 time_slice=options.checkpoint_slice,
-                uses_slate=options.checkpoint_slice > 0,
+                uses_slate=options.checkpoint_slice > 0 and not options.memory_size,
             )
         )
         loop = QueueLoop(engine, BarrierThread(self._fs, self._name))

@@ -1,6 +1,9 @@
 # The FIFO queue: NSQ's files, read and written by one process. Law: what is handed out has left
 # the queue, what is peeked at has not, and no recorded position runs ahead of synced bytes.
 #
+# With `memory_size` there is a memory tier behind the files: younger messages, that go to their end
+# when memory is used up, or somebody wants them there. No message is in both.
+#
 # Synchronous, and complete in itself: threads, Spark and the command line use it as it is. The
 # Trio channel (diskq.channels.queue) drives the same object, takes its barriers inline and has
 # them paid in a thread.
@@ -18,6 +21,7 @@ from typing import Literal, NoReturn, Protocol
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
+from diskq._native.memorytier import PLACE_SIZE, MemoryTier
 from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
@@ -57,6 +61,9 @@ _UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many files may wait to be synced and closed; each holds two descriptors.
 _MOST_WAITING = 32
+# Memory goes to the files in pieces of so many bytes and messages: one system call, and a short one.
+_SPILL_SIZE = 128 * 1024
+_SPILL_ITEMS = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,9 @@ class QueueStatistics:
     """On disk: data and checksums, those of consumed files until a sync has removed them."""
     files: int
     unsynced_bytes: int
-    """Accepted, and not yet on the platter."""
+    """Accepted, not yet on the platter, and more than in memory only."""
+    memory_bytes: int
+    """Of memory, taken by messages that are nowhere else: `memory_size` bounds them."""
     sent: int
     received: int
     dropped: int
@@ -168,6 +177,10 @@ class FifoQueue(Closing):
             self._fs, self.gate_in, lambda tell: AppendBuffer(self._fs, self._framing, self.gate_in, tell)
         )
         self.ahead = ReadAhead(self._fs, self._framing, self.gate_out, self._any_size)
+        self.tier = MemoryTier(self._framing, self.gate_in, self.gate_out, self.ahead)
+        self.tier.limit = self.options.memory_size
+        self.has_tier = self.options.memory_size > 0
+        self._is_spill_due = False  # the next barrier is to include what waits in memory
         self._reader: BlockReader | None = None
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
@@ -186,6 +199,10 @@ class FifoQueue(Closing):
         self._leaving = 0  # bytes of consumed files, until the barrier that removes them is paid
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
+        # What needs no judgement: puts of this word, through this door, and takes.
+        self._simple_word: Durability = "memory" if self.has_tier else "written"
+        self._put_simply = self.tier.put if self.has_tier else self.buffer.put
+        self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slate: Slate | None = None
         self.share: Share | None = None
         """What it has of a budget."""
@@ -315,15 +332,16 @@ class FifoQueue(Closing):
         """
         word = durability or self.options.durability
         try:
-            if word == "written" and self.buffer.put(body):
+            if word == self._simple_word and self._put_simply(body):
                 return
         except OSError as failure:
             self.write_failed(failure)
         self._check_usable()
         body = self.checked(body)
-        while self._clear_way(len(body) + self._framing.overhead):
+        is_held = word == "memory"
+        while self._clear_way(len(body) + self.overhead_of(is_held), is_held):
             pass
-        self.accept(body, is_held=word == "memory")
+        self.accept(body, is_held=is_held)
         self._sync_if_due(word)
 
     def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
@@ -335,23 +353,25 @@ class FifoQueue(Closing):
         self._check_usable()
         batch = [self.checked(body) for body in bodies]
         word = durability or self.options.durability
+        is_held = word == "memory"
+        overhead = self.overhead_of(is_held)
         done = 0
         while done < len(batch):
             try:
-                while self._clear_way(len(batch[done]) + self._framing.overhead):
+                while self._clear_way(len(batch[done]) + overhead, is_held):
                     pass
-                done = self.accept_many(batch, done, is_held=word == "memory")
+                done = self.accept_many(batch, done, is_held=is_held)
             except DiskFullError as full:
                 full.accepted += done
                 raise
         self._sync_if_due(word)
         return len(batch)
 
-    def _clear_way(self, size: int) -> bool:
+    def _clear_way(self, size: int, is_held: bool) -> bool:
         """True: something stood in the way, was done away with, and it should be looked at again."""
-        obstacle = self.obstacle(size)
+        obstacle = self.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":
-            self.sync()
+            self._sync()
         elif obstacle is not None:
             raise self.full_error(size, obstacle)
         return obstacle is not None
@@ -363,13 +383,13 @@ class FifoQueue(Closing):
             self._pay(self.take_ticket(with_metadata=False))
 
     def _sync_for_all(self) -> None:
-        """As `sync`; and let go of what others of the budget want."""
-        self.sync()
+        """As `_sync`; and let go of what others of the budget want."""
+        self._sync()
         if self.share is not None and self.share.is_pressed:
             with contextlib.suppress(DiskFullError):
                 self.relieve()
             if self._leaving:
-                self.sync()
+                self._sync()
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
@@ -384,13 +404,18 @@ class FifoQueue(Closing):
             raise MessageSizeError(len(body), self._framing.min_size, self._framing.max_size)
         return body
 
-    def obstacle(self, size: int) -> Obstacle | None:
-        """What keeps `size` more bytes from being accepted now, after all that helps without waiting."""
+    def obstacle(self, size: int, *, is_held: bool = False) -> Obstacle | None:
+        """What keeps `size` more bytes from being accepted now, after all that helps without waiting.
+
+        `is_held`: they may wait in memory, if that has room for them. Messages are counted with their
+        `overhead`.
+        """
         self._check_usable()
-        if self.unsynced_bytes and self.unsynced_bytes + size > self.options.max_unsynced:
-            return "unsynced"
-        if len(self._debts.closing) >= 2 * _MOST_WAITING:
-            return "unsynced"
+        if (writes := self._writes_for(size, is_held) if self.has_tier else size) > 0:
+            if self.unsynced_bytes and self.unsynced_bytes + writes > self.options.max_unsynced:
+                return "unsynced"
+            if len(self._debts.closing) >= 2 * _MOST_WAITING:
+                return "unsynced"
         if self.options.max_bytes is not None and (obstacle := self._own_obstacle(size)) is not None:
             return obstacle
         return self._obstacle_of_budget(size) if self.share is not None else None
@@ -399,15 +424,15 @@ class FifoQueue(Closing):
         """What `max_bytes` says."""
         if size > self._bound:
             raise self.full_error(size)  # it will never fit: nothing is given up for it
-        while self._bytes_kept + size + self._append.growth > self._bound:
+        while self._bytes_kept + self._reserved + size + self._append.growth > self._bound:
             if self._append.is_open and self.buffer.end and self._is_worth_rolling():
                 self._roll()
             self._drop_consumed()
-            if self._bytes_kept + size + self._append.growth <= self._bound:
+            if self._bytes_kept + self._reserved + size + self._append.growth <= self._bound:
                 break
             if self.options.on_full != "drop_oldest" or not self._drop_oldest():
                 return "full"
-        return "unsynced" if size + self._append.growth > self._room else None
+        return "unsynced" if self._reserved + size + self._append.growth > self._room else None
 
     @property
     def _bound(self) -> int:
@@ -433,12 +458,15 @@ class FifoQueue(Closing):
             return self.share.full_error(self._files.directory, size)
         return DiskFullError(
             self._files.directory,
-            f"queue {self.name!r} holds {self.bytes_on_disk} bytes, {size} more would pass "
+            f"queue {self.name!r} holds {self.bytes_on_disk + self.tier.size} bytes, {size} more would pass "
             f"max_bytes={self.options.max_bytes}",
         )
 
     def accept(self, body: bytes, *, is_held: bool) -> None:
         """Add one message that was `checked` and has no `obstacle`. Raises DiskFullError, OSError."""
+        if self.has_tier:
+            self.accept_many([body], 0, is_held=is_held)
+            return
         self._make_way(len(body) + self._framing.overhead)
         try:
             is_in = self.buffer.hold_now(body) if is_held else self.buffer.put_now(body)
@@ -448,6 +476,19 @@ class FifoQueue(Closing):
 
     def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
         """Add bodies[start:] as far as one file and the bounds go: the index of the first left out."""
+        if not self.has_tier:
+            return self._write_many(bodies, start, is_held)
+        self._limit_memory()
+        done = self.tier.put_many(bodies, start) if is_held else start
+        if done == start:
+            try:
+                done = self._pass_by(bodies, start, is_held)
+            finally:
+                self._limit_memory()
+        return done
+
+    def _write_many(self, bodies: list[bytes], start: int, is_held: bool) -> int:
+        """As `accept_many`, into the files."""
         self._make_way(len(bodies[start]) + self._framing.overhead)
         before = self.buffer.records
         try:
@@ -458,9 +499,13 @@ class FifoQueue(Closing):
     def pass_on(self, bodies: list[bytes]) -> bool:
         """Put messages into an empty queue and take them out again, for somebody who waits for them.
 
-        They go into the file as every message does, but need not be read back. False: not done, the
-        queue is not empty or a message needs judgement. Raises OSError; none of them is then in.
+        They go into the file as every message does, but need not be read back; with a memory tier they
+        need not even go there. False: not done, the queue is not empty or a message needs judgement.
+        Raises OSError; none of them is then in.
         """
+        if self.has_tier:
+            is_empty = self.tier.is_next and not self.tier.count and not self._peeked
+            return is_empty and self._failure is None and self.tier.pass_on(bodies)
         if (
             self.ahead.position != self.buffer.end
             or self._read_file != self._write_file
@@ -475,7 +520,7 @@ class FifoQueue(Closing):
         return True
 
     def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
+        """Write what was accepted and waits to be written, but in memory. Raises DiskFullError, OSError."""
         self._check_usable()
         try:
             self.buffer.flush()
@@ -489,6 +534,7 @@ class FifoQueue(Closing):
 
     def _make_way(self, size: int) -> None:
         """Have a file open in which `size` more bytes belong, as go-diskqueue would choose it."""
+        self.tier.is_next = False
         end = self.buffer.end if self._append.is_open else 0
         if end and end + size > self.options.file_size:
             self._roll()
@@ -553,7 +599,10 @@ class FifoQueue(Closing):
         """Give up what is left of the oldest file. False: there is none to give up."""
         oldest = self._position().file
         if oldest not in self._sizes:
-            return False
+            if not self.tier.count:
+                return False
+            self._spill(self.tier.size)  # then it is in files that can be given up
+            return True
         unread = self._count_from(self._fetched()) if self._read_file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
@@ -595,7 +644,8 @@ class FifoQueue(Closing):
     @property
     def _used(self) -> int:
         """Bytes on the disk as a budget counts them: whole blocks, and all that lies beside."""
-        return self.bytes_on_disk + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * (len(self._sizes) + 1)
+        files = len(self._sizes) + 1 + self.tier.size // self.options.file_size
+        return self.bytes_on_disk + self._reserved + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * files
 
     def _obstacle_of_budget(self, size: int) -> Obstacle | None:
         """What the budget says, after all that helps without waiting."""
@@ -623,8 +673,10 @@ class FifoQueue(Closing):
         return "over_budget"
 
     def _drop_for_room(self, missing: int) -> Obstacle:
-        if not self._sizes and self._append.is_open and self.buffer.end:
-            self._roll()
+        if not self._sizes:
+            self._spill(self.tier.size)
+            if self._append.is_open and self.buffer.end:
+                self._roll()
         while self._leaving < missing and self._drop_oldest():
             pass
         return "unsynced" if self._leaving else "over_budget"
@@ -661,6 +713,7 @@ class FifoQueue(Closing):
         share.settle(self._used)
         if self._append.is_open:
             self._set_limit(0)
+        self._limit_memory()
 
     def _note_oldest(self) -> None:
         """Let the budget know when the oldest file that may be dropped was written."""
@@ -669,11 +722,90 @@ class FifoQueue(Closing):
             stamp = self._fs.stamp_of(self._files.data(number)) if number is not None else None
             self.share.oldest = stamp.modified_ns if stamp is not None else math.inf
 
+    # --- memory first -----------------------------------------------------------------------------
+
+    def _writes_for(self, size: int, is_held: bool) -> int:
+        """So many bytes, about, would be written to accept `size` more."""
+        if not is_held:
+            return self.tier.size + size
+        excess = self.tier.size + size - self.tier.limit
+        return min(max(excess, self._spill_size), self.tier.size + size) if excess > 0 else 0
+
+    @property
+    def _spill_size(self) -> int:
+        """So much memory is freed when it is used up: little, so that nobody waits for a long write.
+
+        And a burst that memory does not quite hold should not be written as a whole.
+        """
+        return min(_SPILL_SIZE, self.options.memory_size // 4)
+
+    @property
+    def _reserved(self) -> int:
+        """Room in the bound for what waits in memory: it is to find some whenever it must be written."""
+        # What a message takes in memory is more than its record and its share of the checksums will.
+        return self.tier.size + self._append.next_growth if self.has_tier else 0
+
+    def _limit_memory(self) -> None:
+        """Let the compiled door keep no more than there is room reserved for."""
+        limit = self.options.memory_size
+        if self.options.max_bytes is not None:
+            limit = min(limit, self._room - self._append.next_growth)
+        if self.share is not None:
+            limit = min(limit, self.tier.size + self.share.granted - self._used)
+        self.tier.limit = limit
+
+    def _pass_by(self, bodies: list[bytes], start: int, is_held: bool) -> int:
+        """As `accept_many`, for what finds no room in memory, or is to be in the files at once.
+
+        Older messages go there before it: a few, if that makes room in memory, or all.
+        """
+        if is_held:
+            excess = self.tier.size + len(bodies[start]) + PLACE_SIZE - self.tier.limit
+            self._spill(max(excess, self._spill_size))
+            self._limit_memory()
+            if (done := self.tier.put_many(bodies, start)) > start:
+                return done
+        self._spill(self.tier.size)
+        return self._write_many(bodies, start, is_held=False)
+
+    def _spill(self, size: int) -> None:
+        """Write the oldest messages in memory to the end of the files, until `size` bytes of it are free.
+
+        Raises DiskFullError, OSError: those that are not in the files then are still in memory.
+        """
+        tier = self.tier
+        goal = tier.size - size
+        most = min(_SPILL_SIZE, self.options.file_size // 8)
+        while tier.count and tier.size > goal:
+            peeked = min(tier.peeked, _SPILL_ITEMS)
+            bodies = tier.oldest(peeked or _SPILL_ITEMS, tier.size - goal, most)
+            if peeked:
+                self._fill()  # reading stands at the end of the files, and what is written comes next
+            self._make_way(sum(map(len, bodies)) + len(bodies) * self._framing.overhead)
+            try:
+                done = self.buffer.put_many(bodies, 0, True)
+            except OSError as failure:
+                self.write_failed(failure)
+            assert done == len(bodies), "the way was made for all of them"
+            tier.let_go(done)
+            self.gate_out.left = 0  # what is read from files is counted
+            if peeked:
+                self._pass_over_peeked(bodies)
+
+    def _pass_over_peeked(self, bodies: list[bytes]) -> None:
+        """What was just written had been peeked at in memory: go on as if it had been in the file."""
+        if self._read_file != self._write_file:
+            self._next_file()
+        end = self.buffer.end - sum(map(len, bodies)) - len(bodies) * self._framing.overhead
+        self._keep_peeked(bodies, end)
+        self.ahead.pass_over(self.buffer.end, len(bodies))
+        self.gate_out.left = 0
+
     # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> bytes | None:
         """Remove and return the first message; None where the queue is empty. Raises as `take_many`."""
-        body = self.ahead.take()
+        body = self._take_simply()
         if body is None:
             body = next(iter(self.take_many(1)), None)
         return body
@@ -717,28 +849,38 @@ class FifoQueue(Closing):
                 self._committed = self._fetched()
             if not (bodies := self._fetch_stretch(missing, left)):
                 break
-            end = self.ahead.position - sum(len(body) + self._framing.overhead for body in bodies)
-            for body in bodies:
-                end += len(body) + self._framing.overhead
-                self._peeked.append((body, Position(self._read_file, end)))
-                left -= len(body)
+            size = sum(map(len, bodies))
+            self._keep_peeked(bodies, self.ahead.position - size - len(bodies) * self._framing.overhead)
+            left -= size
             missing -= len(bodies)
         self.gate_out.left = 0  # what was peeked at comes first: nothing may pass by it
-        return [body for body, _ in self._first_peeked(max_items, max_bytes)]
+        first = [body for body, _ in self._first_peeked(max_items, max_bytes)]
+        if self.tier.is_next and len(first) == len(self._peeked):
+            left = max_bytes - sum(map(len, first))
+            first += self.tier.peek_many(max_items - len(first), left, bool(first))
+        return first
+
+    def _keep_peeked(self, bodies: list[bytes], start: int) -> None:
+        """These are peeked at; they lie next to each other in the file being read, from byte `start` on."""
+        for body in bodies:
+            start += len(body) + self._framing.overhead
+            self._peeked.append((body, Position(self._read_file, start)))
 
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self._check_usable()
-        peeked = self._forgotten + len(self._peeked)
+        peeked = self._forgotten + len(self._peeked) + self.tier.peeked
         if not 0 <= count <= peeked:
             raise ValueError(f"cannot advance over {count} messages: {peeked} were peeked at")
         dropped = min(count, self._forgotten)
         self._forgotten -= dropped
         count -= dropped
-        for _ in range(count):
+        in_files = min(count, len(self._peeked))
+        for _ in range(in_files):
             _, self._committed = self._peeked.popleft()
-        if count:
+        if in_files:
             self._taken()
+        self.tier.advance(count - in_files)
 
     def peeked_ends(self, count: int) -> list[Position]:
         """Of the first `count` messages that were peeked at, the place just behind each.
@@ -760,6 +902,8 @@ class FifoQueue(Closing):
         else:
             self._write_file += 1
         self._forget_peeked(len(self._peeked))
+        self._forgotten += self.tier.peeked
+        self.tier.clear()
         self._give_up_kept(self._write_file)
         self._read_from(Position(self._write_file, 0))
         self._drop_consumed()
@@ -771,9 +915,11 @@ class FifoQueue(Closing):
     def attach(self, worker: Worker) -> tuple[AckJournal, Known]:
         """Let somebody read beyond the head, and nobody else: his journal, and what was known before.
 
-        Raises ValueError where somebody does; OSError.
+        Raises ValueError where somebody does, and with `memory_size`; OSError.
         """
         self._check_reader()
+        if self.has_tier:
+            raise ValueError("leases go by places in the files, which messages in memory do not have")
         known = read_journals(self._fs, self._files)
         journal = AckJournal(self._fs, self._files, self._debts)
         if self._peeked:
@@ -839,9 +985,16 @@ class FifoQueue(Closing):
 
     def has_message(self) -> bool:
         """Is there one to take? Reads ahead to find out. Raises as `take_many`."""
-        return bool(self._peeked) or self._fill()
+        return bool(self._peeked) or self._fill() or self.tier.count > 0
 
     def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_from_files(max_items, max_bytes)
+        if self.tier.is_next and len(bodies) < max_items:
+            left = max_bytes - sum(map(len, bodies))
+            bodies += self.tier.take_many(max_items - len(bodies), left, bool(bodies))
+        return bodies
+
+    def _fetch_from_files(self, max_items: int, max_bytes: int) -> list[bytes]:
         bodies = self._fetch_stretch(max_items, max_bytes)
         size = sum(map(len, bodies)) if max_bytes < _UNLIMITED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
@@ -871,11 +1024,12 @@ class FifoQueue(Closing):
         return bodies
 
     def _fill(self) -> bool:
-        """Have something admitted in the read-ahead. False: there are no more messages."""
+        """Have something admitted in the read-ahead. False: there are no more messages in the files."""
         while not self.ahead.is_ready or self.ahead.why != "END":
             is_active = self._read_file == self._write_file
             if is_active and self.ahead.position >= self.buffer.end:
                 self._settle_depth()
+                self.tier.is_next = self.has_tier
                 return False
             if self.load_from_memory():
                 return True
@@ -1051,9 +1205,17 @@ class FifoQueue(Closing):
         """Bytes that a message takes beyond its body."""
         return self._framing.overhead
 
+    def overhead_of(self, is_held: bool) -> int:
+        """The same, of the memory that may hold it, or of a file."""
+        return PLACE_SIZE if is_held and self.has_tier else self._framing.overhead
+
     @property
     def depth(self) -> int:
         """Messages that can be taken."""
+        return self._depth_of_files + self.tier.count
+
+    @property
+    def _depth_of_files(self) -> int:
         kept = self._worker.kept if self._worker is not None else len(self._peeked)
         return max(0, self._unfetched + kept)
 
@@ -1070,17 +1232,17 @@ class FifoQueue(Closing):
 
     @property
     def unsynced_bytes(self) -> int:
-        """Accepted, and not yet on the platter."""
+        """Accepted, not yet on the platter, and not in the memory tier."""
         return self.written_total - self._synced_bytes
 
     @property
     def accepted_total(self) -> int:
         """Messages accepted since the open."""
-        return self.buffer.records
+        return self.buffer.records + self.tier.accepted
 
     @property
     def written_total(self) -> int:
-        """Bytes accepted since the open."""
+        """Bytes accepted into the files since the open."""
         return self._sealed_bytes + self.buffer.end
 
     @property
@@ -1094,8 +1256,9 @@ class FifoQueue(Closing):
             bytes=self.bytes_on_disk,
             files=len(self._sizes) + self._append.is_open,
             unsynced_bytes=self.unsynced_bytes,
-            sent=self.buffer.records,
-            received=self.ahead.records - self._in_hand - self._unreceived,
+            memory_bytes=self.tier.size,
+            sent=self.accepted_total,
+            received=self.ahead.records + self.tier.taken - self._in_hand - self._unreceived,
             dropped=self._dropped,
             lost=self._lost,
             barriers=self._barriers,
@@ -1110,6 +1273,15 @@ class FifoQueue(Closing):
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which the queue is of no use but to be closed.
         """
+        self.include_memory()
+        self._sync()
+
+    def include_memory(self) -> None:
+        """Let the next barrier be for the messages in the memory tier, too: it writes them."""
+        self._is_spill_due = True
+
+    def _sync(self) -> None:
+        """As `sync`, for all but the messages in the memory tier."""
         ticket = self.take_ticket(with_metadata=True)
         self._pay(ticket)
         if ticket.left_out is not None:
@@ -1142,8 +1314,10 @@ class FifoQueue(Closing):
             left = (self._policy.left - 1) // 2
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        self.gate_in.left = left if self._append.is_ready else 0
-        self.gate_out.left = 0 if self._peeked or self._worker is not None else left
+        # What comes to memory, or from it, is not counted: there is nothing to be synced.
+        self.gate_in.left = _UNLIMITED if self.has_tier else left if self._append.is_ready else 0
+        is_shut = self._peeked or self._worker is not None
+        self.gate_out.left = 0 if is_shut else _UNLIMITED if self.tier.is_next else left
         if self._failure is not None:
             self._shut()
         return is_due
@@ -1155,16 +1329,21 @@ class FifoQueue(Closing):
     def take_ticket(self, *, with_metadata: bool) -> Ticket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
+        What is in the memory tier stays there, unless somebody asked to `include_memory`.
+
         Without metadata it is two syncs, and enough for a message to be found again; with it the
         read position is durable too, consumed files go, and a peer may open the directory.
         """
         self._check_usable()
         left_out = None
+        is_spill_due, self._is_spill_due = self._is_spill_due, False
         try:
             self._drop_consumed()
+            if is_spill_due:
+                self._spill(self.tier.size)
             self.flush()
         except DiskFullError as full:
-            if self._position() < Position(self._write_file, self.buffer.end):
+            if self.tier.count or self._position() < Position(self._write_file, self.buffer.end):
                 left_out = full  # else it has been taken, and nobody needs it in a file
         except OSError as failure:
             self.fail(failure)
@@ -1209,7 +1388,7 @@ class FifoQueue(Closing):
         write = Position(self._write_file, self.buffer.flushed)
         unwritten = self.buffer.records - self.buffer.records_written
         # What was received from memory may be more than what is left of the written.
-        depth = max(0, self.depth - unwritten)
+        depth = max(0, self._depth_of_files - unwritten)
         return Metadata(depth=depth, read=min(self._position(), write), write=write, is_ours=True)
 
     def mark(self, ticket: Ticket, is_replaced: bool) -> None:
@@ -1228,6 +1407,7 @@ class FifoQueue(Closing):
             self._policy.passed(1, self._clock())
         if self._append.is_open:
             self._set_limit(0)
+        self._limit_memory()
 
     def fail(self, failure: BaseException) -> NoReturn:
         """A promise of the disk was broken: nothing is promised from here on."""

@@ -88,6 +88,11 @@ class AppendFile(Generic[B]):
         """So many bytes of checksums must be made room for before the next message."""
         return self._sidecar.growth if self._sidecar else 0
 
+    @property
+    def next_growth(self) -> int:
+        """The same, when the room that there is will be used up."""
+        return self._sidecar.next_growth if self._sidecar else 0
+
     def make_room_for_rows(self) -> None:
         """Raises OSError where the disk is too full for the checksums of one more message."""
         assert self._sidecar is not None

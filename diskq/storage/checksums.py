@@ -144,7 +144,12 @@ class Sidecar:
     @property
     def growth(self) -> int:
         """So many bytes `make_room` would write now."""
-        return 0 if self.has_room else min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
+        return 0 if self.has_room else self.next_growth
+
+    @property
+    def next_growth(self) -> int:
+        """So many bytes it will write when the zeros are used up."""
+        return min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
 
     def make_room(self) -> None:
         """Write zeros ahead. Raises OSError where the disk is full; the sidecar is as before."""
