@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
@@ -387,6 +388,65 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
     assert worst <= 1024 * KIB
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_they_do_nobody_waits_while_there_is_room_and_in_the_end_nobody_at_all(seed):
+    rng, disk, budget = random.Random(seed), crash_disk(), budget_of(512)
+    waiting: list[dict[int, trio.CancelScope]] = [{}, {}, {}]
+    sent: list[list[int]] = [[], [], []]
+    received: list[list[int]] = [[], [], []]
+    async with opened(disk, budget, "a", "b", "c") as queues, trio.open_nursery() as nursery:
+
+        async def send(index: int, number: int) -> None:
+            message = (b"%d|" % number).ljust(rng.choice((10, 1000, 10_000, 60_000)), b".")
+            with trio.CancelScope() as waiting[index][number]:
+                try:
+                    await queues[index].send(message)
+                    sent[index].append(number)
+                finally:
+                    del waiting[index][number]
+
+        async def receive(index: int, most: int) -> None:
+            with suppress(trio.WouldBlock):
+                for _ in range(most):
+                    received[index].append(int(queues[index].receive_nowait().split(b"|")[0]))
+            await blocked()
+            assert size_on(disk) <= 512 * KIB
+
+        for number in range(300):
+            index, act = rng.randrange(3), rng.random()
+            if act < 0.7:
+                nursery.start_soon(send, index, number)
+                await blocked()
+            elif act < 0.8:
+                await receive(index, rng.randrange(20))
+            elif act < 0.95 and waiting[index]:
+                waiting[index][rng.choice(sorted(waiting[index]))].cancel()
+                await blocked()
+            else:
+                await queues[index].sync()
+            assert size_on(disk) <= 512 * KIB
+        await until(lambda: is_at_rest(budget, queues))
+        for _ in range(300):
+            if not any(waiting):
+                break
+            for index in range(3):
+                await receive(index, 1000)
+                await queues[index].sync()
+        assert waiting == [{}, {}, {}]
+        for index in range(3):
+            await receive(index, 1000)
+    assert received == [sorted(numbers) for numbers in sent]
+
+
+def is_at_rest(budget: diskq.DiskBudget, queues: list[diskq.DiskQueue]) -> bool:
+    """Are those that have waiting senders in line, and is there less room than the first of them wants?"""
+    parked = [queue.statistics().tasks_waiting_send > 0 for queue in queues]
+    members = budget.statistics().members
+    missing = [m.used + m.wanted - m.granted for m in members if m.wanted]
+    is_any_served = missing != [] and max(missing) <= budget.statistics().free
+    return [m.wanted > 0 for m in members] == parked and not is_any_served
+
+
 # --- streams ----------------------------------------------------------------------------------
 
 
@@ -481,3 +541,34 @@ def test_a_tmpfs_of_one_mib(tmp_path, scene):
     command = [*own_namespace, "sh", "-c", MOUNT, "sh", tmp_path, sys.executable, FULL_DISK, scene]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr
+
+
+# --- a spool ----------------------------------------------------------------------------------
+
+
+async def test_a_spool_whose_far_end_comes_back_makes_room_for_the_others(autojump_clock):
+    disk, budget = crash_disk(), budget_of(1024)
+    is_there = False
+
+    async def deliver(batch: diskq.Batch) -> None:
+        if not is_there:
+            raise ConnectionError("nobody is there")
+
+    options = diskq.SpoolOptions(queue=diskq.QueueOptions(budget=budget, on_full="reject"))
+    async with (
+        diskq.open_spool(f"{DIRECTORY}/spool", deliver=deliver, options=options, fs=disk) as spool,
+        opened(disk, budget, "other") as (other,),
+        trio.open_nursery() as nursery,
+    ):
+        with suppress(diskq.DiskFullError):
+            for _ in range(2000):
+                await spool.send(BODY)
+        assert spool.statistics().depth > 500
+        tasks = Tasks(nursery)
+        await tasks.start("other", other.send_many, [BODY] * 300)
+        assert not tasks.ended
+        is_there = True
+        await spool.drained()
+        await until(lambda: "other" in tasks)
+        assert tasks["other"] is None
+        await spool.send(BODY)
