@@ -73,7 +73,7 @@ class DeadLetter:
 
 
 Letters = list[DeadLetter]
-Envelopes = list[tuple[bytes, str]]
+Envelopes = list[tuple[DeadLetter, bytes]]
 
 
 class DeadLetters(Closing):
@@ -97,7 +97,7 @@ class DeadLetters(Closing):
 
     def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all."""
-        return _in_order(self._envelopes())
+        return look_at_letters(self._path, fs=self._fs)  # which, unlike peeking, leaves nothing in memory
 
     def replay(self, ids: Collection[str] | None = None) -> int:
         """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
@@ -139,28 +139,27 @@ class DeadLetters(Closing):
         if not ids:
             return
         gone, queue = set(ids), self._queue
-        envelopes = self._envelopes()
-        letters = [DeadLetter.unpack(envelope, place) for envelope, place in envelopes]
-        last = max((index for index, letter in enumerate(letters) if letter.id in gone), default=-1)
-        stay = {
-            letter.id: envelopes[i][0]
-            for i, letter in enumerate(letters[: last + 1])
-            if letter.id not in gone
-        }
-        for letter in letters[last + 1 :]:
-            stay.pop(letter.id, None)
+        found = self._envelopes()
+        last = max((index for index, (letter, _) in enumerate(found) if letter.id in gone), default=-1)
+        stay: dict[str, bytes] = {}
+        for letter, envelope in sorted(found[: last + 1], key=lambda pair: _age(pair[0])):
+            if letter.id not in gone:
+                stay.setdefault(letter.id, envelope)
         queue.put_many(stay.values(), "synced")
         queue.advance(last + 1)
         queue.sync()
 
     def _envelopes(self) -> Envelopes:
-        """All messages of the queue, which stay, and the places of each."""
+        """All letters in the order of the queue, where they stay, and the messages that they are."""
         queue = self._queue
         wanted = _STRETCH
         while len(envelopes := queue.peek_many(wanted)) == wanted:
             wanted *= 2
         ends = queue.peeked_ends(len(envelopes))
-        return [(envelope, f"{end.file}:{end.byte}") for envelope, end in zip(envelopes, ends, strict=True)]
+        return [
+            (DeadLetter.unpack(envelope, f"{end.file}:{end.byte}"), envelope)
+            for envelope, end in zip(envelopes, ends, strict=True)
+        ]
 
 
 def _age(letter: DeadLetter) -> tuple[int, ...]:
@@ -168,13 +167,12 @@ def _age(letter: DeadLetter) -> tuple[int, ...]:
     return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
 
 
-def _in_order(envelopes: Iterable[tuple[bytes, str]]) -> list[DeadLetter]:
-    """The letters in them, each once, in the order in which they were given up."""
-    letters: dict[str, DeadLetter] = {}
-    for envelope, place in envelopes:
-        letter = DeadLetter.unpack(envelope, place)
-        letters.setdefault(letter.id, letter)
-    return sorted(letters.values(), key=_age)
+def _in_order(letters: Iterable[DeadLetter]) -> Letters:
+    """Each once, in the order in which they were given up. Of two with one id the older one counts."""
+    first: dict[str, DeadLetter] = {}
+    for letter in sorted(letters, key=_age):
+        first.setdefault(letter.id, letter)
+    return list(first.values())
 
 
 # --- without a lock -------------------------------------------------------------------------------
@@ -188,11 +186,10 @@ def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[Dead
     fs = fs or OsFileSystem()
     directory = as_path(path)
     ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
-    return _in_order(pair for each in ranges for pair in _envelopes_of(fs, directory, each))
+    return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each))
 
 
-def _envelopes_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterator[tuple[bytes, str]]:
-    """The messages of a range, and the places just behind them."""
+def _letters_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterator[DeadLetter]:
     end = its.start
     with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:
         while (found := reader.columns()) is not None:
@@ -200,4 +197,4 @@ def _envelopes_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterato
             ends = struct.iter_unpack("=i" if columns.offset_width == 4 else "=q", columns.value_offsets)
             for (start,), (stop,) in itertools.pairwise(ends):
                 end += _OVERHEAD + stop - start
-                yield columns.values[start:stop], f"{its.file}:{end}"
+                yield DeadLetter.unpack(columns.values[start:stop], f"{its.file}:{end}")

@@ -302,7 +302,7 @@ MUTATIONS = [
         "queue.advance(last + 1)\n        queue.sync()\n        queue.put_many(stay.values())\n"
         "        return",
     ),
-    Mutation(LETTERS, "letters.setdefault(letter.id, letter)", "letters[str(len(letters))] = letter"),
+    Mutation(LETTERS, "first.setdefault(letter.id, letter)", "first[str(len(first))] = letter"),
 ]
 
 

@@ -64,8 +64,10 @@ def test_letters_are_durable_when_they_were_added(disk):
 
 def test_a_letter_that_was_written_twice_is_listed_once(disk):
     with opened(disk) as letters:
-        letters.add([letter(1)])
+        letters.add([letter(1), letter(3)])
         letters.add([letter(1, time=5_000, attempts=4), letter(2)])
+        assert letters.list() == [letter(1), letter(2), letter(3)]
+        assert letters.purge([letter(3).id]) == 1
         assert letters.list() == [letter(1), letter(2)]
         assert letters.purge([letter(1).id]) == 1
         assert letters.list() == [letter(2)]
