@@ -100,10 +100,20 @@ class CommandSegment:
         self.next_offset += records
 
     def cut_back(self) -> None:
-        """Take back what a failed write left: the end marker stands where it stood. Raises OSError."""
-        if self.is_open:
+        """Take back what a failed write left. Raises OSError."""
+        if not self.is_open:
+            return
+        self._fs.truncate(self.handle, self.end)
+        self._allocated = self.end
+        try:
             write_all(self._fs, self.handle, END_MARKER, self.end)
-            self.trim()
+        except OSError as failure:
+            # The file's end is the log's, too.
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            self._fs.truncate(self.handle, self.end)
+        else:
+            self._allocated += len(END_MARKER)
 
     def trim(self) -> None:
         """Cut what was written ahead. Raises OSError."""

@@ -48,7 +48,8 @@ class StoreFiles:
         That is where a new one will be. `data_directory` is what the settings at `path` say.
         """
         if data_directory is not None:
-            return cls(fs, join(join(path, data_directory), _DATA))
+            is_absolute = data_directory.startswith("/")
+            return cls(fs, join(data_directory if is_absolute else join(path, data_directory), _DATA))
         here = cls(fs, path)
         names = (here.metadata, here.snapshot, here.log, here.private)
         if any(fs.size_of(name) is not None for name in names):

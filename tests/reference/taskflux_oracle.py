@@ -211,7 +211,7 @@ def read_snapshot(data: bytes, layout: str = "aligned") -> tuple[int, State]:
         for _ in range(in_it):
             number, key, length = struct.unpack_from(">Qqi", content, at)
             at += 20 + length
-            assert 1 <= number <= last_id
+            assert 0 <= number <= last_id
             assert number not in state[queue].records
             state[queue].records[number] = (key, content[at - length : at])
     assert at == len(content)

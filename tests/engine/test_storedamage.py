@@ -1,0 +1,331 @@
+# A log that was cut, or whose bits were flipped. Law: what is torn at the end is cut, kept and told; in
+# front of that nothing is skipped: the store is as a beginning of its log says, or it is refused.
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+
+import pytest
+
+from diskq.engine.taskfluxfiles import Point
+from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
+from diskq.testing import CrashFS
+from tests.engine.stores import (
+    DATA,
+    disk,
+    drain,
+    failing_disk,
+    files,
+    kept,
+    opened,
+    segment,
+    segments,
+    state,
+    written,
+)
+from tests.reference import taskflux_oracle as oracle
+
+COMMANDS = [
+    oracle.create("q", 2, 9, None, (-3, 3)),
+    oracle.add("q", 1, b"one"),
+    oracle.add("", -5, b"three"),
+    oracle.remove("q", 1),
+    oracle.add("q", 2, bytes(range(9))),
+    oracle.delete("q"),
+    oracle.add("", 7, b""),
+]
+LOG = oracle.segment(COMMANDS)
+ENDS = [8]
+for _command in COMMANDS:
+    ENDS.append(ENDS[-1] + len(oracle.record(_command)))
+
+
+def after(commands: list[bytes]) -> oracle.State:
+    found = {"": oracle.Queue()}
+    for command in commands:
+        oracle.apply(found, command)
+    return found
+
+
+def with_log(data: bytes) -> CrashFS:
+    fs = written(disk(), {0: []})
+    fs.write_durably(segment(0), data)
+    return fs
+
+
+# --- the end of the log -----------------------------------------------------------------------------
+
+
+def test_a_log_cut_anywhere_is_what_its_whole_records_say():
+    for cut in range(len(LOG)):
+        fs = with_log(LOG[:cut])
+        with opened(fs) as store:
+            count = store.next_lsn
+            assert count == sum(end <= cut for end in ENDS[1:]), cut
+            assert state(store) == after(COMMANDS[:count])
+            is_whole = cut in ENDS or cut > ENDS[-1]
+            assert ("tail_truncated" in store.warnings) == (cut > 8 and not is_whole), cut
+            store.enqueue(store.queue(), b"new")
+        with opened(fs) as store:
+            assert (store.warnings, store.repairs) == ({}, ())
+            assert state(store) == after([*COMMANDS[:count], oracle.add("", 0, b"new")])
+
+
+@pytest.mark.parametrize("filled", [0, 300])
+def test_a_flipped_bit_in_the_last_segment_cuts_it_there_and_keeps_the_rest(filled):
+    data = LOG + bytes(filled)
+    for position in range(8, len(LOG)):
+        rotten = bytearray(data)
+        rotten[position] ^= 1 << position % 8
+        fs = with_log(bytes(rotten))
+        with opened(fs) as store:
+            count = store.next_lsn
+            assert state(store) == after(COMMANDS[:count])
+            hit = sum(end <= position for end in ENDS) - 1
+            is_term = any(end + 4 <= position < end + 12 for end in ENDS[:-1])  # covered by nothing
+            assert count >= hit if is_term else count == hit, position
+            if count < len(COMMANDS):
+                (copy,) = kept(fs).values()
+                assert copy == bytes(rotten[ENDS[count] :]).rstrip(b"\0")
+                assert ("valid_records_dropped" in store.warnings) == (count < len(COMMANDS) - 1)
+        with opened(fs) as store:
+            assert (store.next_lsn, store.repairs) == (count, ())
+
+
+def test_flips_in_the_head_are_refused_and_nothing_is_touched():
+    for position in range(64):
+        rotten = bytearray(LOG)
+        rotten[position // 8] ^= 1 << position % 8
+        fs = with_log(bytes(rotten))
+        with pytest.raises(UnsupportedFormatError if position >= 32 else DamagedStoreError):
+            opened(fs)
+        assert fs.read(segment(0)) == bytes(rotten)
+
+
+def test_stale_records_behind_the_end_are_never_read_and_never_come_back():
+    stale = oracle.segment([oracle.add("", 9, b"stale")])[8:]
+    fs = with_log(LOG + stale)
+    store = opened(fs)
+    assert store.next_lsn == len(COMMANDS)
+    assert kept(fs) == {"0000000000000000000.log.bad": bytes(4) + stale.rstrip(b"\0")}
+    assert fs.read(segment(0)) == LOG
+
+
+def test_the_strict_are_told_of_what_is_torn():
+    fs = with_log(LOG[:-9])
+    with pytest.raises(CorruptionError, match=f"byte {ENDS[-2]}"):
+        opened(fs, strict=True)
+    assert fs.read(segment(0)) == LOG[:-9]
+
+
+def test_a_full_disk_does_not_keep_a_torn_store_shut():
+    fs = failing_disk()
+    written(fs.inner, {0: []})
+    fs.inner.write_durably(segment(0), LOG[:-9])
+    fs.fail("pwrite", path="*.bad*", error=errno.ENOSPC, times=None)
+    with opened(fs) as store:
+        assert store.next_lsn == len(COMMANDS) - 1
+        assert store.repairs[0].saved_as is None
+
+
+# --- sealed segments ----------------------------------------------------------------------------------
+
+LOGS = {0: COMMANDS[:2], 2: COMMANDS[2:5], 5: COMMANDS[5:]}
+
+
+def test_damage_in_a_sealed_segment_is_refused_with_its_place():
+    for base in (0, 2):
+        data = oracle.segment(LOGS[base])
+        for position in range(len(data) - 4):
+            fs = written(disk(), LOGS)
+            rotten = bytearray(data)
+            rotten[position] ^= 0x10
+            fs.write_durably(segment(base), bytes(rotten))
+            before = files(fs)
+            refusal = refused(fs)
+            if isinstance(refusal, UnsupportedFormatError):
+                assert 4 <= position < 8
+            elif refusal is not None:
+                assert refusal.path == segment(base)
+                assert refusal.kind == "corrupt_log"
+                assert refusal.lsn in range(base, base + len(LOGS[base]))
+                assert "diskq jobs repair" in str(refusal)
+                assert files(fs) == before
+
+
+def refused(fs: CrashFS) -> DamagedStoreError | UnsupportedFormatError | None:
+    """Why it is not opened; where it is, all commands were carried out."""
+    try:
+        with opened(fs) as store:
+            assert state(store) == after(COMMANDS)  # a record's term is covered by nothing
+    except (DamagedStoreError, UnsupportedFormatError) as refusal:
+        return refusal
+    return None
+
+
+@pytest.mark.parametrize("base", LOGS)
+def test_a_missing_segment_is_refused(base):
+    fs = written(disk(), {each: LOGS[each] for each in LOGS if each != base})
+    if base == 5:
+        with opened(fs) as store:
+            assert store.next_lsn == 5, "nothing tells that there was one"
+        return
+    with pytest.raises(DamagedStoreError) as caught:
+        opened(fs)
+    assert caught.value.kind == ("missing_records" if base else "missing_snapshot")
+    assert caught.value.lsn == base
+
+
+def test_damage_under_a_snapshot_does_not_matter():
+    fs = written(disk(), LOGS, snapshot=oracle.snapshot(4, 1, after(COMMANDS[:5])))
+    fs.write_durably(segment(0), b"rotten")
+    fs.write_durably(segment(2), b"")
+    with opened(fs) as store:
+        assert state(store) == after(COMMANDS)
+        assert list(segments(fs)) == [5]
+
+
+def test_our_own_sealed_segments_are_refused_too_when_they_rot():
+    """The point says that they were on the platter: no power cut did that."""
+    fs = disk()
+    with opened(fs, soft_limit=50, snapshot_segments=99) as store:
+        for number in range(5):
+            store.enqueue(store.queue(), bytes(10), number)
+    for base in list(segments(fs))[:-1]:
+        data = fs.read(segment(base))
+        fs.rot(segment(base), data[:-10])
+        with pytest.raises(DamagedStoreError):
+            opened(fs.crash(random.Random(base)))
+        fs.rot(segment(base), data)
+
+
+def test_a_point_that_rotted_is_no_point():
+    fs = disk()
+    with opened(fs) as store:
+        files_of = store.files
+        assert Point.read(fs, files_of) == Point(0)
+    assert Point.read(fs, files_of) == Point(0, 8)
+    content = fs.read(files_of.point)
+    for position in range(len(content)):
+        rotten = bytearray(content)
+        rotten[position] ^= 4
+        fs.rot(files_of.point, bytes(rotten))
+        assert Point.read(fs, files_of) is None
+    with opened(fs) as store:
+        assert store.repairs == ()
+
+
+# --- commands that cannot be carried out ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", [b"X\0", b"", oracle.add("q", 1, b"is cut")[:-4], b"D\x01 "])
+def test_a_command_that_is_none_is_refused_even_at_the_end(last):
+    fs = written(disk(), {0: [*COMMANDS[:2], last]})
+    with pytest.raises(DamagedStoreError) as caught:
+        opened(fs)
+    assert (caught.value.lsn, caught.value.position) == (2, ENDS[2])
+    assert caught.value.kind == ("unknown_delta" if last == b"X\0" else "bad_delta")
+
+
+def test_a_kind_of_queue_that_is_not_known_is_refused():
+    fs = written(disk(), {0: [COMMANDS[0], oracle.create("new", 3)]})
+    with pytest.raises(UnsupportedFormatError, match="implementation 3"):
+        opened(fs)
+
+
+def test_what_taskflux_itself_leaves_is_counted_and_no_reason_to_stop():
+    commands = [
+        *(oracle.remove("", 7), oracle.remove("no", 1), oracle.add("no", 4, b"x"), oracle.create("no")),
+        *(oracle.delete("gone"), oracle.delete(""), oracle.create("zero", 0)),
+    ]
+    with opened(written(disk(), {0: commands})) as store:
+        assert store.warnings == {
+            "remove_unknown_record": 2,
+            "add_to_unknown_queue": 1,
+            "create_existing_queue": 1,
+            "missing_default_queue": 1,
+        }
+        assert drain(store, "no") == [(4, 1, b"x")]
+        assert store.info(store.queue("zero")).implementation == "H4"
+
+
+@pytest.mark.parametrize(
+    "content", [b"x", bytes(24), oracle.metadata()[:23], oracle.metadata(0), oracle.metadata(1, -2)]
+)
+def test_metadata_that_is_none_is_refused(content):
+    fs = written(disk(), {0: []}, metadata=content)
+    with pytest.raises(DamagedStoreError) as caught:
+        opened(fs)
+    assert (caught.value.kind, caught.value.path) == ("corrupt_metadata", f"{DATA}/tflux.metadata")
+    with pytest.raises(DamagedStoreError):
+        opened(fs)
+
+
+# --- a disk that is full, or fails -----------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_and_the_state_is_whole():
+    for room in range(0, 700, 37):
+        fs = failing_disk()
+        with opened(fs, soft_limit=200, snapshot_segments=99) as store:
+            queue = store.queue()
+            store.enqueue_many(queue, [b"%d" % n for n in range(4)])
+            record = store.dequeue(queue)
+            assert record is not None
+            fs.capacity(room)
+            accepted = 4
+            try:
+                store.enqueue_many(queue, [bytes(50)] * 12)
+                accepted += 12
+            except DiskFullError as full:
+                accepted += full.accepted
+            assert store.info(queue).stored == accepted == store.next_lsn
+            is_acked = True
+            try:
+                store.ack(queue, record)
+            except DiskFullError:
+                is_acked = False
+            assert record.is_settled == is_acked
+            fs.capacity(None)
+            oracle.read_files(files(fs))
+            if not is_acked:
+                store.ack(queue, record)
+            assert store.enqueue(queue, b"there is room again") == accepted + 1
+        with opened(fs.inner.kill()) as store:
+            assert len(state(store)[""].records) == accepted
+
+
+def test_what_is_held_in_memory_is_written_when_there_is_room():
+    fs = failing_disk()
+    with opened(fs) as store:
+        store.enqueue_many(store.queue(), [b"one", b"two"], 0, "memory")
+        fs.fail("pwrite", path="*.log", error=errno.ENOSPC, times=None)
+        with pytest.raises(DiskFullError):
+            store.sync()
+        with pytest.raises(DiskFullError):
+            store.enqueue(store.queue(), b"three")
+        assert store.unsynced_bytes
+        fs.heal()
+        store.sync()
+        assert not store.unsynced_bytes
+    assert [payload for _, _, payload in drain(opened(fs))] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("verb", ["pwrite", "open", "truncate"])
+def test_another_error_leaves_the_store_as_it_was(verb):
+    for nth in range(1, 6):
+        fs = failing_disk()
+        with opened(fs, soft_limit=100, snapshot_segments=99) as store:
+            fs.fail(verb, nth, path="*.log", error=errno.EIO)
+            count = 0
+            for _ in range(12):
+                with contextlib.suppress(OSError):
+                    store.enqueue(store.queue(), bytes(10))
+                    count += 1
+            fs.heal()
+            assert count >= 11
+            assert store.info(store.queue()).stored == count
+        with opened(fs) as store:
+            assert len(state(store)[""].records) == count
