@@ -126,6 +126,11 @@ async def live(disk: CrashFS, model: Model, rng: random.Random) -> CrashFS:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_happens_every_message_arrives_in_order_or_is_a_letter(seed, autojump_clock):
+    await live_and_die(seed)
+
+
+async def live_and_die(seed: int) -> None:
+    """Some lives, and then one in which everything is delivered; is all as the model says?"""
     rng, model, disk = random.Random(seed), Model(has_power_cuts=seed % 2 > 0), spool_disk()
     for _ in range(LIVES):
         disk = await live(disk, model, rng)
