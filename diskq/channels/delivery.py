@@ -79,7 +79,7 @@ class Delivery:
             await loop.schedule_point()
             try:
                 await self._wait_for_messages()
-                outbox.take_up(loop.lease(*outbox.limits(options.max_items, options.max_bytes)))
+                bodies = loop.lease(*outbox.limits(options.max_items, options.max_bytes))
             except StorageFailedError as failure:
                 loop.broke(failure)
             except OSError as failure:
@@ -87,6 +87,10 @@ class Delivery:
                 self._complain(failure)
                 await self.pacing.sleep(trio.sleep, _READ_AGAIN)
                 continue
+            if not bodies:
+                loop.release(0)  # what was there a moment ago was given up for room
+                continue
+            outbox.take_up(bodies)
             is_done = False
             try:
                 await self._see_through()

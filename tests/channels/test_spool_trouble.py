@@ -347,3 +347,17 @@ async def test_what_is_dropped_while_it_is_tried_is_not_tried_again(disk, autoju
         await spool.drained()
         assert far_end.batches[1] != far_end.batches[0]
         assert far_end.got == sent[-len(far_end.got) :]
+
+
+async def test_all_that_is_there_may_be_given_up_before_it_is_tried(disk, autojump_clock):
+    """As others of a disk budget may have it."""
+    far_end = FarEnd()
+    async with opened(disk, far_end, linger=5.0) as spool:
+        await spool.send(b"1")
+        await blocked()
+        await spool._loop.empty()
+        await trio.sleep(10)
+        assert far_end.batches == []
+        await spool.send(b"2")
+        await spool.drained()
+    assert far_end.batches == [[b"2"]]
