@@ -3,7 +3,8 @@
 # Two may have a message at the same moment, and what a receiver has handed over it does not take back.
 # So it must be stopped in the very moment in which another one hands over, before anybody's task runs:
 #
-#   what has `receive_if`     asks `may_take()`: true for the first one who does, and the others keep theirs
+#   what has `receive_if`     asks `may_take()`, with a message at hand: true for the first one who does, who
+#                             has to give it then, and the others keep theirs
 #   Trio's memory channels    wake the task that waits: an instrument sees it woken, and takes back the tasks
 #                             that wait on other channels, there and then
 #   anything else             is cancelled when another has won, which may be too late: whoever races such a
