@@ -36,9 +36,9 @@ async def select(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
     Receivers that have ended are passed over; raises EndOfChannel when all have. What a receiver raises
     comes out as it is. A checkpoint; `Cancelled` means: nothing was taken.
 
-    Takes disk queues, streams' consumers, merges, Trio's memory channels, and what has `receive_if` as they
-    have. Raises TypeError for any other receiver, as one message of two would be lost now and then:
-    `merge(it)` makes one that keeps it.
+    Takes disk queues, their work, streams' consumers, merges, Trio's memory channels, and what has
+    `receive_if` as they have. Raises TypeError for any other receiver, as one message of two would be lost
+    now and then: `merge(it)` makes one that keeps it.
     """
     for receiver in receivers:
         if not keeps_its_own(receiver):

@@ -92,14 +92,22 @@ class DiskWork(trio.abc.ReceiveChannel[Lease]):
         return self._loop.do_work(lambda: self._loop.take_now(self._want(1, sys.maxsize)))[0]
 
     @enable_ki_protection
-    async def receive_if(self, claim: Callable[[], bool]) -> list[Lease]:
-        """The next message, alone in a list, if `claim()` says so when it is our turn to take it; else [].
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[Lease]:
+        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
         await self._begin()
         want = self._want(1, sys.maxsize)
-        return await self._wait(lambda: want() if claim() else [])
+
+        def take() -> list[Lease] | None:
+            leases = want()  # there may be none after all, and who was told yes has to give one
+            if leases and not may_take():
+                self._engine.release(leases)
+                return []
+            return leases
+
+        return await self._wait(take)
 
     @asynccontextmanager
     @enable_ki_protection

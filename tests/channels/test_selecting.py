@@ -44,6 +44,12 @@ async def a_queue() -> AsyncIterator[Source]:
 
 
 @asynccontextmanager
+async def a_work() -> AsyncIterator[Source]:
+    async with opened(crash_disk()) as queue, queue.working() as work:
+        yield Source(work, queue.send_nowait, lambda lease: lease.body)
+
+
+@asynccontextmanager
 async def a_consumer() -> AsyncIterator[Source]:
     disk = crash_disk()
     async with producing(disk, **ONE) as producer, consuming(disk) as consumer:
@@ -81,7 +87,7 @@ class Stranger:
         return self._receiver.receive_nowait()
 
 
-KINDS = [a_channel, a_queue, a_consumer, a_merge, a_merged_queue, a_merged_stranger]
+KINDS = [a_channel, a_queue, a_work, a_consumer, a_merge, a_merged_queue, a_merged_stranger]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
@@ -196,6 +202,19 @@ async def test_many_messages_at_one_moment_are_one_taken():
         assert [source.receiver for source in sources if left_in(source) == []] == [winner]
 
 
+async def test_a_lease_that_was_not_taken_was_not_tried():
+    async with a_channel() as source, a_work() as other, trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        await tasks.start("waits", select, source.receiver, other.receiver)
+        source.send(b"first")
+        other.send(b"second")
+        await blocked()
+        assert tasks["waits"] == (source.receiver, b"first")
+        lease = await other.receiver.receive()
+        assert (lease.body, lease.attempts) == (b"second", 1)
+        assert other.receiver.statistics().in_flight == 1
+
+
 async def test_a_channel_without_a_buffer_is_told_that_nobody_takes_its_message():
     pairs = [trio.open_memory_channel[int](0) for _ in range(3)]
     async with trio.open_nursery() as nursery:
@@ -262,7 +281,7 @@ async def test_receivers_that_always_have_a_message_take_turns():
                 source.send(b"%d" % number)
         await blocked()  # a stream's messages of one slice are written together, when others run
         receivers = [source.receiver for source in sources]
-        assert [(await select(*receivers))[0] for _ in range(60)] == receivers * 10
+        assert [(await select(*receivers))[0] for _ in range(10 * len(KINDS))] == receivers * 10
 
 
 async def test_it_is_the_turn_of_whoever_was_served_longest_ago(source, other):
