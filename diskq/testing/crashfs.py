@@ -367,7 +367,8 @@ class CrashFS:
 
     def files(self) -> dict[str, bytes]:
         """Every file's bytes by its path, as programs see them."""
-        return {path: bytes(file.now) for path, file in _paths(self._root, "")}
+        with self._mutex:  # a barrier may be being paid in a thread
+            return {path: bytes(file.now) for path, file in _paths(self._root, "")}
 
     def make_directory_durably(self, path: str) -> None:
         """Make a directory and those above it, where they are not there; counts as no operation."""

@@ -81,6 +81,22 @@ async def test_a_sender_waits_until_somebody_consumes_in_another_queue():
         assert budget.statistics().waiting == 0
 
 
+async def test_who_waits_elsewhere_hears_of_the_last_message_that_is_taken():
+    disk, budget = crash_disk(), budget_of(1024)
+    lazy = {"sync_every": 10**6, "sync_timeout": 1e6}
+    async with opened(disk, budget, "a", "b", "c", **lazy) as (a, b, c), trio.open_nursery() as nursery:
+        for _ in range(60):
+            await a.send(BODY)
+        assert await a.receive() == BODY
+        await fill(c)
+        tasks = Tasks(nursery)
+        await tasks.start("b", b.send_many, [BODY] * 60)
+        for _ in range(59):
+            await a.receive()  # no sync is due, nothing is waited for, and nobody asks again
+        await until(lambda: "b" in tasks)
+        assert b.depth == 60
+
+
 async def test_senders_of_all_queues_are_let_in_in_order_of_arrival():
     disk, budget = crash_disk(), budget_of(2048)
     async with opened(disk, budget, "a", "b", "c") as (a, b, c), trio.open_nursery() as nursery:
