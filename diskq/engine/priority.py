@@ -218,15 +218,14 @@ class PriorityStore(Closing):
         """Lock the metadata file, which keeps TaskFlux out, and read it."""
         fs, path = self._fs, self.files.metadata
         while self._metadata_handle < 0:
-            if not fs.size_of(path):
-                # Never written in place: a part of it would be worse than none.
-                document = self.options.layout == "document"
-                content = encode_metadata(1, -1, document)
-                self._debts.freeze((), (self.files.metadata_as(content),)).pay(fs)
+            if fs.size_of(path) is None:
+                self._write_metadata()
             handle = fs.open(path, write=True)
             if not fs.try_lock(handle):
                 fs.close(handle)
                 raise LockedError(f"the store in {self.path}", "TaskFlux, or another program")
+            if not fs.size(handle):
+                self._write_metadata()  # nobody got further than to make the file
             if fs.has_name(handle):
                 self._metadata_handle = handle
             else:
@@ -239,6 +238,11 @@ class PriorityStore(Closing):
             reason = "no metadata that a writer wrote"
             raise DamagedStoreError(path, 0, reason, kind="corrupt_metadata", root=self.files.root, lsn=None)
         return metadata
+
+    def _write_metadata(self) -> None:
+        """Beside it, and renamed: a part of it in its place would be worse than none."""
+        content = encode_metadata(1, -1, self.options.layout == "document")
+        self._debts.freeze((), (self.files.metadata_as(content),)).pay(self._fs)
 
     def _go_on(self, found: Found, metadata: Metadata) -> None:
         fs, options, settings = self._fs, self.options, self.settings
