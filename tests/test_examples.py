@@ -52,6 +52,14 @@ def test_the_spool_example_runs_and_runs_again(tmp_path):
         ]
 
 
+def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("workers.py", tmp_path) == [
+            "19 jobs are done, each once: True",
+            "given up after 5 attempts: b'job 13'",
+        ]
+
+
 @pytest.mark.slow
 def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):

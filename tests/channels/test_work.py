@@ -624,7 +624,7 @@ class Run:
         now, twin = trio.current_time(), after.copy()
         with diskq.FifoQueue("/q", "events", fs=twin) as queue, diskq.FifoWork(queue) as work:
             leases = work.take_many(1000)
-            delayed = {}
+            delayed: dict[int, tuple[int, float]] = {}
             while work.next_due() < math.inf:
                 rest = work.next_due() - twin.clock
                 assert 0 < rest <= DELAY

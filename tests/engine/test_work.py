@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import math
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from tests.engine.queues import (
     opened,
     truncate,
 )
+from tests.reference import nsq_oracle
 from tests.reference.nsq_oracle import frame
 
 RECORD = len(frame(body(0)))
@@ -583,3 +586,26 @@ def test_acknowledgements_are_counted_by_the_sync_policy():
         assert queue.statistics().barriers == before
         work.ack(leases[8])
         assert queue.statistics().barriers == before + 1
+
+
+# --- for peers ------------------------------------------------------------------------------------
+
+
+def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
+    """By the judge that knows nothing of ours: all from the first unacknowledged message on."""
+    rng = random.Random(4)
+    left = set(range(40))
+    with diskq.FifoQueue(tmp_path, "q", diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
+        queue.put_many(bodies(40))
+        with FifoWork(queue) as work:
+            leases = work.take_many(40)
+            rng.shuffle(leases)
+            for lease in leases[:36]:
+                work.ack(lease)
+                left.remove(int(lease.body[:8]))
+                queue.sync()
+                assert nsq_oracle.read_dir(tmp_path, "q") == bodies(40 - min(left), start=min(left))
+                assert nsq_oracle.read_meta(tmp_path, "q").depth == queue.depth
+    nsq_oracle.consume(tmp_path, "q", 1)  # a Go program takes one, and knows of no journal
+    with diskq.FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
+        assert numbers(work.take_many(99)) == list(range(min(left) + 1, 40))

@@ -1,0 +1,56 @@
+# Several workers on one queue: they take jobs at once, end them in any order, give some back for later,
+# and a job that nobody can do ends in a queue of its own. Begin it again: what is done is not done again.
+
+import math
+import random
+
+import trio
+
+import diskq
+
+WORKERS = 4
+
+
+async def do(job: bytes, luck: random.Random) -> None:
+    await trio.sleep(luck.uniform(0.0, 0.01))
+    if b"13" in job:
+        raise ValueError("bad luck")
+    if luck.random() < 0.2:
+        raise ConnectionError("not now")
+
+
+async def worker(jobs: diskq.DiskQueue, work: diskq.DiskWork, done: list[bytes], seed: int) -> None:
+    luck = random.Random(seed)
+    while jobs.depth:
+        with trio.move_on_after(0.1) as patience:  # the last jobs may be with the others
+            lease = await work.receive()
+            patience.deadline = math.inf
+            try:
+                await do(lease.body, luck)
+            except (ConnectionError, ValueError):
+                work.nack(lease, delay=0.01 * lease.attempts)  # later, and somebody else's turn first
+            else:
+                work.ack(lease)  # in any order; written when it returns
+                done.append(lease.body)
+
+
+async def main() -> None:
+    done: list[bytes] = []
+    async with diskq.open_queue(".", "jobs") as jobs, diskq.open_queue(".", "failed") as failed:
+        await jobs.send_many([b"job %d" % number for number in range(20)])
+
+        def give_up(lease: diskq.Lease) -> None:
+            failed.send_nowait(lease.body)  # once this returns, the job has left the other queue
+
+        async with (
+            jobs.working(max_in_flight=WORKERS, max_attempts=5, exhausted=give_up) as work,
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(WORKERS):
+                nursery.start_soon(worker, jobs, work, done, number)
+
+        print(f"{len(done)} jobs are done, each once: {len(done) == len(set(done))}")
+        print(f"given up after 5 attempts: {await failed.receive()!r}")
+
+
+trio.run(main)
