@@ -38,8 +38,8 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
+from diskq.storage.slate import RESERVE, Slate, open_slate
 from diskq.storage.slate import SIZE as SLATE_SIZE
-from diskq.storage.slate import Slate, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket", "Worker"]
@@ -197,6 +197,7 @@ class FifoQueue(Closing):
         self._sealed_bytes = 0  # accepted before the active file, since the open
         self._synced_bytes = 0
         self._leaving = 0  # bytes of consumed files, until the barrier that removes them is paid
+        self._was_refused = False  # did the disk have no room, since the active file was begun?
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
         # What needs no judgement: puts of this word, through this door, and takes.
@@ -204,6 +205,7 @@ class FifoQueue(Closing):
         self._put_simply = self.tier.put if self.has_tier else self.buffer.put
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slate: Slate | None = None
+        self._uses_slate = False  # not while it is opened
         self.share: Share | None = None
         """What it has of a budget."""
         self._is_left_small = False  # since the last barrier
@@ -255,7 +257,8 @@ class FifoQueue(Closing):
             self._sealed_bytes = -self.buffer.end
             self.sync()
             # Only now, with what stood on the old one written, may there be a new one.
-            self._slate = open_slate(fs, self._files.slate, self.buffer if uses_slate else None)
+            self._uses_slate = uses_slate
+            self._take_slate()
             self._join_budget()
         except BaseException:
             self._release()
@@ -276,8 +279,16 @@ class FifoQueue(Closing):
                 if self._worker is not None:
                     self._worker.close()
                 self.sync()
+                if self._was_refused:
+                    self.sync()  # what gave way was gone only after the metadata had found no room
         finally:
             self._release()
+
+    def _take_slate(self) -> None:
+        buffer = self.buffer if self._uses_slate else None
+        self._slate = open_slate(self._fs, self._files.slate, buffer, RESERVE)
+        if self._uses_slate and self._slate is None:
+            self._was_refused = True
 
     def delete(self) -> None:
         """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
@@ -567,6 +578,7 @@ class FifoQueue(Closing):
             except OSError as second:
                 self.fail(second)
         if failure.errno in FULL_DISK_ERRNOS:
+            self._was_refused = True
             raise DiskFullError(self._files.directory, f"the disk is full ({failure})", accepted) from failure
         raise failure
 
@@ -583,6 +595,7 @@ class FifoQueue(Closing):
             self.fail(failure)
         self._sizes[number] = end
         self._sealed_bytes += end
+        self._was_refused = False
         self.buffer.retarget(-1, 0, 0)
         self._write_file = number + 1
         self._policy.force()
@@ -594,6 +607,28 @@ class FifoQueue(Closing):
         Not while older ones have to go first: then it would end here for nothing.
         """
         return self._position().file == self._write_file
+
+    def _give_way(self) -> None:
+        """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
+        if (
+            self._was_refused
+            and self._worker is None
+            and self._append.is_open
+            and self.buffer.end
+            and self._position() == Position(self._write_file, self.buffer.end)
+        ):
+            # What stands on the slate has been taken, too.
+            if self._slate is not None:
+                slate, self._slate = self._slate, None
+                slate.give_up()
+            try:
+                self._append.make_room_for_rows()
+                self._roll()
+            except DiskFullError:
+                return  # the next barrier tries again
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS:
+                    raise
 
     def _drop_oldest(self) -> bool:
         """Give up what is left of the oldest file. False: there is none to give up."""
@@ -639,7 +674,7 @@ class FifoQueue(Closing):
     @property
     def _fixed(self) -> int:
         """Bytes on the disk whatever is in the queue."""
-        return _FIXED_BLOCKS * BLOCK + (SLATE_SIZE if self._slate is not None else 0)
+        return _FIXED_BLOCKS * BLOCK + (SLATE_SIZE + RESERVE if self._slate is not None else 0)
 
     @property
     def _used(self) -> int:
@@ -1338,6 +1373,7 @@ class FifoQueue(Closing):
         left_out = None
         is_spill_due, self._is_spill_due = self._is_spill_due, False
         try:
+            self._give_way()
             self._drop_consumed()
             if is_spill_due:
                 self._spill(self.tier.size)
@@ -1398,10 +1434,14 @@ class FifoQueue(Closing):
         self._synced_bytes = ticket.written
         self._leaving -= ticket.removed
         self._barriers += 1
+        if ticket.removed and self._uses_slate and self._slate is None:
+            with contextlib.suppress(OSError):  # it can do without
+                self._take_slate()
         if self.share is not None:
             self.share.settle(self._used)
             self._is_left_small = False
         if ticket.has_metadata and not is_replaced:
+            self._was_refused = True
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
             logger.warning("%s: the disk is full, metadata will be written later", self._files.metadata)
             self._policy.passed(1, self._clock())

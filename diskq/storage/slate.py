@@ -16,9 +16,11 @@ from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, AppendBuffer
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
-__all__ = ["Slate", "Waiting", "open_slate", "read_slate", "write_waiting"]
+__all__ = ["RESERVE", "SIZE", "Slate", "Waiting", "open_slate", "read_slate", "write_waiting"]
 
 SIZE = 64 * 1024
+RESERVE = SIZE
+"""As much behind what is mapped, unused: on a full disk it is given up for what waits, after a restart."""
 
 # The name of this run of the machine, padded.
 _BOOT = 64
@@ -39,14 +41,15 @@ class Waiting(NamedTuple):
 class Slate:
     """A slate in use by one `AppendBuffer`."""
 
-    def __init__(self, fs: FileSystem, path: str, buffer: AppendBuffer) -> None:
+    def __init__(self, fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int) -> None:
         """Make it anew. Raises OSError where there is no room for it."""
         self._fs = fs
         self._buffer = buffer
+        self._path = path
         self._handle = fs.open(path, write=True, create=True)
         try:
             # Real zeros, so that a full disk says so here and not when the memory is touched.
-            write_all(fs, self._handle, _boot(fs) + bytes(SIZE - _BOOT), 0)
+            write_all(fs, self._handle, _boot(fs) + bytes(SIZE - _BOOT + reserve), 0)
             self._memory = fs.share_memory(self._handle, SIZE)
         except BaseException:
             fs.close(self._handle)
@@ -62,12 +65,22 @@ class Slate:
         self._memory.release()
         self._fs.close(self._handle)
 
+    def give_up(self) -> None:
+        """Close it, and give its room back: for who needs nothing of what stands on it. Raises OSError."""
+        self.close()
+        _truncate(self._fs, self._path, 0)
 
-def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None) -> Slate | None:
-    """A clean slate for `buffer`. None where it wants none, or there is no room: it can do without."""
+
+def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None, reserve: int = 0) -> Slate | None:
+    """A clean slate for `buffer`. None where it wants none, or there is no room: it can do without.
+
+    Nothing of what stood on the old one is needed any more.
+
+    Who has to open it on a full disk, to make room by taking messages out, wants a `reserve`.
+    """
     try:
         if buffer is not None:
-            return Slate(fs, path, buffer)
+            return Slate(fs, path, buffer, reserve)
         if fs.size_of(path):
             handle = fs.open(path, write=True)
             try:
@@ -77,12 +90,14 @@ def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None) -> Slate 
     except OSError as failure:
         if failure.errno not in FULL_DISK_ERRNOS:
             raise
+        if fs.size_of(path):
+            _truncate(fs, path, 0)
     return None
 
 
 def read_slate(fs: FileSystem, path: str) -> Waiting | None:
     """What a process that was killed may have left unwritten; None where nothing."""
-    if fs.size_of(path) != SIZE:
+    if (fs.size_of(path) or 0) < SIZE:
         return None
     handle = fs.open(path)
     try:
@@ -100,7 +115,8 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
 def write_waiting(fs: FileSystem, path: str, data: Callable[[int], str]) -> None:
     """After a kill: write what stands on the slate at `path` where it belongs, and is not yet.
 
-    `data(file)` is the path of that file. Doing it twice changes nothing. Raises OSError.
+    `data(file)` is the path of that file. Doing it twice changes nothing. Raises OSError; on a full
+    disk only where the slate has no reserve, or somebody else took what it gave up.
     """
     waiting = read_slate(fs, path)
     if waiting is None or (size := fs.size_of(data(waiting.file))) is None:
@@ -109,8 +125,21 @@ def write_waiting(fs: FileSystem, path: str, data: Callable[[int], str]) -> None
         handle = fs.open(data(waiting.file), write=True)
         try:
             write_all(fs, handle, waiting.records, waiting.start)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            _truncate(fs, path, SIZE)
+            write_all(fs, handle, waiting.records, waiting.start)
         finally:
             fs.close(handle)
+
+
+def _truncate(fs: FileSystem, path: str, size: int) -> None:
+    handle = fs.open(path, write=True)
+    try:
+        fs.truncate(handle, size)
+    finally:
+        fs.close(handle)
 
 
 def _boot(fs: FileSystem) -> bytes:

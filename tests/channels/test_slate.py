@@ -212,6 +212,48 @@ async def test_a_full_disk_is_told_to_who_comes_next_and_loses_nothing_accepted(
         assert await queue.receive_many(100_000) == [*accepted, b"last"]
 
 
+async def fill_the_disk(queue: diskq.DiskQueue, size: int, accepted: list[bytes]) -> None:
+    """Send until the disk refuses."""
+    while True:
+        body = b"%d" % len(accepted) + bytes(size)
+        await queue.send(body)
+        accepted.append(body)
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+async def test_a_queue_opens_on_the_disk_that_it_has_filled(size: int) -> None:
+    fs = FaultFS(disk())
+    accepted: list[bytes] = []
+
+    async def fill() -> None:
+        async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+            fs.capacity(300 * 1024)
+            await fill_the_disk(queue, size, accepted)
+
+    # It is closed, and what stands on the slate finds no room; the disk is as full as it was.
+    with pytest.raises(diskq.DiskFullError):
+        await fill()
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        assert queue.repairs == ()
+        assert await queue.receive_many(100_000) == accepted
+    assert left_in(fs.inner) == []
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+async def test_a_queue_that_has_filled_the_disk_accepts_again_when_it_is_consumed(size: int) -> None:
+    fs = FaultFS(disk())
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+        fs.capacity(300 * 1024)
+        for _ in range(3):
+            accepted: list[bytes] = []
+            with pytest.raises(diskq.DiskFullError):
+                await fill_the_disk(queue, size, accepted)
+            assert sum(map(len, accepted)) > 200 * 1024 * size // (size + 4)
+            assert await queue.receive_many(100_000) == accepted
+            await queue.sync()
+        assert queue.repairs == ()
+
+
 PRODUCER = """
     import sys, trio, diskq
     async def main():

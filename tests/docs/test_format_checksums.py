@@ -111,7 +111,8 @@ def test_the_slate_is_what_the_document_says() -> None:
     assert slate[:64] == killed.identity().boot_id.encode().ljust(64, b"\n")
     magic, file, start, used = struct.unpack_from("=8sqqq", slate, 64)
     written = killed.read("/q/events.diskqueue.000000.dat")
-    assert (len(slate), magic, file) == (65536, b"diskqsl1", 0)
+    assert (len(slate), magic, file) == (131072, b"diskqsl1", 0)
     assert start == len(written)
+    assert not any(slate[65536:])
     assert oracle.frames(written + slate[96 : 96 + used]) == [b"written", b"one", b"two", b"three"]
     assert contents(killed, name="events") == [b"written", b"one", b"two", b"three"]
