@@ -275,6 +275,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         is. Leaving the block puts what is in flight back at the head, as if it had not been handed out.
 
         Meanwhile nobody else may receive: trio.BusyResourceError, also here, where somebody does already.
+        Raises ValueError with `memory_size`: a message in memory has no place in the files.
         """
         await self._begin()
         self._check()

@@ -129,7 +129,7 @@ class FifoWork(Closing):
         """Begin at the queue's head, with what is known from the work before.
 
         `exhausted` is handed messages after `options.max_attempts`. Raises ValueError where somebody
-        works on the queue, or it is closed; OSError.
+        works on the queue, it is closed, or has a memory tier; OSError.
         """
         self.options = options or WorkOptions()
         self._exhausted = exhausted
@@ -486,11 +486,13 @@ class FifoWork(Closing):
 
     def _write(self, rows: list[bytes]) -> None:
         """Put what is acknowledged, and these rows, into the page cache."""
-        if not self._is_owed_written():
-            with contextlib.suppress(DiskFullError):
-                self._queue.flush()
+        if self._owed:
+            if not self._is_owed_written():
+                with contextlib.suppress(DiskFullError):
+                    self._queue.flush()
+            rows = [*self._owed_rows(), *rows]
         try:
-            self._journal.add(b"".join([*self._owed_rows(), *rows]))
+            self._journal.add(b"".join(rows))
         except OSError as failure:
             self._queue.fail(failure)
 
