@@ -18,10 +18,13 @@ from diskq.errors import (
     DiskqError,
     ForeignFilesError,
     GroupNameError,
+    JournalNotFoundError,
     KeySizeError,
     LeaseError,
     LockedError,
     MessageSizeError,
+    OffsetMismatchError,
+    OffsetNameError,
     OffsetOutOfRangeError,
     Permanent,
     PriorityRangeError,
@@ -38,9 +41,10 @@ from diskq.errors import (
     StreamNotFoundError,
     UnsupportedFormatError,
 )
-from diskq.messages import Batch, Message, Position
+from diskq.messages import NULL_TIMESTAMP, Batch, JournalMessage, Message, Position
 from diskq.options import (
     ConsumerOptions,
+    JournalOptions,
     PriorityOptions,
     QueueOptions,
     SpoolOptions,
@@ -60,6 +64,8 @@ if TYPE_CHECKING:
     from diskq.channels.work import DiskWork
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
+    from diskq.engine.journal import Journal
+    from diskq.engine.journalreader import JournalReader
     from diskq.engine.priority import PriorityStore, QueueInfo, StoreStatistics
     from diskq.engine.stream import Stream
     from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "NULL_TIMESTAMP",
     "Batch",
     "BudgetMember",
     "BudgetStatistics",
@@ -88,6 +95,11 @@ __all__ = [
     "FifoWork",
     "ForeignFilesError",
     "GroupNameError",
+    "Journal",
+    "JournalMessage",
+    "JournalNotFoundError",
+    "JournalOptions",
+    "JournalReader",
     "KeySizeError",
     "Lease",
     "LeaseError",
@@ -95,6 +107,8 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageSizeError",
+    "OffsetMismatchError",
+    "OffsetNameError",
     "OffsetOutOfRangeError",
     "Permanent",
     "Position",
@@ -154,6 +168,8 @@ _HOMES = {
     "channels.work": ("DiskWork",),
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
+    "engine.journal": ("Journal",),
+    "engine.journalreader": ("JournalReader",),
     "engine.priority": ("PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.stream": ("Stream",),
     "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),

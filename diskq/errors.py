@@ -18,10 +18,13 @@ __all__ = [
     "DiskqError",
     "ForeignFilesError",
     "GroupNameError",
+    "JournalNotFoundError",
     "KeySizeError",
     "LeaseError",
     "LockedError",
     "MessageSizeError",
+    "OffsetMismatchError",
+    "OffsetNameError",
     "OffsetOutOfRangeError",
     "Permanent",
     "PriorityRangeError",
@@ -102,19 +105,29 @@ class StreamNotFoundError(DiskqError, LookupError):
         self.reason = reason
 
 
-class OffsetOutOfRangeError(DiskqError, LookupError):
-    """An offset before the first message that a partition has, or beyond the end.
+class JournalNotFoundError(DiskqError, LookupError):
+    """There is no journal at this path."""
 
-    `first` is the first offset that is there, `next` the one that the next message will get.
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: there is no journal here")
+        self.path = path
+
+
+class OffsetOutOfRangeError(DiskqError, LookupError):
+    """An offset before the first message that a partition or a journal has, or beyond the end.
+
+    `first` is the first offset that is there, `next` the one that the next message will get; `partition`
+    is 0 for a journal, which is given None.
     """
 
-    def __init__(self, path: str, partition: int, offset: int, first: int, next_offset: int) -> None:
+    def __init__(self, path: str, partition: int | None, offset: int, first: int, next_offset: int) -> None:
         what = "is gone" if offset < first else "is not there yet"
+        where = path if partition is None else f"{path}[{partition}]"
         super().__init__(
-            f"offset {offset} of {path}[{partition}] {what}: the first is {first}, the next is {next_offset}"
+            f"offset {offset} of {where} {what}: the first is {first}, the next is {next_offset}"
         )
         self.path = path
-        self.partition = partition
+        self.partition = partition or 0
         self.offset = offset
         self.first = first
         self.next = next_offset
@@ -245,6 +258,25 @@ class KeySizeError(DiskqError, ValueError):
         super().__init__(f"key of {size} bytes: at most {maximum} bytes are allowed")
         self.size = size
         self.maximum = maximum
+
+
+class OffsetNameError(DiskqError, ValueError):
+    """The name of a journal's reader becomes a file name, and this one cannot."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"offset name {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class OffsetMismatchError(DiskqError, ValueError):
+    """A message was to get `offset`, but the journal's next one is `expected`. Nothing was written."""
+
+    def __init__(self, path: str, offset: int, expected: int) -> None:
+        super().__init__(f"{path}: message {offset} was given, the next one is {expected}")
+        self.path = path
+        self.offset = offset
+        self.expected = expected
 
 
 class SinkNameError(DiskqError, ValueError):

@@ -14,6 +14,7 @@ __all__ = [
     "Budget",
     "Durability",
     "Encoding",
+    "JournalOptions",
     "OnFull",
     "PriorityOptions",
     "QueueOptions",
@@ -45,6 +46,8 @@ _MOST_ATTEMPTS = 2**16 - 2
 # Partitions are directories of six digits, with three open files each.
 MOST_PARTITIONS = 999_999
 _LARGEST_KEY = 2**32 - 1
+# A journal's key has a length of 8 bits with a sign.
+_LARGEST_JOURNAL_KEY = 127
 # A command has a name of 255 bytes at most beside its message, and one length word for both.
 _LARGEST_COMMAND = _LARGEST_MESSAGE - 1024
 # Settings hold sizes, and durations in nanoseconds, as signed 64-bit numbers: 292 years.
@@ -373,6 +376,56 @@ class PriorityOptions:
         _at_least("max_message_size", self.max_message_size, 1)
         if self.max_message_size > _LARGEST_COMMAND:
             raise ValueError(f"max_message_size is at most {_LARGEST_COMMAND}, got {self.max_message_size}")
+        _one_of("durability", self.durability, DURABILITY_WORDS)
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
+        _at_least("max_unsynced", self.max_unsynced, 1)
+        _positive("memory_flush", self.memory_flush)
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalOptions:
+    """How a journal is written and synced. Sizes in bytes, durations in seconds.
+
+    None of it is part of the format: a journal may be reopened with other options at any time.
+    """
+
+    segment_size: int = 1024 * MIB
+    """A file is left for the next one behind the message that makes it so large (sej's default)."""
+    min_message_size: int = 0
+    """Smaller values are refused."""
+    max_message_size: int = 16 * MIB
+    """Larger values are refused. Larger ones that are already in the files are delivered."""
+    max_key_size: int = 127
+    """Longer keys are refused; the format has room for 127 bytes."""
+    durability: Durability = "written"
+    """What `append` waits for: the process's memory, the page cache, or the platter."""
+    sync_every: int = 2500
+    """Sync after so many messages."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced message at the latest."""
+    max_unsynced: int = 64 * MIB
+    """So many bytes may wait for a sync; then senders wait for it."""
+    memory_flush: float = 0.01
+    """`memory` messages are written to the page cache after so many seconds at the latest."""
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    strict: bool = False
+    """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
+
+    def __post_init__(self) -> None:
+        _at_least("segment_size", self.segment_size, 0)
+        if self.segment_size > _LARGEST_SIZE:
+            raise ValueError(f"segment_size is at most {_LARGEST_SIZE}, got {self.segment_size}")
+        _at_least("min_message_size", self.min_message_size, 0)
+        _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
+        if self.max_message_size > _LARGEST_MESSAGE:
+            raise ValueError(f"max_message_size is at most {_LARGEST_MESSAGE}, got {self.max_message_size}")
+        _at_least("max_key_size", self.max_key_size, 0)
+        if self.max_key_size > _LARGEST_JOURNAL_KEY:
+            raise ValueError(f"max_key_size is at most {_LARGEST_JOURNAL_KEY}, got {self.max_key_size}")
         _one_of("durability", self.durability, DURABILITY_WORDS)
         _at_least("sync_every", self.sync_every, 1)
         _positive("sync_timeout", self.sync_timeout)

@@ -457,6 +457,30 @@ def columns(
     return sej_columns_of(_start(buffer), buffer.shape[0], first_offset, max_records, wide)
 
 
+def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t size):
+    """The whole records at the start of `buffer` in blocks of at least `size` bytes: (end, records) of each.
+
+    Records that are left over make a block of their own. The first is message `first_offset`.
+    """
+    cdef const char* data = _start(buffer)
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t records = 0
+    cdef SejParts parts
+    cdef list found = []
+    while at < left and _parts(data + at, left - at, &parts) == END and parts.offset == first_offset:
+        at += parts.size
+        first_offset += 1
+        records += 1
+        if at - start >= size:
+            found.append((at, records))
+            start, records = at, 0
+    if records:
+        found.append((at, records))
+    return found
+
+
 # --- behind damage --------------------------------------------------------------------------------
 
 

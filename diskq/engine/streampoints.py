@@ -1,6 +1,6 @@
 # Recovery's points: up to where each partition was on the platter at the last full barrier, and
 # whether the stream was closed since. A hint with a checksum: without it recovery looks at
-# everything.
+# everything. A journal has one point, as if it were partition 0 of a stream.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
 #
@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import Replacement
 from diskq.storage.fs import FileSystem
 from diskq.storage.smallfile import checked, is_checked, read_small
@@ -24,6 +24,14 @@ __all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
 _HEAD = re.compile(rb"diskq points 1 (open|closed|left)\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+
+
+class _Files(Protocol):
+    """Where points are kept."""
+
+    points: str
+
+    def temporary(self, path: str) -> Callable[[int], str]: ...
 
 
 class Point(NamedTuple):
@@ -72,11 +80,11 @@ class Points:
             return None
         return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left")
 
-    def replacing(self, files: StreamFiles) -> Replacement:
+    def replacing(self, files: _Files) -> Replacement:
         return Replacement(files.points, self.render(), files.temporary(files.points))
 
 
-def read_points(fs: FileSystem, files: StreamFiles) -> Points:
+def read_points(fs: FileSystem, files: _Files) -> Points:
     """Where there are none, nothing of ours was ever written: the first barrier makes them."""
     size = fs.size_of(files.points)
     if size is None:

@@ -23,7 +23,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts
-from diskq.storage.checksums import Rows, Sidecar
+from diskq.storage.checksums import Rows, Sidecar, vouched
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
@@ -196,23 +196,8 @@ class _Recovery:
 
     def _vouched(self, base: int, start: int) -> tuple[int, bool]:
         """Up to where checksums vouch for the data from `start` on, and is the segment complete there?"""
-        size = self.fs.size_of(self.files.data(base)) or 0
-        end = min(start, size)
-        rows = Rows(self.fs, self.files.sidecar(base))
-        handle = self.fs.open(self.files.data(base))
-        try:
-            rows.seek(end)
-            while group := rows.covering(end, BLOCK_SIZE):
-                row = group[0]
-                data = self.fs.pread(handle, row.end - row.start, row.start)
-                if row.start != end or row.end > size or not row.matches(data):
-                    break
-                end = row.end
-            last = rows.last
-        finally:
-            self.fs.close(handle)
-            rows.close()
-        return end, last is not None and last.is_seal and last.end == end == size
+        found = vouched(self.fs, self.files.data(base), self.files.sidecar(base), start)
+        return found.end, found.is_complete
 
     def _cut_data(self, base: int, end: int) -> None:
         path = self.files.data(base)

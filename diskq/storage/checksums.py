@@ -27,7 +27,7 @@ from diskq._native.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FileSystem
 
-__all__ = ["ROW", "Row", "Rows", "Sidecar", "checksum"]
+__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "vouched"]
 
 ROW = struct.Struct("<QIIII")
 assert ROW.size == ROW_SIZE == 24
@@ -291,3 +291,37 @@ class Rows:
             if row is not None:
                 return row
         return None
+
+
+# --- after a power cut ----------------------------------------------------------------------------
+
+
+class Vouched(NamedTuple):
+    """How far checksums vouch for a file without a gap, and for how many records."""
+
+    end: int
+    records: int
+    is_complete: bool
+    """Does the file end there, and say that this is all of it?"""
+
+
+def vouched(fs: FileSystem, path: str, sidecar: str, start: int) -> Vouched:
+    """Up to where checksums vouch for the file from byte `start` on, where a block begins. Raises OSError."""
+    size = fs.size_of(path) or 0
+    end = min(start, size)
+    records = 0
+    rows = Rows(fs, sidecar)
+    handle = fs.open(path)
+    try:
+        rows.seek(end)
+        while (row := rows.first_after(end)) is not None:
+            data = fs.pread(handle, row.end - row.start, row.start)
+            if row.start != end or row.end > size or not row.matches(data):
+                break
+            end = row.end
+            records += row.records
+        last = rows.last
+    finally:
+        fs.close(handle)
+        rows.close()
+    return Vouched(end, records, last is not None and last.is_seal and last.end == end == size)

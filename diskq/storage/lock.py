@@ -3,6 +3,9 @@
 # The lock is flock(2) on a file that is never removed: it ends with the process, however that
 # ends, and a lock file whose process is gone is simply taken over. Its content tells people who
 # has it, and recovery whether the machine was restarted since.
+#
+# A peer may remove its own when it lets go (sej does). Who has locked a file that has lost its name
+# has locked nothing: others lock the one that has the name now. So that is looked at behind the lock.
 
 from __future__ import annotations
 
@@ -42,18 +45,45 @@ class Lock:
         """Take it. Raises LockedError, naming `guarded` and the holder, where somebody has it."""
         self._fs = fs
         self.path = path
-        self.handle = fs.open(path, write=True, create=True)
-        try:
-            previous = _parse(fs.pread(self.handle, _SIZE, 0))
-            if not fs.try_lock(self.handle):
-                raise LockedError(guarded, str(previous or Holder()))
-        except BaseException:
-            fs.close(self.handle)
-            raise
-        self.previous = previous
-        """Who had it before; None where nobody ever had."""
+        self.guarded = guarded
+        self.handle = -1
+        self.previous = self._take()
+        """Who had it before; None where nobody ever had, or a peer has emptied the file since."""
+        previous = self.previous
         self.was_restarted = previous is not None and previous.boot_id != fs.identity().boot_id
         """Was the machine restarted since then, so that the page cache is another one?"""
+
+    def _take(self) -> Holder | None:
+        fs = self._fs
+        while True:
+            handle = fs.open(self.path, write=True, create=True)
+            try:
+                previous = _parse(fs.pread(handle, _SIZE, 0))
+                if not fs.try_lock(handle):
+                    raise LockedError(self.guarded, str(previous or Holder()))
+                has_name = fs.has_name(handle)
+            except BaseException:
+                fs.close(handle)
+                raise
+            if has_name:
+                self.release()
+                self.handle = handle
+                return previous
+            fs.close(handle)
+
+    def keep(self) -> bool:
+        """Make sure that it is the file of this name that is locked, and that it says who has it.
+
+        True: it had to be signed anew, and is not synced. A peer that lets go may take the name away in the
+        very moment in which we have locked the file; and one that tries to lock it may empty it. Raises
+        LockedError where somebody has locked the new one.
+        """
+        if not self._fs.has_name(self.handle):
+            self._take()
+        elif self._fs.size(self.handle):
+            return False
+        self.sign()
+        return True
 
     def sign(self) -> None:
         """Say who has it now. Only after recovery, which needs to know who had it before."""

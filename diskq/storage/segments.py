@@ -19,23 +19,24 @@ _MOST_DIGITS = 20  # more would not fit, whatever they are
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Files `prefix` + number + `suffix`, the number in decimal with at least `digits` digits."""
+    """Files `prefix` + number + `suffix`, the number decimal or hexadecimal, with `digits` digits."""
 
     prefix: str
     digits: int
     suffix: str
+    is_hex: bool = False
 
     def name(self, number: int) -> str:
-        return f"{self.prefix}{number:0{self.digits}d}{self.suffix}"
+        return f"{self.prefix}{number:0{self.digits}{'x' if self.is_hex else 'd'}}{self.suffix}"
 
     def parse(self, name: str) -> int | None:
         """The number in `name`; None where this naming would not have made it."""
         if not name.endswith(self.suffix):
             return None  # most names, where files come in threes
         middle = name[len(self.prefix) : len(name) - len(self.suffix)]
-        if not re.fullmatch(f"[0-9]{{1,{_MOST_DIGITS}}}", middle):
+        if not re.fullmatch(f"[0-9{'a-f' if self.is_hex else ''}]{{1,{_MOST_DIGITS}}}", middle):
             return None
-        number = int(middle)
+        number = int(middle, 16 if self.is_hex else 10)
         return number if number <= _LARGEST and self.name(number) == name else None
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:

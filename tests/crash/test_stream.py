@@ -23,7 +23,7 @@ from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, Encoding, StreamOptions
-from diskq.storage import barrier
+from diskq.storage import barrier, checksums
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
@@ -409,6 +409,7 @@ BARRIER = barrier.__name__
 STREAM = engine.__name__
 SEGMENT = tripletsegment.__name__
 RECOVERY = streamrecovery.__name__
+CHECKSUMS = checksums.__name__
 MENDING = mending.__name__
 APPENDFILE = "diskq.storage.appendfile"
 
@@ -458,8 +459,8 @@ MUTATIONS = [
     # What recovery does with what it finds.
     Mutation(RECOVERY, "is_doubtful = was_restarted and not was_closed", "is_doubtful = False"),
     Mutation(RECOVERY, "while pending and is_complete and", "while pending and", by=rolls_without_a_sync),
-    Mutation(RECOVERY, "or not row.matches(data)", ""),
-    Mutation(RECOVERY, "if row.start != end or", "if", by=7),
+    Mutation(CHECKSUMS, "or not row.matches(data)", ""),
+    Mutation(CHECKSUMS, "if row.start != end or", "if", by=7),
     Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass", by=7),
     Mutation(RECOVERY, "        found.bases.append(given)\n", "        pass\n"),
     Mutation(

@@ -1,0 +1,688 @@
+# A journal, and the one who writes it, in sej's files. Law: offsets are dense and given once, a message is
+# in whole or not at all, and what is acknowledged is what the word says.
+#
+# Synchronous, and complete in itself; a Trio channel drives the same object, takes its barriers inline and
+# has them paid in a thread. Whoever reads needs no journal: see journalreader.py.
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, NoReturn
+
+from diskq._native import sej
+from diskq._native.gate import Gate
+from diskq._native.sej import SejFraming
+from diskq._native.sejbuffer import SejBuffer
+from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journalrecovery import judge_the_middle, recover_journal
+from diskq.engine.journalsegment import JournalSegment
+from diskq.engine.segmentedlog import SegmentedLog
+from diskq.engine.streampoints import Points, read_points
+from diskq.engine.timestamps import as_timestamp
+from diskq.errors import (
+    DiskFullError,
+    DiskqError,
+    KeySizeError,
+    LockedError,
+    MessageSizeError,
+    OffsetMismatchError,
+    StorageFailedError,
+)
+from diskq.options import DURABILITY_WORDS, Durability, JournalOptions
+from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
+from diskq.storage.closing import Closing
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
+from diskq.storage.lock import Lock
+from diskq.storage.recovery import Repair
+from diskq.storage.slate import Slate, open_slate, write_waiting
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["Item", "Journal", "JournalTicket", "Key", "Value", "When"]
+
+logger = logging.getLogger("diskq")
+
+Value = bytes | bytearray | memoryview
+Key = str | bytes | None
+When = datetime | int | None
+Item = Value | tuple[Key, Value] | tuple[Key, Value, When] | tuple[Key, Value, When, int]
+
+_UNLIMITED = 2**62
+_A_DAY = 86_400.0
+# So many handles of complete segments may wait to be synced and closed.
+_MANY_WAITING = 64
+_MOST_WAITING = 256
+# So many bytes are looked at again after a power cut at most, beside whole segments.
+_POINT_EVERY = 16 * 1024 * 1024
+# So many bytes of encoded records go into one write.
+_AT_ONCE = 256 * 1024
+_LARGEST_TYPE = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalTicket:
+    """A barrier taken and not yet paid, and what is true once it is."""
+
+    barrier: Barrier
+    written: int
+    """Of all bytes ever accepted, this many are then durable,"""
+    next_offset: int
+    """and all messages before this offset."""
+    has_metadata: bool
+    left_out: DiskFullError | None
+    """What was accepted and waits to be written found no room, and is not durable then."""
+
+
+class Journal(Closing):
+    """A journal open for writing: messages get offsets in the order in which they are appended.
+
+    For one thread at a time, and one process at a time: sej's writers are kept out as well.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: JournalOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+        uses_slate: bool = False,
+    ) -> None:
+        """Open the journal in the directory `path`, which is made, with those above it, if it is not there.
+
+        Returns when it is whole and durable; `repairs` tells what was mended. `clock` (seconds, monotonic)
+        is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
+        messages may be jotted down, to be written by `flush` soon after: all for a channel.
+
+        Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
+        `options.strict`.
+        """
+        self.options = options or JournalOptions()
+        self._fs: FileSystem = fs or OsFileSystem()
+        self.path = as_path(path)
+        self.name = self.path
+        self.files = JournalFiles(self._fs, self.path)
+        self._clock = clock or self._fs.monotonic
+        self._keeps_time = time_slice is None
+        self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
+        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._debts = Debts()
+        self._repairs: list[Repair] = []
+        self._outstanding: JournalTicket | None = None
+        self._failure: DiskqError | None = None
+        self._is_closed = False
+        self._is_closing = False
+        self._counted = 0
+        self._settled = -1  # so many records a barrier has been taken for
+        self._synced_bytes = 0
+        self._synced_offset = 0
+        self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
+        self._slate: Slate | None = None
+        self._segment = JournalSegment(
+            self._fs,
+            self.files,
+            SejFraming(
+                self.options.min_message_size, self.options.max_message_size, self.options.max_key_size
+            ),
+            self.gate,
+            self.options.segment_size,
+        )
+        self.buffer: SejBuffer = self._segment.buffer
+        """The compiled doors."""
+        self._log = SegmentedLog(self._segment, [])
+        try:
+            self._open()
+            self._open_slate(uses_slate)
+        except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
+            raise
+
+    def _open(self) -> None:
+        fs, files = self._fs, self.files
+        self._make_directories(files.path, files.private, files.private_data)
+        self._lock = Lock(fs, files.lock, f"journal {self.path}")
+        try:
+            # Only now: a scanner of sej's is disturbed by what comes and goes there.
+            self._make_directories(files.directory)
+            points = read_points(fs, files)
+            # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
+            was_ours = self._lock.previous is not None
+            if not points.partitions and points.is_readable:
+                self._keep_path()
+            if was_ours:
+                write_waiting(fs, files.slate, files.data)
+            else:
+                open_slate(fs, files.slate, None)
+                self._find_a_peer(points)
+            self._debts.removals += files.leftovers()
+            found = recover_journal(
+                fs,
+                files,
+                self._debts,
+                point=points.partitions.get(0),
+                was_closed=points.was_closed(0),
+                was_restarted=was_ours and not points.was_left and self._lock.was_restarted,
+                was_ours=was_ours,
+                strict=self.options.strict,
+            )
+            self._repairs += found.repairs
+            self._segment.count_from(
+                found.next_offset, None if fs.native else self._wall_clock_ns, self._on_full
+            )
+            self._log.bases[:] = found.bases
+            self._segment.resume(found.bases[-1], found.end, found.rows, self._debts)
+            self._lock.sign()
+            self._debts.files.append(self._lock.handle)
+            if not self._pay(self._ticket((), (self._point(),))):
+                raise DiskFullError(self.path, "the disk is full")
+            self.note()
+        except BaseException:
+            self._release()
+            raise
+        for repair in self._repairs:
+            logger.warning("%s", repair)
+
+    def _keep_path(self) -> None:
+        """Let no power cut take away what leads to the journal: who was killed may have made it.
+
+        Once: where there is a point, it was done.
+        """
+        path = self.path
+        while (above := directory_of(path)) != path:
+            try:
+                Barrier(directories=(above,)).pay(self._fs)
+            except PermissionError:
+                break  # who may not look there has made nothing there
+            path = above
+
+    def _make_directories(self, *paths: str) -> None:
+        for path in paths:
+            self._make_directory(path)
+            self._debts.directories[path] = None
+
+    def _make_directory(self, path: str) -> None:
+        """Make it with those above it. Whoever wants it durable syncs what is above."""
+        try:
+            self._fs.make_directory(path)
+        except FileNotFoundError:
+            if path == directory_of(path):
+                raise
+            self._make_directory(directory_of(path))
+            self._fs.make_directory(path)
+
+    def _find_a_peer(self, points: Points) -> None:
+        """Before our name in the lock file says that nobody else has written since the point was noted."""
+        if not points.is_readable or points.is_closed or points.was_left:
+            return
+        strict = self.options.strict
+        self._repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)
+        left = replace(points, was_left=True)
+        if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
+            raise DiskFullError(self.path, "the disk is full")
+
+    def _open_slate(self, is_wanted: bool) -> None:
+        """Only now, with what stood on the old one written and synced, may there be a new one."""
+        try:
+            self._slate = open_slate(self._fs, self.files.slate, self.buffer if is_wanted else None)
+        except BaseException:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Sync everything, and let go of the lock, whose file stays. Idempotent.
+
+        Raises as `sync`; the journal is closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self._is_closing = True
+                with contextlib.suppress(DiskFullError, OSError):
+                    self.flush()
+                # What found no room stands on the slate for who opens it next.
+                self._is_closing = not self._waiting_bytes
+                ticket = self.take_ticket(with_metadata=True)
+                self._pay(ticket)
+                self._tell_left_out(ticket)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._is_closed = True
+        self.gate.left = 0
+        debts, self._debts = self._debts, Debts()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            stack.callback(self._lock.release)
+            stack.callback(close_all, self._fs, debts.closing)
+            stack.callback(self._segment.abandon)
+            if self._slate is not None:
+                stack.callback(self._slate.close)
+                self._slate = None
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ValueError(f"journal {self.path} is closed")
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        type: int = 0,
+        durability: Durability | None = None,
+        *,
+        offset: int | None = None,
+    ) -> int:
+        """Add one message at the end. Returns its offset.
+
+        Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the time it is;
+        with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
+        Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
+        MessageSizeError, KeySizeError, OffsetMismatchError and DiskFullError, after which the message is not
+        in the journal, and StorageFailedError, after which nobody knows.
+        """
+        word = self._word(durability)
+        if isinstance(value, (bytearray, memoryview)) or timestamp is not None:
+            value, key, timestamp, type = self.checked(value, key, timestamp, type)
+        while self.obstacle(len(value)):
+            self.sync()
+        self.check_offset(offset)
+        given = self.accept(value, key, timestamp, type, is_held=word == "memory")
+        self._sync_if_due(word)
+        return given
+
+    def append_many(
+        self, items: Iterable[Item], durability: Durability | None = None, *, offset: int | None = None
+    ) -> range:
+        """Add messages, with as few system calls as they allow. Returns their offsets.
+
+        An item is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). All are
+        checked before the first is added. `offset`: the one that the first must get. Raises as `append`:
+        where a disk is full midway, the first `DiskFullError.accepted` are in all the same.
+        """
+        word = self._word(durability)
+        batch = self.checked_many(items)
+        while self.obstacle(self.buffer.size_of(batch)):
+            self.sync()
+        self.check_offset(offset)
+        offsets = self.accept_many(batch, is_held=word == "memory")
+        self._sync_if_due(word)
+        return offsets
+
+    def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
+        """Add records that are encoded, which begin with the next offset. Returns their offsets.
+
+        Raises ValueError for bytes that are no whole records, OffsetMismatchError, and as `append_many`. All
+        are checked before the first is added.
+        """
+        word = self._word(durability)
+        self._check_usable()
+        if len(data):
+            self.check_offset(int.from_bytes(data[:8], "big"))
+        first = self.next_offset
+        told = sej.count(data, first)
+        if told.stop != "END":
+            raise ValueError(f"no whole record that comes next at byte {told.valid_end} of {len(data)}")
+        self.accept_encoded(data, is_held=word == "memory")
+        self._sync_if_due(word)
+        return range(first, self.next_offset)
+
+    def check_offset(self, offset: int | None) -> None:
+        """Is it the next one, if it is told? Raises OffsetMismatchError."""
+        if offset is not None and offset != self.next_offset:
+            raise OffsetMismatchError(self.path, offset, self.next_offset)
+
+    def _word(self, durability: Durability | None) -> Durability:
+        word = durability or self.options.durability
+        if word not in DURABILITY_WORDS:
+            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        return word
+
+    def _sync_if_due(self, word: Durability) -> None:
+        if self.note():
+            self._pay(self.take_ticket(with_metadata=True))
+        elif word == "synced":
+            self._pay(self.take_ticket(with_metadata=False))
+
+    # --- the same, for a channel that waits where this cannot -------------------------------------
+
+    def accept(self, value: Value, key: Key, timestamp: When, type: int, *, is_held: bool) -> int:
+        """Add one message that has no `obstacle`. Raises as `append`."""
+        self._make_way()
+        put = self.buffer.hold_message_now if is_held else self.buffer.put_message_now
+        try:
+            offset = put(value, key, timestamp, type)
+            if offset is None:
+                value, key, timestamp, type = self.checked(value, key, timestamp, type)
+                offset = put(value, key, timestamp, type)
+        except OSError as failure:
+            self.write_failed(failure)
+        assert offset is not None
+        return offset
+
+    def accept_many(self, batch: list[Any], *, is_held: bool) -> range:
+        """Add messages that were `checked_many` and have no `obstacle`. Raises as `append_many`."""
+        first = self.next_offset
+        done = 0
+        try:
+            while done < len(batch):
+                self._make_way()
+                try:
+                    done = self.buffer.put_items(batch, done, not is_held)
+                except OSError as failure:
+                    self.write_failed(failure)
+        except DiskFullError as full:
+            accepted = self.next_offset - first
+            raise DiskFullError(full.path, full.reason, accepted, batch[accepted:]) from full.__cause__
+        except OSError as failure:
+            failure.add_note(f"{self.next_offset - first} messages of the batch were accepted")
+            raise
+        return range(first, self.next_offset)
+
+    def accept_encoded(self, data: bytes | memoryview, *, is_held: bool) -> None:
+        """Add records that are encoded; with barriers, where much is unsynced. After an error some are in."""
+        first, at, end = self.next_offset, 0, len(data)
+        try:
+            while at < end:
+                while self.obstacle(min(_AT_ONCE, end - at)):
+                    self.sync()
+                self._make_way()
+                try:
+                    at = self.buffer.put_encoded(data, at)
+                except OSError as failure:
+                    self.write_failed(failure)
+            if not is_held:
+                self.flush()
+        except DiskFullError as full:
+            raise DiskFullError(full.path, full.reason, self.next_offset - first) from full.__cause__
+
+    def checked(self, value: Value, key: Key, timestamp: When, type: int) -> tuple[bytes, Key, When, int]:
+        """Value, key, timestamp and type as the compiled doors take them.
+
+        Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
+        """
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            hint = "; encode it first" if isinstance(value, str) else ""
+            raise TypeError(f"a message's value is bytes, not {_kind(value)}{hint}")
+        value = bytes(value)
+        if key is not None and not isinstance(key, (str, bytes)):
+            raise TypeError(f"a message's key is a str or bytes, not {_kind(key)}")
+        key = key.encode() if isinstance(key, str) else key
+        if key is not None and len(key) > self.options.max_key_size:
+            raise KeySizeError(len(key), self.options.max_key_size)
+        most = min(self.options.max_message_size, sej.MAX_RECORD - sej.RECORD_OVERHEAD - len(key or b""))
+        if not self.options.min_message_size <= len(value) <= most:
+            raise MessageSizeError(len(value), self.options.min_message_size, most)
+        if isinstance(type, bool) or not isinstance(type, int):
+            raise TypeError(f"a message's type is a whole number, not {_kind(type)}")
+        if not 0 <= type <= _LARGEST_TYPE:
+            raise ValueError(f"a message's type is 0 to {_LARGEST_TYPE}, got {type}")
+        return value, key, None if timestamp is None else as_timestamp(timestamp), int(type)
+
+    def checked_many(self, items: Iterable[Item]) -> list[Any]:
+        """The batch as the compiled doors take it. Raises as `checked`, before anything is written."""
+        self._check_usable()
+        batch: list[Any] = list(items)
+        odd = self.buffer.first_odd(batch)
+        while odd >= 0:
+            item = batch[odd]
+            if not isinstance(item, tuple):
+                item = (None, item)
+            if not 2 <= len(item) <= 4:
+                raise TypeError(f"a message is (key, value, timestamp, type) or less, not {len(item)} things")
+            key, value, timestamp, type = (*item, None, 0)[:4] if len(item) < 4 else item
+            value, key, timestamp, type = self.checked(value, key, timestamp, 0 if type is None else type)
+            batch[odd] = (key, value, timestamp, type)
+            odd = self.buffer.first_odd(batch, odd + 1)
+        return batch
+
+    def obstacle(self, size: int) -> Literal["unsynced"] | None:
+        """What keeps `size` more bytes from being accepted now: they have to wait for a barrier."""
+        self._check_usable()
+        unsynced = self.unsynced_bytes
+        is_over = unsynced and unsynced + size > self.options.max_unsynced
+        return "unsynced" if is_over or len(self._debts.closing) >= _MOST_WAITING else None
+
+    def flush(self) -> None:
+        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
+        self._check_usable()
+        try:
+            self.buffer.flush()
+        except OSError as failure:
+            self.write_failed(failure)
+        self.buffer.is_awake = False
+
+    @property
+    def is_flushed(self) -> bool:
+        """Is every message that was accepted in the page cache?"""
+        return self.buffer.is_flushed
+
+    def write_failed(self, failure: OSError) -> NoReturn:
+        """The disk refused a write: cut back to whole records, and stay usable if that works."""
+        try:
+            self._segment.cut_back()
+        except OSError as second:
+            self.fail(second)
+        if failure.errno in FULL_DISK_ERRNOS:
+            raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
+        raise failure
+
+    def _make_way(self) -> None:
+        """Have a segment open that takes the next message."""
+        if self._segment.is_ready:
+            return
+        try:
+            if self._segment.is_full:
+                self._roll()
+            self._segment.prepare()
+        except OSError as failure:
+            self.write_failed(failure)
+
+    def _on_full(self) -> None:
+        """The compiled door filled a segment. The message is in: a failure is for the next one."""
+        try:
+            self._roll()
+        except OSError:
+            self.gate.left = 0
+        except DiskqError:
+            pass  # `fail` has noted it
+
+    def _roll(self) -> None:
+        self._log.roll(self._debts)
+        if len(self._debts.closing) >= _MANY_WAITING:
+            self._policy.force()
+        if len(self._debts.closing) >= _MOST_WAITING:
+            # So many in one batch: nobody else could give their handles back. But those that a barrier is
+            # being paid for stay open: their numbers must not become another file's.
+            paid_for = self._outstanding.barrier.files if self._outstanding is not None else ()
+            kept = [handle for handle in self._debts.closing if handle in paid_for]
+            self._debts.closing[:] = [handle for handle in self._debts.closing if handle not in paid_for]
+            try:
+                self._debts.freeze((), ()).pay(self._fs)
+            except OSError as failure:
+                self.fail(failure)
+            self._debts.closing += kept
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when every message that was appended is on the platter.
+
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which the journal is of no use but to be closed.
+        """
+        ticket = self.take_ticket(with_metadata=True)
+        self._pay(ticket)
+        self._tell_left_out(ticket)
+
+    def _tell_left_out(self, ticket: JournalTicket) -> None:
+        if ticket.left_out is not None:
+            raise ticket.left_out
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """Accepted, and not yet written."""
+        return self.buffer.end - self.buffer.flushed
+
+    def _pay(self, ticket: JournalTicket) -> bool:
+        """As `Barrier.pay`. Raises StorageFailedError."""
+        try:
+            is_replaced = ticket.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.mark(ticket, is_replaced)
+        return is_replaced
+
+    def note(self) -> bool:
+        """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
+        now = self._clock()
+        total = self.buffer.records
+        was_idle = not self._policy.pending
+        self._policy.passed(total - self._counted, now)
+        self._counted = total
+        if self._keeps_time and was_idle and self._policy.pending:
+            self.gate.restart()
+        if self._segment.append.failure is not None:
+            self.fail(self._segment.append.failure)
+        is_due = self._policy.due(now)
+        if is_due:
+            left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
+        elif self._policy.pending:
+            left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
+        else:
+            left = 0  # so does the first after a barrier: it sets the clock running
+        self.buffer.room = self.options.max_unsynced - self.unsynced_bytes
+        is_ready = self._failure is None and not self._is_closed and self._segment.is_ready
+        self.gate.left = left if is_ready else 0
+        return is_due
+
+    def deadline(self) -> float:
+        """When a barrier is due at the latest, on the clock; infinity while nothing is pending."""
+        return self._policy.deadline()
+
+    def take_ticket(self, *, with_metadata: bool) -> JournalTicket:
+        """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
+
+        It syncs the records and their checksums. With metadata it notes that recovery begins here; but only
+        where that has become worth it, as it is more syncs.
+        """
+        self._check_usable()
+        is_due = with_metadata
+        if with_metadata and not self._debts:
+            with_metadata = self._is_closing or self.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
+        left_out = None
+        try:
+            self.flush()
+        except DiskFullError as full:
+            left_out = full
+        except OSError as failure:
+            self.fail(failure)
+        active: tuple[int, ...] = ()
+        try:
+            if self.buffer.records_written != self._settled:
+                active = self._segment.settle()
+                self._settled = self.buffer.records_written
+            if self._lock.keep():
+                self._debts.files.append(self._lock.handle)
+                self._debts.directories[self.path] = None
+        except (LockedError, OSError) as failure:
+            self.fail(failure)
+        if is_due:
+            self.note()
+            self._policy.taken()
+            self.note()
+        if with_metadata:
+            self._pointed_bytes = self.accepted_bytes
+        return self._ticket(active, (self._point(),) if with_metadata else (), left_out)
+
+    def _ticket(
+        self,
+        active: tuple[int, ...],
+        replacements: tuple[Replacement, ...],
+        left_out: DiskFullError | None = None,
+    ) -> JournalTicket:
+        assert self._outstanding is None, "one barrier at a time"
+        self._outstanding = JournalTicket(
+            barrier=self._debts.freeze(active, replacements),
+            written=self.accepted_bytes - self._waiting_bytes,
+            next_offset=self.buffer.written_offset,
+            has_metadata=bool(replacements),
+            left_out=left_out,
+        )
+        return self._outstanding
+
+    def _point(self) -> Replacement:
+        return Points(self._is_closing, {0: self._segment.point}).replacing(self.files)
+
+    def mark(self, ticket: JournalTicket, is_replaced: bool) -> None:
+        """The barrier is paid."""
+        assert ticket is self._outstanding, "not the barrier that was taken"
+        self._outstanding = None
+        self._synced_bytes = ticket.written
+        self._synced_offset = ticket.next_offset
+        if ticket.has_metadata and not is_replaced:
+            # The disk is full. Recovery will begin at an older point; the new one is still owed.
+            logger.warning("%s: the disk is full, it will be written later", self.files.points)
+            self._policy.passed(1, self._clock())
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """A promise of the disk was broken: nothing is promised from here on."""
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        self._failure = error
+        self._outstanding = None
+        self.gate.left = 0
+        raise error from failure
+
+    def _wall_clock_ns(self) -> int:
+        return int(self._fs.wall_clock() * 1_000_000_000)
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def gates(self) -> tuple[Gate]:
+        return (self.gate,)
+
+    @property
+    def live(self) -> JournalSegment:
+        """Where it is written, for readers of this thread."""
+        return self._segment
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message gets."""
+        return self.buffer.next_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """All messages before this offset are on the platter."""
+        return self._synced_offset
+
+    @property
+    def accepted_bytes(self) -> int:
+        """Bytes of records accepted since the open."""
+        return self.buffer.accepted_bytes
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Accepted, and not yet on the platter."""
+        return self.accepted_bytes - self._synced_bytes
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong at the open, and what was done about it."""
+        return tuple(self._repairs)
+
+
+def _kind(value: object) -> str:
+    return value.__class__.__name__

@@ -1,0 +1,188 @@
+# Reading one segment of a journal. Law: a message is handed out if a checksum vouches for it, or else its
+# framing and its offset; whatever is passed over is told, and the offsets behind it are right, as records
+# say theirs.
+#
+# What is at the end of a segment that is still written to, and is no whole record, is waited for: it may
+# be one in a moment. Behind damage the next record is looked for (journalwalk.py).
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Literal
+
+from diskq._native.sej import RECORD_OVERHEAD
+from diskq._native.sejahead import SejAhead
+from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journalwalk import find_next
+from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.checksums import Row
+from diskq.storage.fs import FileSystem
+
+__all__ = ["JournalSegmentReader"]
+
+_OFFSET = struct.Struct(">Q")
+
+Tail = Literal["END", "TORN", "CORRUPT"]
+
+
+class JournalSegmentReader(BlockReader):
+    """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
+
+    index_size = 0
+
+    def __init__(self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int) -> None:
+        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+        super().__init__(fs, ahead, files.data(base), files.sidecar(base), 0)
+        self.base = base
+        self._messages = ahead
+        self._messages.next_offset = base
+        self._readable_end = 0
+        self._known_end: int | None = None  # the offset behind the readable end
+        self._undecided: object = None  # what there was when nothing could be told
+        self.tail: Tail = "END"
+        """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data file, now."""
+        return self._fs.size(self.handle)
+
+    # --- where to begin ---------------------------------------------------------------------------
+
+    def approach(self, offset: int) -> None:
+        """Be at message `offset`, or as near before it as checksums tell."""
+        if offset <= self.base:
+            return
+        low, high = 0, self.size
+        best = (0, self.base)
+        while low < high:
+            middle = (low + high) // 2
+            row = self._block_at(middle)
+            if row is None or row.is_seal or row.start < best[0] or row.end > self.size:
+                high = middle
+                continue
+            told = self._offset_at(row.start)
+            if told is None or told > offset or not self._is_as_written(row):
+                high = middle
+                continue
+            best = (row.start, told)
+            low = max(middle + 1, row.end)
+        self.begin_at(*best)
+
+    def _block_at(self, position: int) -> Row | None:
+        self.rows.seek(position)
+        return self.rows.first_after(position)
+
+    def _is_as_written(self, row: Row) -> bool:
+        return row.matches(self._fs.pread(self.handle, row.end - row.start, row.start))
+
+    def _offset_at(self, position: int) -> int | None:
+        """What the record at this byte says; None: it cannot be."""
+        head = self._fs.pread(self.handle, _OFFSET.size, position)
+        if len(head) < _OFFSET.size:
+            return None
+        (offset,) = _OFFSET.unpack(head)
+        return offset if 0 <= offset - self.base <= position // RECORD_OVERHEAD else None
+
+    def begin_at(self, position: int, offset: int) -> None:
+        """Be at message `offset`, which begins at byte `position` of the data."""
+        self.rows.seek(position)
+        self._messages.seek(position)
+        self._messages.next_offset = offset
+        self._verified_to = self._loaded_to = self._told_to = position
+
+    # --- reading on -------------------------------------------------------------------------------
+
+    def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
+        """As `fill`. `known_end` is the offset behind byte `end`, where that is known: all up to there was
+        then written. Otherwise what is no record at the end is left for later: nothing is ready, or lost.
+        """
+        if self._undecided is not None and self._undecided == self._state(end, known_end):
+            return None
+        self._readable_end, self._known_end = end, known_end
+        if self._messages.position < end:
+            self._undecided = None
+            self.tail = "END"
+            return self.fill(end, covered_end)
+        return self.missing_end()
+
+    def believe_to(self, end: int) -> None:
+        """Up to byte `end` of the data there are whole records: framing finds that out."""
+
+    def missing_end(self) -> Loss | None:
+        """What was there behind the end of the data, if it is known what was. None: it is not."""
+        offset, position = self._messages.next_offset, self._messages.position
+        if self._known_end is None or self._known_end <= offset or self._messages.is_ready:
+            return None
+        return self._lose(max(position, self.size), self._known_end, f"the file ends at byte {self.size}")
+
+    def _state(self, end: int, known_end: int | None) -> object:
+        return self._messages.position, end, known_end
+
+    def _lose(self, end: int, next_offset: int, reason: str) -> Loss:
+        """Go on at byte `end`, with message `next_offset`."""
+        start, offset = self._messages.position, self._messages.next_offset
+        self._messages.seek(end)
+        self._messages.next_offset = next_offset
+        return Loss(start, end, next_offset - offset, reason)
+
+    def _told_behind(self, position: int, end: int) -> int | None:
+        """The offset at byte `end`, behind a broken part that begins at `position`; None: nothing tells."""
+        expected = self._messages.next_offset
+        if end >= self._readable_end:
+            return None if self._known_end is None else max(expected, self._known_end)
+        told = self._offset_at(end)
+        if told is None or not 0 <= told - expected <= (end - position) // RECORD_OVERHEAD:
+            return None
+        return told
+
+    # --- bytes with checksums ---------------------------------------------------------------------
+
+    def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
+        loss = super()._pass_over(row, position, reason)
+        offset = self._messages.next_offset
+        told = self._told_behind(position, row.end)
+        self._messages.next_offset = offset + (loss.records or 0) if told is None else told
+        return replace(loss, records=self._messages.next_offset - offset)
+
+    # --- bytes without ----------------------------------------------------------------------------
+
+    def _fill_unverified(
+        self,
+        position: int,
+        end: int,
+        behind: int,
+        cut_short: Row | None,
+        why: str | None = None,
+        claimed: int | None = None,
+    ) -> Loss | None:
+        loss = super()._fill_unverified(position, end, behind, cut_short, why, claimed)
+        return None if loss is not None and self._undecided is not None else loss
+
+    def _give_up(
+        self, position: int, behind: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
+    ) -> Loss:
+        """No record is where one was believed to be: what follows?"""
+        end = min(behind, self._readable_end)
+        offset = self._messages.next_offset
+        is_growing = end == self._readable_end and self._known_end is None
+        told = self._told_behind(position, end)
+        most = offset + (end - position) // RECORD_OVERHEAD + 1
+        self._messages.seek(position)
+        found = find_next(
+            self._fs,
+            self.handle,
+            position,
+            end,
+            offset,
+            None if is_growing else most if told is None else told,
+            may_be_torn=is_torn and is_growing,
+        )
+        if found is not None:
+            return self._lose(*found, reason)
+        if is_growing:
+            self.tail = "TORN" if is_torn else "CORRUPT"
+            self._undecided = self._state(self._readable_end, self._known_end)
+            return Loss(position, position, 0, reason, is_torn)
+        return self._lose(end, offset if told is None else told, reason)
