@@ -3,7 +3,8 @@
 `open_queue` gives a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous
 programs. `open_spool` delivers what it is sent, when the far end is there, and keeps it so long.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
-the producer for synchronous programs. Engines and channels are imported when they are first used.
+the producer for synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
+Engines and channels are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ if TYPE_CHECKING:
     from diskq.engine.deadletters import DeadLetter, DeadLetters
     from diskq.engine.fifo import FifoQueue, QueueStatistics
     from diskq.engine.journal import Journal
+    from diskq.engine.journaloffsets import (
+        JournalOffset,
+        ReaderOffset,
+        read_journal_offset,
+        read_journal_offsets,
+    )
     from diskq.engine.journalreader import JournalReader
     from diskq.engine.priority import PriorityStore, QueueInfo, StoreStatistics
     from diskq.engine.stream import Stream
@@ -98,6 +105,7 @@ __all__ = [
     "Journal",
     "JournalMessage",
     "JournalNotFoundError",
+    "JournalOffset",
     "JournalOptions",
     "JournalReader",
     "KeySizeError",
@@ -124,6 +132,7 @@ __all__ = [
     "QueueNotFoundError",
     "QueueOptions",
     "QueueStatistics",
+    "ReaderOffset",
     "Repair",
     "Retry",
     "SinkError",
@@ -151,6 +160,8 @@ __all__ = [
     "open_producer",
     "open_queue",
     "open_spool",
+    "read_journal_offset",
+    "read_journal_offsets",
     "select",
     "select_nowait",
 ]
@@ -169,6 +180,12 @@ _HOMES = {
     "engine.deadletters": ("DeadLetter", "DeadLetters"),
     "engine.fifo": ("FifoQueue", "QueueStatistics"),
     "engine.journal": ("Journal",),
+    "engine.journaloffsets": (
+        "JournalOffset",
+        "ReaderOffset",
+        "read_journal_offset",
+        "read_journal_offsets",
+    ),
     "engine.journalreader": ("JournalReader",),
     "engine.priority": ("PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.stream": ("Stream",),

@@ -18,6 +18,7 @@ from diskq._native.gate import Gate
 from diskq._native.sej import SejFraming
 from diskq._native.sejbuffer import SejBuffer
 from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.segmentedlog import SegmentedLog
@@ -35,6 +36,7 @@ from diskq.errors import (
 from diskq.options import DURABILITY_WORDS, Durability, JournalOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
 from diskq.storage.closing import Closing
+from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -144,6 +146,7 @@ class Journal(Closing):
 
     def _open(self) -> None:
         fs, files = self._fs, self.files
+        make_directories(fs, files.path)
         self._make_directories(files.path, files.private, files.private_data)
         self._lock = Lock(fs, files.lock, f"journal {self.path}")
         try:
@@ -171,6 +174,7 @@ class Journal(Closing):
                 strict=self.options.strict,
             )
             self._repairs += found.repairs
+            self._repairs += set_back(fs, files, found.next_offset)
             self._segment.count_from(
                 found.next_offset, None if fs.native else self._wall_clock_ns, self._on_full
             )
@@ -202,18 +206,8 @@ class Journal(Closing):
 
     def _make_directories(self, *paths: str) -> None:
         for path in paths:
-            self._make_directory(path)
+            self._fs.make_directory(path)
             self._debts.directories[path] = None
-
-    def _make_directory(self, path: str) -> None:
-        """Make it with those above it. Whoever wants it durable syncs what is above."""
-        try:
-            self._fs.make_directory(path)
-        except FileNotFoundError:
-            if path == directory_of(path):
-                raise
-            self._make_directory(directory_of(path))
-            self._fs.make_directory(path)
 
     def _find_a_peer(self, points: Points) -> None:
         """Before our name in the lock file says that nobody else has written since the point was noted."""

@@ -205,14 +205,12 @@ class _Recovery:
         pending = [base for base in found.bases if base >= point.base]
         found.bases = [base for base in found.bases if base < point.base]
         found.next_offset = pending[0]
-        is_complete = True
-        while pending and is_complete and pending[0] == found.next_offset:
+        while pending and pending[0] == found.next_offset:
             base = pending.pop(0)
             found.bases.append(base)
             if is_told or self.fs.size_of(self.files.sidecar(base)) is not None:
                 start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
                 told = vouched(self.fs, self.files.data(base), self.files.sidecar(base), start)
-                is_complete = told.is_complete
                 found.end, found.next_offset = told.end, offset + told.records
                 self._cut(base, told.end)
                 self._owe(base, point)

@@ -20,6 +20,9 @@
 # a power cut, it disagrees with the marker's stamp, and the marker is believed. It is synced before the
 # next marker gets its name. So a twin on the platter is of this marker or of the one before, which was
 # another file: no marker of ours can have the stamp of a twin with another value.
+#
+# The readers of a journal have markers as well, with another meaning (the offset that is read next) and the
+# bytes the other way round: journaloffsets.py.
 # Format: docs/format/triplet.md.
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, StorageFailedError
@@ -41,7 +44,17 @@ from diskq.storage.recovery import Repair
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["Found", "MarkerTicket", "OffsetMarker", "joined", "read_offset", "room_wanted"]
+__all__ = [
+    "Found",
+    "Marker",
+    "MarkerPlace",
+    "MarkerTicket",
+    "OffsetMarker",
+    "joined",
+    "read_marker",
+    "read_offset",
+    "room_wanted",
+]
 
 logger = logging.getLogger("diskq")
 
@@ -72,6 +85,20 @@ class Twin(NamedTuple):
         return cls(value, Stamp(file, modified_ns)) if checksum(row[:-4]) == crc else None
 
 
+@dataclass(frozen=True, slots=True)
+class MarkerPlace:
+    """Where a marker is, and what belongs to it."""
+
+    path: str
+    twin: str
+    temporary: Callable[[int], str]
+    leftovers: Callable[[], list[str]]
+    """Temporaries that a crash left, if asked by who has the marker."""
+    above: tuple[str, ...]
+    """Directories that whoever made them may have died in, before they were durable."""
+    byte_order: Literal["little", "big"] = "little"
+
+
 class Found(NamedTuple):
     """A marker as it was found."""
 
@@ -90,12 +117,17 @@ def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) 
 
     None: there is no marker, the group does not read the partition.
     """
-    path = files.marker(group, partition)
+    return read_marker(fs, _place_of(files, group, partition))
+
+
+def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
+    """What the marker says, also while it is being written; None: there is none. Raises OSError."""
+    path = place.path
     content, stamp = _read_stamped(fs, path)
     if content is None:
         return None
-    twin = Twin.unpack(read_small(fs, files.twin(group, partition), TWIN.size) or b"")
-    value = int.from_bytes(content[:MARKER_SIZE], "little") if len(content) >= MARKER_SIZE else None
+    twin = Twin.unpack(read_small(fs, place.twin, TWIN.size) or b"")
+    value = int.from_bytes(content[:MARKER_SIZE], place.byte_order) if len(content) >= MARKER_SIZE else None
     if content and value is None:
         reason = f"{len(content)} bytes instead of {MARKER_SIZE}"
     elif twin is not None and twin.value != value and twin.stamp == stamp:
@@ -110,6 +142,17 @@ def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) 
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",
     )
     return Found(offset, stamp, False, repair)
+
+
+def _place_of(files: StreamFiles, group: str, partition: int) -> MarkerPlace:
+    private = files.private_group(group)
+    return MarkerPlace(
+        path=files.marker(group, partition),
+        twin=files.twin(group, partition),
+        temporary=files.marker_temporary(group, partition),
+        leftovers=lambda: files.marker_leftovers(group, partition),
+        above=(files.path, files.private, directory_of(private), private, files.groups),
+    )
 
 
 def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
@@ -148,33 +191,26 @@ def joined(tickets: Iterable[MarkerTicket]) -> Barrier:
     )
 
 
-class OffsetMarker(Closing):
-    """A group's place in one partition. For one thread at a time, and for who holds the claim.
-
-    `ConsumerGroup.marker` opens it.
-    """
+class Marker(Closing):
+    """A number that somebody moves. For one thread at a time, and for who holds its lock."""
 
     def __init__(
         self,
         fs: FileSystem,
-        files: StreamFiles,
-        group: str,
-        partition: int,
+        place: MarkerPlace,
         *,
         sync_every: int = 2500,
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take up where the group left off, whose directories are there.
+        """Take up what it says; the directories are there.
 
         `commit` syncs after `sync_every` messages, or `sync_timeout` seconds after the first. Raises
         DiskFullError where a new marker finds no room; OSError.
         """
         self._fs = fs
-        self._files = files
-        self.group = group
-        self.partition = partition
-        self.path = files.marker(group, partition)
+        self._place = place
+        self.path = place.path
         self._clock = clock or fs.monotonic
         self._policy = SyncPolicy(sync_every, sync_timeout)
         self._outstanding: MarkerTicket | None = None
@@ -182,22 +218,21 @@ class OffsetMarker(Closing):
         self._is_closed = False
         self._twin = -1
         self._owes_twin = True  # it may not be synced, whoever wrote it
-        found = read_offset(fs, files, group, partition)
+        found = read_marker(fs, place)
         if found is None:
             with room_wanted(self.path):
                 # As go-diskq does it; from now on the group counts as one that reads the partition.
                 fs.close(fs.open(self.path, write=True, create=True))
             found = Found(None, None, False, None)
         self.committed = self.durable = found.offset
-        """The last offset that was processed, and of which that is on the platter; None: none yet."""
+        """What it says, and what of that is on the platter; None: nothing yet."""
         self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)
         """What was wrong with the marker when it was opened."""
         self._is_wrong = found.repair is not None  # the file, which is to be written anew
         # Whoever made them may have died before they were durable.
-        private = files.private_group(group)
-        above = (files.path, files.private, directory_of(private), private, files.groups)
+        above = place.above
         self._debts = Debts(directories=dict.fromkeys(above))
-        self._debts.removals += files.marker_leftovers(group, partition)
+        self._debts.removals += place.leftovers()
         self._open_twin()
         if found.repair is not None:
             logger.warning("%s", found.repair)
@@ -205,11 +240,6 @@ class OffsetMarker(Closing):
         else:
             # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
             self._write_twin()
-
-    @property
-    def next_offset(self) -> int | None:
-        """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
-        return None if self.committed is None else self.committed + 1
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
         """Everything up to `offset` is processed. Durable with the next sync, which may be due now.
@@ -286,8 +316,9 @@ class OffsetMarker(Closing):
         self._policy.taken()
         if self.committed == self.durable and not self._is_wrong:
             return None
-        content = b"" if self.committed is None else self.committed.to_bytes(MARKER_SIZE, "little")
-        temporary = self._files.marker_temporary(self.group, self.partition)
+        order = self._place.byte_order
+        content = b"" if self.committed is None else self.committed.to_bytes(MARKER_SIZE, order)
+        temporary = self._place.temporary
         twin = (self._twin,) if self._owes_twin and self._twin >= 0 else ()
         barrier = self._debts.freeze(twin, (Replacement(self.path, content, temporary),))
         self._outstanding = MarkerTicket(barrier=barrier, offset=self.committed)
@@ -322,8 +353,7 @@ class OffsetMarker(Closing):
 
     def _open_twin(self) -> None:
         try:
-            path = self._files.twin(self.group, self.partition)
-            self._twin = self._fs.open(path, write=True, create=True)
+            self._twin = self._fs.open(self._place.twin, write=True, create=True)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
@@ -337,12 +367,41 @@ class OffsetMarker(Closing):
         try:
             content, stamp = _read_stamped(self._fs, self.path)
             value = -1 if self.durable is None else self.durable
-            if stamp is None or value < 0 or content != value.to_bytes(MARKER_SIZE, "little"):
+            if stamp is None or value < 0 or content != value.to_bytes(MARKER_SIZE, self._place.byte_order):
                 self._fs.truncate(self._twin, 0)
             else:
                 write_all(self._fs, self._twin, Twin(value, stamp).pack(), 0)
         except OSError as failure:
             logger.warning("%s: rot in it would not be noticed: %s", self.path, failure)
+
+
+class OffsetMarker(Marker):
+    """A group's place in one partition. For one thread at a time, and for who holds the claim.
+
+    `ConsumerGroup.marker` opens it. What it says is the last offset that was processed.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: StreamFiles,
+        group: str,
+        partition: int,
+        *,
+        sync_every: int = 2500,
+        sync_timeout: float = 2.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Take up where the group left off, whose directories are there. As `Marker`."""
+        self.group = group
+        self.partition = partition
+        place = _place_of(files, group, partition)
+        super().__init__(fs, place, sync_every=sync_every, sync_timeout=sync_timeout, clock=clock)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
+        return None if self.committed is None else self.committed + 1
 
 
 @contextlib.contextmanager

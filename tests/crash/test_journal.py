@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from diskq.engine import journal as engine
-from diskq.engine import journalrecovery, journalsegment
+from diskq.engine import journalrecovery
 from diskq.engine.journal import Journal
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
@@ -251,6 +251,14 @@ def rolls_without_a_sync(fs: CrashFS, promises: Promises) -> None:
         session.append(3)
 
 
+def a_sync_that_failed(fs: CrashFS, promises: Promises) -> None:
+    """The kernel then holds for written what it has not written."""
+    session = Session(fs, promises)
+    for seed in range(3):
+        session.append(2)
+        session.fail_to_sync(random.Random(seed))
+
+
 def held_on_a_full_disk(fs: CrashFS, promises: Promises) -> None:
     """What is in memory finds no room until the end."""
     session = Session(fs, promises)
@@ -259,6 +267,16 @@ def held_on_a_full_disk(fs: CrashFS, promises: Promises) -> None:
     session.append(2, "memory")
     with pytest.raises(DiskFullError):
         session.journal.close()
+
+
+def killed_with_a_slate(fs: CrashFS, promises: Promises) -> None:
+    """What stands on it was acknowledged, and is written by the next one."""
+    session = Session(fs, promises, uses_slate=True)
+    session.append()
+    session.jot(6)
+    session.end()
+    session.open()
+    session.append(durability="synced")
 
 
 def a_slate_of_long_ago(fs: CrashFS, promises: Promises) -> None:
@@ -303,6 +321,8 @@ def a_peer_that_is_refused(fs: CrashFS, promises: Promises) -> None:
 
 NARROW: list[Workload] = [
     rolls_without_a_sync,
+    a_sync_that_failed,
+    killed_with_a_slate,
     held_on_a_full_disk,
     a_slate_of_long_ago,
     a_peer_behind_a_kill,
@@ -388,11 +408,9 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 BARRIER = barrier.__name__
 JOURNAL = engine.__name__
-SEGMENT = journalsegment.__name__
 RECOVERY = journalrecovery.__name__
 CHECKSUMS = checksums.__name__
 APPENDFILE = "diskq.storage.appendfile"
-LOCKING = "diskq.storage.lock"
 
 MUTATIONS = [
     # An fsync left out.
@@ -405,13 +423,15 @@ MUTATIONS = [
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[:1]"),
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[1:]"),
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
-    Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass"),
+    Mutation(
+        RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=a_sync_that_failed
+    ),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
     Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
     Mutation(JOURNAL, "            self._debts.directories[path] = None", "            pass"),
-    Mutation(JOURNAL, "self._keep_path()", "pass"),
+    Mutation(JOURNAL, "self._keep_path()", "pass", by=rolls_without_a_sync),
     # An order turned round, a step left out.
     Mutation(
         BARRIER,
@@ -423,31 +443,15 @@ MUTATIONS = [
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(JOURNAL, "Points(self._is_closing, {0", "Points(True, {0"),
     Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            if not", "if not"),
-    Mutation(JOURNAL, "self._is_closing = not self._waiting_bytes", "pass", by=held_on_a_full_disk),
-    Mutation(
-        SEGMENT,
-        "self.buffer.flushed, self.buffer.written_offset)",
-        "self.buffer.end, self.buffer.next_offset)",
-        by=held_on_a_full_disk,
-    ),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
     Mutation(
         JOURNAL, "was_ours = self._lock.previous is not None", "was_ours = True", by=a_slate_of_long_ago
     ),
-    Mutation(LOCKING, "elif self._fs.size(self.handle):", "else:", by=a_peer_that_is_refused),
     # What recovery does with what it finds.
     Mutation(RECOVERY, "elif was_restarted and not was_closed:", "elif False:"),
-    Mutation(RECOVERY, "while pending and is_complete and", "while pending and", by=rolls_without_a_sync),
-    Mutation(RECOVERY, "            self._cover(base, handle, walked)\n", "", by=a_peer_behind_a_kill),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(RECOVERY, "asides.removals.append(self.files.sidecar(base))", "pass"),
-    Mutation(
-        RECOVERY,
-        "Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)",
-        "self.debts.removals += self.files.orphans(found.bases)",
-    ),
-    Mutation(JOURNAL, "write_waiting(fs, files.slate, files.data)", "pass"),
+    Mutation(JOURNAL, "write_waiting(fs, files.slate, files.data)", "pass", by=killed_with_a_slate),
     Mutation(JOURNAL, "open_slate(fs, files.slate, None)", "pass", by=a_slate_of_long_ago),
 ]
 

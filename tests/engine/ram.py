@@ -23,7 +23,7 @@ class RamFS:
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.now = {path: bytearray(content) for path, content in files.items()}
-        self.directories = {above for path in files for above in _above(path)}
+        self.directories = {"/", *(above for path in files for above in _above(path))}
         self._handles: dict[int, bytearray] = {}
         self._numbers = itertools.count(1_000_000)
         self._locked: set[int] = set()

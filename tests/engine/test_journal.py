@@ -254,6 +254,16 @@ def test_a_lock_whose_file_loses_its_name_in_that_moment_is_taken_again():
             opened(fs)
 
 
+def test_a_lock_file_that_a_peer_has_emptied_is_signed_again():
+    """sej's NewWriter empties it before it is refused."""
+    fs = disk()
+    with opened(fs) as journal:
+        signed = fs.read(LOCK)
+        fs.write_durably(LOCK, b"")
+        journal.append(b"x", durability="synced")
+        assert fs.crash().read(LOCK) == signed
+
+
 def test_a_lock_that_loses_its_name_later_is_taken_anew_or_ends_it():
     fs = disk()
     with opened(fs) as journal:
