@@ -59,10 +59,13 @@ class SegmentScan:
         return (self.end + 3) & ~3 if self.is_document else self.end
 
 
-def read_segment(fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0) -> SegmentScan:
+def read_segment(
+    fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, bears_bad: bool = False
+) -> SegmentScan:
     """Scan the file, and hand its commands to `apply` but for the first `skip` records'.
 
-    `apply` returns how many of them it carried out. Raises BadCommand, OSError.
+    `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `bears_bad`, a command
+    that is none is a trouble like any other.
     """
     found = SegmentScan(fs.size(handle))
     head = fs.pread(handle, len(FILE_HEAD), 0)
@@ -96,6 +99,9 @@ def read_segment(fs: FileSystem, handle: int, apply: Apply | None = None, skip: 
             kind = "unknown_delta" if scanned.stop == "UNKNOWN" else "bad_delta"
             is_known = scanned.stop == "BAD"
             reason = "a command that is cut, or names no queue" if is_known else "an unknown command"
+            if bears_bad:
+                found.trouble = reason
+                return found
             raise BadCommand(found.end, found.records, kind, reason)
         if scanned.stop != "MORE":
             found.trouble = scanned.stop

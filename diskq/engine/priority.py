@@ -42,9 +42,10 @@ from diskq.options import Durability, PriorityOptions
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
-from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.storage.lock import Lock
-from diskq.storage.recovery import Repair
+from diskq.storage.recovery import Repair, keep_copy
+from diskq.storage.segments import private_path
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -146,13 +147,16 @@ class PriorityStore(Closing):
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
         takes_snapshots: bool = True,
+        repairs_damage: bool = False,
     ) -> None:
         """Open the store in the directory `path`, which is made, with those above it, where it is not there.
 
         Its files are in `path` itself where they are there, or else where TaskFlux has them when its
         `DataDirectory` is `path`. Returns when it is whole and durable; `repairs` and `warnings` tell what
         was met. `clock` (seconds, monotonic) is the sync policy's; `time_slice` (seconds) is for the gate of
-        a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`.
+        a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`. `repairs_damage`
+        is the last resort: where the store would be refused as damaged, the log ends at the damage, and
+        everything behind it, or that cannot be read, is kept aside; `repairs` tells what.
 
         Raises LockedError where somebody has it, TaskFlux among others; DamagedStoreError,
         UnsupportedFormatError, OSError, and CorruptionError for settings that are none or, if
@@ -167,6 +171,7 @@ class PriorityStore(Closing):
         self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
         self.gates = (self.gate,)
         self._takes_snapshots = takes_snapshots
+        self._repairs_damage = repairs_damage
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
         self._queues: dict[str, StoredQueue] = {}
@@ -193,17 +198,27 @@ class PriorityStore(Closing):
     def _open(self) -> None:
         fs, files = self._fs, self.files
         make_directories(fs, files.root)
-        for directory in (files.private, files.temporary, files.log):
-            fs.make_directory(directory)
-            self._debts.directories[directory] = None
-        self._debts.directories[files.root] = None
+        # Made durably: recovery keeps there what it cuts, before any barrier.
+        made = [fs.make_directory(path) for path in (files.private, files.temporary, files.log)]
+        if any(made):
+            Barrier(directories=(files.root,)).pay(fs)
+        for path in (files.root, files.private, files.temporary, files.log):
+            self._debts.directories[path] = None
         try:
             self._lock = Lock(fs, files.lock, f"the store in {self.path}")
+            self._metadata_repairs: list[Repair] = []
             metadata = self._own_metadata()
             # Nobody else has it now: what is left over is nobody's.
             self._debts.removals += files.leftovers()
             point = Point.read(fs, files)
-            found = recover_store(fs, files, point, self._debts, strict=self.options.strict)
+            found = recover_store(
+                fs,
+                files,
+                point,
+                self._debts,
+                strict=self.options.strict,
+                repairs_damage=self._repairs_damage,
+            )
             self._go_on(found, metadata)
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
@@ -234,10 +249,25 @@ class PriorityStore(Closing):
             metadata = decode_metadata(read_small(fs, path, METADATA_SIZE) or b"")
         except ValueError as version:
             raise UnsupportedFormatError(path, f"version {version}", "version 1") from None
+        if metadata is None and self._repairs_damage:
+            return self._repair_metadata()
         if metadata is None:
             reason = "no metadata that a writer wrote"
             raise DamagedStoreError(path, 0, reason, kind="corrupt_metadata", root=self.files.root, lsn=None)
         return metadata
+
+    def _repair_metadata(self) -> Metadata:
+        """Begin it anew. What it held is kept."""
+        fs, path = self._fs, self.files.metadata
+        aside = keep_copy(fs, self._metadata_handle, private_path(self.files.root, base_name(path)))
+        size = fs.size(self._metadata_handle)
+        self._metadata_repairs.append(
+            Repair(path=path, kept=0, dropped=size, reason="no metadata that a writer wrote", saved_as=aside)
+        )
+        self._write_metadata()
+        fs.close(self._metadata_handle)
+        self._metadata_handle = -1
+        return self._own_metadata()
 
     def _write_metadata(self) -> None:
         """Beside it, and renamed: a part of it in its place would be worse than none."""
@@ -258,7 +288,7 @@ class PriorityStore(Closing):
         self._queues = found.queues
         self._snapshot_lsn = found.snapshot_lsn
         self._is_snapshot_damaged = found.is_snapshot_damaged
-        self.repairs: tuple[Repair, ...] = tuple(found.repairs)
+        self.repairs: tuple[Repair, ...] = (*self._metadata_repairs, *found.repairs)
         """What was found torn at the open, and what was done about it."""
         self.warnings: Mapping[str, int] = dict(+found.warnings)
         """What was met at the open that should not be there, by name, and how often."""

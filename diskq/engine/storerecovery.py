@@ -26,15 +26,15 @@ from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
 from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import Debts, write_all
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
 from diskq.storage.recovery import Repair, cut_tail, rewrite
-from diskq.storage.segments import free_aside
+from diskq.storage.segments import free_aside, private_path
 
 __all__ = ["Found", "recover_store"]
 
 TORN = "torn at the end"
 STALE = "stale bytes behind the end marker"
-UNSYNCED = "behind what a crash left"
+BEHIND = "behind the end of the log"
 
 
 @dataclass(slots=True)
@@ -60,14 +60,21 @@ class Found:
 
 
 def recover_store(
-    fs: FileSystem, files: StoreFiles, point: Point | None, debts: Debts, *, strict: bool
+    fs: FileSystem,
+    files: StoreFiles,
+    point: Point | None,
+    debts: Debts,
+    *,
+    strict: bool,
+    repairs_damage: bool = False,
 ) -> Found:
     """Read the store, mend what needs it, and owe it to the first barrier.
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
-    CorruptionError if `strict` and something had to be cut, and OSError.
+    CorruptionError if `strict` and something had to be cut, and OSError. `repairs_damage`: what would be
+    refused as damaged is cut like a torn tail, and all behind it set aside.
     """
-    recovery = _Recovery(fs, files, point, debts, strict)
+    recovery = _Recovery(fs, files, point, debts, strict, repairs_damage)
     try:
         return recovery.run()
     except BaseException:
@@ -77,13 +84,20 @@ def recover_store(
 
 class _Recovery:
     def __init__(
-        self, fs: FileSystem, files: StoreFiles, point: Point | None, debts: Debts, strict: bool
+        self,
+        fs: FileSystem,
+        files: StoreFiles,
+        point: Point | None,
+        debts: Debts,
+        strict: bool,
+        repairs_damage: bool,
     ) -> None:
         self.fs = fs
         self.files = files
         self.point = point
         self.debts = debts
         self.strict = strict
+        self.repairs_damage = repairs_damage
         self.found = Found()
         self.state = State()
         self.next_lsn = 0
@@ -154,11 +168,15 @@ class _Recovery:
             found = f"queue implementation {unknown.args[0]}"
             raise UnsupportedFormatError(path, found, "1 (H4) and 2 (QA)") from None
         except BadSnapshot as bad:
-            if bases[:1] != [0]:
+            if bases[:1] == [0]:
+                # The log is there from the first record on: nothing is lost.
+                self._warn("snapshot_ignored")
+                self.found.is_snapshot_damaged = True
+            elif self.repairs_damage:
+                self._set_aside(path, private_path(self.files.root, base_name(path)), bad.args[1])
+            else:
                 self._refuse(path, bad.args[0], bad.args[1], "corrupt_snapshot")
-            # The log is there from the first record on: nothing is lost.
-            self._warn("snapshot_ignored")
-            self.found.is_snapshot_damaged = True
+            self.found.snapshot_lsn = -1
             self.state = State()
             self.state.warnings = self.found.warnings
             self._begin_with_default()
@@ -178,13 +196,18 @@ class _Recovery:
         """The segments from the one on that holds the first record that the snapshot does not cover."""
         first = self.found.snapshot_lsn + 1
         before = [number for number, base in enumerate(bases) if base <= first]
-        if bases and not before:
+        if bases and not before and self.repairs_damage:
+            self._drop(bases)
+            bases.clear()
+        elif bases and not before:
             kind = "missing_records" if self.found.snapshot_lsn >= 0 else "missing_snapshot"
             reason = f"the log begins with record {bases[0]}, and record {first} is nowhere"
             self._refuse(self.files.segment(bases[0]), 0, reason, kind, first)
         return bases[before[-1] :] if before else []
 
     def _may_be_unsynced(self, base: int) -> bool:
+        if self.repairs_damage:
+            return True
         return self.point is not None and base >= self.point.base
 
     def _judge_gap(self, needed: list[int], number: int) -> None:
@@ -203,7 +226,8 @@ class _Recovery:
         try:
             skip = max(0, found.snapshot_lsn + 1 - base)
             try:
-                scanned = read_segment(self.fs, handle, self.state.apply, skip)
+                bears_bad = self.repairs_damage
+                scanned = read_segment(self.fs, handle, self.state.apply, skip, bears_bad=bears_bad)
             except BadCommand as bad:
                 position, record, kind, reason = bad.args
                 if kind == "unknown_implementation":
@@ -212,9 +236,10 @@ class _Recovery:
                 raise
             self.next_lsn = base + scanned.records
             is_ours = self._may_be_unsynced(base)
-            is_torn = scanned.is_torn and is_ours
+            is_torn = (scanned.is_torn and is_ours) or (scanned.is_alien and self.repairs_damage)
             if (scanned.is_alien or scanned.version is not None) and not is_torn:
                 self._refuse_head(path, scanned, base)
+            scanned.is_torn = is_torn
             is_begun = not (scanned.is_blank or is_torn)
             self._note(scanned)
             if is_last or not is_begun or scanned.trouble is not None:
@@ -316,17 +341,18 @@ class _Recovery:
         self._become_last(base, handle, read_segment(self.fs, handle))
 
     def _drop(self, bases: list[int]) -> None:
-        """Segments behind the end of the log: a power cut left them without what was before them."""
+        """Segments behind the end of the log: they are there without what was before them."""
         for base in bases:
-            path = self.files.segment(base)
-            size = self.fs.size_of(path) or 0
-            self._ask(path, 0, UNSYNCED)
-            aside = free_aside(self.fs, self.files.aside(base))
-            self.debts.asides.append((path, aside))
             self._warn("segments_dropped")
-            self._report(
-                Repair(path=path, kept=0, dropped=size, reason=UNSYNCED, records=None, saved_as=aside)
-            )
+            self._set_aside(self.files.segment(base), self.files.aside(base), BEHIND)
+
+    def _set_aside(self, path: str, beside: str, reason: str) -> None:
+        """Keep the whole file under another name."""
+        self._ask(path, 0, reason)
+        size = self.fs.size_of(path) or 0
+        aside = free_aside(self.fs, beside)
+        self.debts.asides.append((path, aside))
+        self._report(Repair(path=path, kept=0, dropped=size, reason=reason, records=None, saved_as=aside))
 
     def _restart(self) -> None:
         """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""

@@ -43,9 +43,9 @@ def failing_disk() -> FaultFS[CrashFS]:
     return FaultFS(disk())
 
 
-def opened(fs: FileSystem, **options: Any) -> PriorityStore:
+def opened(fs: FileSystem, *, repairs_damage: bool = False, **options: Any) -> PriorityStore:
     options = {"preallocate": False} | options
-    return PriorityStore(ROOT, PriorityOptions(**options), fs=fs)
+    return PriorityStore(ROOT, PriorityOptions(**options), fs=fs, repairs_damage=repairs_damage)
 
 
 def segment(base: int = 0) -> str:

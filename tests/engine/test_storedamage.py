@@ -11,7 +11,7 @@ import pytest
 
 from diskq.engine.taskfluxfiles import Point
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
-from diskq.testing import CrashFS
+from diskq.testing import CrashFS, PowerCut
 from tests.engine.stores import (
     DATA,
     disk,
@@ -215,6 +215,40 @@ def test_a_point_that_rotted_is_no_point():
         assert Point.read(fs, files_of) is None
     with opened(fs) as store:
         assert store.repairs == ()
+
+
+@pytest.mark.parametrize("at", range(1, len(COMMANDS)))
+def test_a_repair_ends_the_log_at_the_damage_and_keeps_what_is_behind(at):
+    base = max(base for base in LOGS if base <= at)
+    data = bytearray(oracle.segment(LOGS[base]))
+    data[ENDS[at] - ENDS[base] + 8 + 21] ^= 1
+    fs = written(disk(), LOGS)
+    fs.write_durably(segment(base), bytes(data))
+    with opened(fs, repairs_damage=True) as store:
+        assert state(store) == after(COMMANDS[:at])
+        assert [repair.path for repair in store.repairs] == [segment(each) for each in LOGS if each >= base]
+        store.enqueue(store.queue(), b"new")
+    assert list(segments(fs)) == [each for each in LOGS if each <= base]
+    behind = {f"{each:019d}.log.bad": oracle.segment(LOGS[each]) for each in LOGS if each > base}
+    cut = bytes(data[ENDS[at] - ENDS[base] + 8 :]).rstrip(b"\0")
+    assert kept(fs) == {f"{base:019d}.log.bad": cut, **behind}
+    with opened(fs) as store:
+        assert store.repairs == ()
+        assert state(store) == after([*COMMANDS[:at], oracle.add("", 0, b"new")])
+
+
+def test_a_repair_may_be_cut_anywhere():
+    fs = written(disk(), LOGS)
+    fs.write_durably(segment(2), b"rotten")
+    for cut in range(1, 60):
+        broken = fs.copy()
+        broken.cut_at = broken.operations + cut
+        with contextlib.suppress(PowerCut):
+            opened(broken, repairs_damage=True).close()
+        again = broken.crash(random.Random(cut))
+        with opened(again, repairs_damage=True) as store:
+            assert state(store) == after(COMMANDS[:2])
+        assert b"rotten" in kept(again).values()
 
 
 # --- commands that cannot be carried out ----------------------------------------------------------------

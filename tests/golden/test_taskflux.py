@@ -176,3 +176,34 @@ def test_the_strict_are_told_instead(case, tmp_path):
     with pytest.raises(diskq.CorruptionError):
         PriorityStore(root, diskq.PriorityOptions(strict=True))
     assert {name: file for name, file in files_of(root).items() if name in before} == before
+
+
+of_the_damaged = pytest.mark.parametrize(
+    "case",
+    [case for case in REFUSED.values() if case["diskq"]["error"] not in UNSUPPORTED],
+    ids=[name for name, case in REFUSED.items() if case["diskq"]["error"] not in UNSUPPORTED],
+)
+
+
+@of_the_damaged
+def test_what_is_refused_can_be_repaired_and_loses_no_byte(case, tmp_path):
+    root = copied(case, tmp_path)
+    before = {path: path.read_bytes() for path in (root / "data").rglob("*") if path.is_file()}
+    with PriorityStore(root, repairs_damage=True) as store:
+        assert store.repairs
+        for repair in store.repairs:
+            if repair.saved_as is not None:
+                was = before[Path(repair.path)][repair.kept :]
+                assert Path(repair.saved_as).read_bytes().rstrip(b"\0") == was.rstrip(b"\0")
+        found = described(store)
+        store.enqueue(store.queue(), b"new")
+    with PriorityStore(root) as store:
+        assert store.repairs == ()
+        after = described(store)
+        assert len(after[""]["records"]) == len(found[""]["records"]) + 1
+
+
+@of_the_opened
+def test_a_repair_of_what_is_not_damaged_finds_the_same(case, tmp_path):
+    with PriorityStore(copied(case, tmp_path), repairs_damage=True) as store:
+        assert described(store) == case["diskq"]["state"]
