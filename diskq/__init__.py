@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         read_journal_offsets,
     )
     from diskq.engine.journalreader import JournalReader
-    from diskq.engine.priority import PriorityStore, QueueInfo, StoreStatistics
+    from diskq.engine.priority import PriorityRecord, PriorityStore, QueueInfo, StoreStatistics
     from diskq.engine.stream import Stream
     from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
     from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
@@ -122,6 +122,7 @@ __all__ = [
     "Position",
     "PriorityOptions",
     "PriorityRangeError",
+    "PriorityRecord",
     "PriorityStore",
     "ProducerStatistics",
     "QueueExistsError",
@@ -187,7 +188,7 @@ _HOMES = {
         "read_journal_offsets",
     ),
     "engine.journalreader": ("JournalReader",),
-    "engine.priority": ("PriorityStore", "QueueInfo", "StoreStatistics"),
+    "engine.priority": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.stream": ("Stream",),
     "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),

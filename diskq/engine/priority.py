@@ -49,7 +49,15 @@ from diskq.storage.segments import private_path
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["Implementation", "Payload", "PriorityStore", "PriorityTicket", "QueueInfo", "StoreStatistics"]
+__all__ = [
+    "Implementation",
+    "Payload",
+    "PriorityRecord",
+    "PriorityStore",
+    "PriorityTicket",
+    "QueueInfo",
+    "StoreStatistics",
+]
 
 logger = logging.getLogger("diskq")
 

@@ -1,0 +1,268 @@
+# Looking at a store's files without having it. Law: nothing is locked, made or changed; whatever is wrong
+# with a file is told, and the others are looked at all the same.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from diskq._native.taskflux import ADD, CREATE, DELETE, FILE_HEAD, scan
+from diskq._native.taskstate import METADATA_SIZE, decode_metadata
+from diskq.engine.commandlog import SegmentScan, read_segment, records_behind
+from diskq.engine.storedqueue import State, UnknownImplementation
+from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
+from diskq.engine.taskfluxfiles import StoreFiles, read_settings
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.smallfile import read_small
+
+__all__ = [
+    "LoggedCommand",
+    "SegmentReport",
+    "SnapshotReport",
+    "StoreReport",
+    "inspect_store",
+    "read_commands",
+]
+
+_WINDOW = 1024 * 1024
+_KINDS = {CREATE: "create", DELETE: "delete", ADD: "add"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport:
+    """A segment's file. `trouble` says what is wrong at byte `end`, with record `next_lsn`; None: nothing."""
+
+    path: str
+    lsn: int
+    """Of its first record."""
+    next_lsn: int
+    size: int
+    end: int
+    """The byte behind its last whole record."""
+    layout: str
+    """"aligned" also where nothing is filled up: terms have 8 bytes."""
+    is_covered: bool
+    """The snapshot covers it: it is not needed any more."""
+    trouble: str | None
+    has_more: bool
+    """Whole records are behind the trouble."""
+
+    @property
+    def records(self) -> int:
+        return self.next_lsn - self.lsn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReport:
+    """The snapshot's file."""
+
+    path: str
+    size: int
+    lsn: int = -1
+    """The last record that it covers."""
+    term: int = 0
+    layout: str = ""
+    queues: dict[str, int] = field(default_factory=dict)
+    """How many records each holds."""
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """What lies in a store's directory."""
+
+    root: str
+    metadata_trouble: str | None
+    term: int
+    snapshot: SnapshotReport | None
+    segments: tuple[SegmentReport, ...]
+    gaps: tuple[int, ...]
+    """Numbers of records that should follow a segment, and are in none."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Is nothing torn, damaged or missing?"""
+        snapshot_trouble = self.snapshot is not None and self.snapshot.trouble is not None
+        torn = any(each.trouble is not None for each in self.segments if not each.is_covered)
+        return not (self.metadata_trouble or snapshot_trouble or torn or self.gaps)
+
+
+def _files(fs: FileSystem, path: AnyPath) -> StoreFiles:
+    text = as_path(path)
+    return StoreFiles.found(fs, text, read_settings(fs, text).data_directory)
+
+
+def inspect_store(path: AnyPath, *, fs: FileSystem | None = None) -> StoreReport:
+    """What lies in the store at `path`, which may be in use meanwhile: it then tells of some moment's files.
+
+    Raises OSError, FileNotFoundError where there is no store among them.
+    """
+    disk = fs or OsFileSystem()
+    files = _files(disk, path)
+    term, trouble = _metadata(disk, files)
+    snapshot = _snapshot(disk, files)
+    covered = -1 if snapshot is None else snapshot.lsn
+    bases = files.segments()
+    segments = [_segment(disk, files, base) for base in bases]
+    reports = []
+    gaps = [] if not bases or bases[0] <= covered + 1 else [covered + 1]
+    for number, (base, scanned) in enumerate(zip(bases, segments, strict=True)):
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        is_covered = following is not None and following <= covered + 1
+        next_lsn = base + scanned.records
+        if following is not None and not is_covered and next_lsn != following:
+            gaps.append(next_lsn)
+        reports.append(_report(disk, files, base, scanned, is_covered))
+    return StoreReport(
+        root=files.root,
+        metadata_trouble=trouble,
+        term=term,
+        snapshot=snapshot,
+        segments=tuple(reports),
+        gaps=tuple(gaps),
+    )
+
+
+def _metadata(fs: FileSystem, files: StoreFiles) -> tuple[int, str | None]:
+    content = read_small(fs, files.metadata, METADATA_SIZE)
+    if not content:
+        return 1, None  # it is written by the next open
+    try:
+        metadata = decode_metadata(content)
+    except ValueError as version:
+        return 1, f"version {version}"
+    return (1, "no metadata that a writer wrote") if metadata is None else (metadata.term, None)
+
+
+def _snapshot(fs: FileSystem, files: StoreFiles) -> SnapshotReport | None:
+    try:
+        handle = fs.open(files.snapshot)
+    except FileNotFoundError:
+        return None
+    try:
+        size = fs.size(handle)
+        read = read_head(fs, handle)
+        if read is None:
+            return None
+        head, _ = read
+        state = State()
+        load_state(fs, handle, head, state)
+        return SnapshotReport(
+            path=files.snapshot,
+            size=size,
+            lsn=head.lsn,
+            term=head.term,
+            layout=_layout(head.is_document),
+            queues={name: queue.table.stored for name, queue in state.queues.items()},
+        )
+    except BadSnapshot as bad:
+        return SnapshotReport(path=files.snapshot, size=size, trouble=f"{bad.args[1]}, at byte {bad.args[0]}")
+    except UnknownImplementation as unknown:
+        trouble = f"queue implementation {unknown.args[0]}"
+        return SnapshotReport(path=files.snapshot, size=size, trouble=trouble)
+    finally:
+        fs.close(handle)
+
+
+def _layout(is_document: bool) -> str:
+    return "document" if is_document else "aligned"
+
+
+def _segment(fs: FileSystem, files: StoreFiles, base: int) -> SegmentScan:
+    handle = fs.open(files.segment(base))
+    try:
+        # Commands are looked into, and none is carried out.
+        return read_segment(fs, handle, len, bears_bad=True)
+    finally:
+        fs.close(handle)
+
+
+def _report(
+    fs: FileSystem, files: StoreFiles, base: int, scanned: SegmentScan, is_covered: bool
+) -> SegmentReport:
+    trouble = scanned.trouble
+    if scanned.is_blank and scanned.size:
+        trouble = "its head was not written"
+    elif scanned.version is not None:
+        trouble = f"version {scanned.version}"
+    elif scanned.is_alien:
+        trouble = "no segment's head"
+    has_more = False
+    if trouble is not None and not scanned.is_blank:
+        handle = fs.open(files.segment(base))
+        try:
+            has_more = records_behind(fs, handle, scanned.end)
+        finally:
+            fs.close(handle)
+    return SegmentReport(
+        path=files.segment(base),
+        lsn=base,
+        next_lsn=base + scanned.records,
+        size=scanned.size,
+        end=scanned.end,
+        layout=_layout(scanned.is_narrow),
+        is_covered=is_covered,
+        trouble=trouble,
+        has_more=has_more,
+    )
+
+
+# --- one command after the other --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedCommand:
+    """A command in the log."""
+
+    lsn: int
+    offset: int
+    """The byte at which its record begins."""
+    term: int
+    kind: str
+    """"create", "delete", "add" or "remove"."""
+    queue: str
+    priority: int | None = None
+    """Of an "add"."""
+    payload: bytes | None = None
+    id: int | None = None
+    """Of a "remove"."""
+
+
+def read_commands(path: AnyPath, lsn: int, *, fs: FileSystem | None = None) -> Iterator[LoggedCommand]:
+    """The commands of the segment whose first record is `lsn`, up to its end or to what is damaged.
+
+    Raises OSError.
+    """
+    disk = fs or OsFileSystem()
+    handle = disk.open(_files(disk, path).segment(lsn))
+    try:
+        at, size, width = len(FILE_HEAD), disk.size(handle), _WINDOW
+        window, start = disk.pread(handle, width, at), at
+        while True:
+            found = scan(memoryview(window)[at - start :], size - at, most=1)
+            if found.records:
+                yield _logged(lsn, at, found.term, *found.commands[0])
+                lsn, at = lsn + 1, at + found.end
+            elif found.stop == "MORE":
+                width = width * 2 if at == start else _WINDOW
+                window, start = disk.pread(handle, width, at), at
+            else:
+                return
+    finally:
+        disk.close(handle)
+
+
+def _logged(lsn: int, offset: int, term: int, kind: int, name: bytes, *more: object) -> LoggedCommand:
+    queue = name.decode("ascii")
+    if kind == ADD:
+        priority, payload = more
+        assert isinstance(priority, int)
+        assert isinstance(payload, bytes)
+        return LoggedCommand(
+            lsn=lsn, offset=offset, term=term, kind="add", queue=queue, priority=priority, payload=payload
+        )
+    if kind in _KINDS:
+        return LoggedCommand(lsn=lsn, offset=offset, term=term, kind=_KINDS[kind], queue=queue)
+    (number,) = more
+    assert isinstance(number, int)
+    return LoggedCommand(lsn=lsn, offset=offset, term=term, kind="remove", queue=queue, id=number)
