@@ -17,7 +17,10 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
     return {
         "steady": Work("steady", {"count": many}, module="spoolworks"),
         "steady, send_many": Work("steady", {"count": many, "batch": 100}, module="spoolworks"),
+        "steady, memory": Work("steady", {"count": many, "durability": "memory"}, module="spoolworks"),
         "drain": Work("drain", {"count": many}, module="spoolworks"),
+        "leases": Work("leases", {"count": many}, module="spoolworks"),
+        "leases, batched": Work("leases", {"count": many, "batch": 100}, module="spoolworks"),
         **{
             peer: Work("get_and_ack", {"peer": peer, "count": scale(count, least=1_000)}, module="spoolworks")
             for peer, count in COUNTS.items()

@@ -243,12 +243,20 @@ SPOOL = (
         (
             Row("CPU of a message, sent one by one", "steady", at_most=15.0, figure="cpu_us"),
             Row("CPU of a message, send_many(100)", "steady, send_many", at_most=15.0, figure="cpu_us"),
+            Row("CPU of a message, durability=memory", "steady, memory", figure="cpu_us"),
             *(Row("sent and delivered", "steady", peer, at_least=5.0) for peer in _GET_AND_ACK),
         ),
     ),
     Section(
         "Draining: 100 B, what was spooled before, batches of 100",
         tuple(Row("delivered", "drain", peer, at_least=5.0) for peer in _GET_AND_ACK),
+    ),
+    Section(
+        "Leases: 100 B, each received and acknowledged",
+        (
+            *(Row("receive, ack", "leases", peer) for peer in _GET_AND_ACK),
+            *(Row("receive_many(100), ack", "leases, batched", peer) for peer in _GET_AND_ACK),
+        ),
     ),
 )
 

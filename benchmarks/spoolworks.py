@@ -10,7 +10,8 @@ from typing import Any
 import trio
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, reading
-from diskq import Batch, QueueOptions, open_spool
+from benchmarks.works import NAME, fill
+from diskq import Batch, QueueOptions, open_queue, open_spool
 
 BATCH = 100
 
@@ -26,13 +27,11 @@ class FarEnd:
         await trio.lowlevel.checkpoint()  # as whatever goes over a network does
 
 
-async def steady(
-    directory: str, *, count: int, batch: int = 0, queue: dict[str, Any] | None = None
-) -> Reading:
+async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) -> Reading:
     """One task sends, one by one or `batch` at once, until the last is delivered."""
     body, far_end = body_of(100), FarEnd()
     async with open_spool(
-        f"{directory}/spool", deliver=far_end.take, max_items=BATCH, queue=QueueOptions(**(queue or {}))
+        f"{directory}/spool", deliver=far_end.take, max_items=BATCH, queue=QueueOptions(**queue)
     ) as spool:
         watch = Stopwatch()
         if batch:
@@ -65,6 +64,23 @@ async def drain(directory: str, *, count: int) -> Reading:
         found = watch.stop(far_end.taken)
     assert far_end.taken == count // 1000 * 1000
     return found
+
+
+async def leases(directory: str, *, count: int, batch: int = 0) -> Reading:
+    """Receive and acknowledge, one by one or `batch` at once, until the last of a queue that was filled."""
+    fill(directory, count)
+    async with open_queue(directory, NAME) as queue, queue.working() as work:
+        watch = Stopwatch()
+        if batch:
+            done = 0
+            while done < count:
+                found = await work.receive_many(min(batch, count - done))
+                work.ack(found)
+                done += len(found)
+        else:
+            for _ in range(count):
+                work.ack(await work.receive())
+        return watch.stop(count)
 
 
 # --- the loops that stand in for one -----------------------------------------------------------------
