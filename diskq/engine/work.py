@@ -35,7 +35,7 @@ from diskq.engine.ackjournal import (
 )
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.nsqfiles import Position
-from diskq.errors import DiskFullError, LeaseError
+from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions
 from diskq.storage.closing import Closing
 
@@ -151,9 +151,7 @@ class FifoWork(Closing):
         self._known_to = known.end
         self._known: Known | None = known if queue.read_to < self._known_to else None
         try:
-            # Let the head be where it was, behind what is acknowledged.
-            while self._known is not None and not self._window and self._read_known():
-                pass
+            self._pass_known()
         except BaseException:
             self.close()
             raise
@@ -338,6 +336,11 @@ class FifoWork(Closing):
             self._known = None
         return bool(bodies)
 
+    def _pass_known(self) -> None:
+        """Where nothing is in the window, let the head be behind what was acknowledged before."""
+        while self._known is not None and not self._window and self._read_known():
+            pass
+
     def _keep(self, place: Place) -> int:
         """A message was read: it is in the window now. Returns its number."""
         self._window.append(place)
@@ -393,6 +396,10 @@ class FifoWork(Closing):
         self._acked += len(ended)
         self._write([])
         self._move_head()
+        if self._known is not None:
+            # An error that reading on meets is for the next one who takes.
+            with contextlib.suppress(OSError, DiskqError):
+                self._pass_known()
 
     def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """As `nack`, leaving the sync policy to the caller."""

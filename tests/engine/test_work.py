@@ -426,6 +426,15 @@ def test_what_is_known_is_kept_while_it_is_not_reached():
         assert {found[number] for number in found if number != 25} == {1}
 
 
+def test_the_head_passes_what_was_acknowledged_before_though_nobody_asks_for_more():
+    with opened(filled(9, max_bytes_per_file=2 * RECORD)) as queue:
+        with FifoWork(queue) as work:
+            work.ack(work.take_many(7)[2:])
+        with FifoWork(queue) as work:
+            work.ack(work.take_many(2))
+            assert queue.depth == 2
+
+
 def test_an_acknowledged_message_is_in_its_file_before_the_journal_says_so():
     fs = disk()
     queue = opened(fs)
