@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         read_journal_offsets,
     )
     from diskq.engine.journalreader import JournalReader
+    from diskq.engine.journaltimes import JournalTimes
     from diskq.engine.priority import PriorityRecord, PriorityStore, QueueInfo, StoreStatistics
     from diskq.engine.stream import Stream
     from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
@@ -108,6 +109,7 @@ __all__ = [
     "JournalOffset",
     "JournalOptions",
     "JournalReader",
+    "JournalTimes",
     "KeySizeError",
     "Lease",
     "LeaseError",
@@ -188,6 +190,7 @@ _HOMES = {
         "read_journal_offsets",
     ),
     "engine.journalreader": ("JournalReader",),
+    "engine.journaltimes": ("JournalTimes",),
     "engine.priority": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.stream": ("Stream",),
     "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),

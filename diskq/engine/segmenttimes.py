@@ -19,11 +19,11 @@ from diskq._native.timeindex import (
     times_of,
 )
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq.engine.momentlookup import EARLIEST, SegmentGone
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamsettings import read_settings
 from diskq.engine.timemarks import (
     CHUNK,
-    EARLIEST,
     LATEST,
     Sealed,
     greatest_of,
@@ -59,10 +59,6 @@ def framing_of(fs: FileSystem, files: StreamFiles) -> Callable[[], TripletFramin
         return TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
 
     return framing
-
-
-class SegmentGone(Exception):
-    """The segment was removed, or is not what was known of it: look again at what there is."""
 
 
 class _Doubt(Exception):

@@ -1,6 +1,4 @@
-# From a moment to an offset. Law: the answer is the first offset, in offset order, whose message is late
-# enough, of those that were there at some time during the call; nothing is assumed of the order of
-# timestamps.
+# From a moment to an offset in a partition. Law: see momentlookup.py.
 #
 # A partition's segments are few and known by what is noted of them when they are complete (`sealed`): the
 # first whose greatest timestamp is late enough holds the answer. Its marks tell which 256 of its entries,
@@ -9,15 +7,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import pairwise
 
 from diskq._native.timeindex import SEALED_SIZE, sealed_chain
-from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
+from diskq.engine.momentlookup import MomentLookup
+from diskq.engine.segmenttimes import SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.timemarks import EARLIEST, LATEST, Sealed, fitting, read_sealed, sealed_rows
+from diskq.engine.timemarks import Sealed, fitting, read_sealed, sealed_rows
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TimeLookup", "offset_after_once"]
@@ -26,7 +23,7 @@ __all__ = ["TimeLookup", "offset_after_once"]
 _MOST_OPEN = 64
 
 
-class TimeLookup(Closing):
+class TimeLookup(MomentLookup[SegmentTimes]):
     """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
 
     It keeps files open and remembers what it has read: close it. For one thread at a time.
@@ -34,11 +31,10 @@ class TimeLookup(Closing):
 
     def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
         """Raises StreamNotFoundError where there is no such partition, and OSError."""
+        super().__init__()
         self._fs = fs
         self._files = files
         self._framing = framing_of(fs, files.stream)
-        self._bases: list[int] = []  # ascending; the last one is active, as far as is known
-        self._ceilings: list[int] = []  # of the first so many: the greatest timestamp up to their end
         self._segments: dict[int, SegmentTimes] = {}
         self._in_use: set[int] = set()  # of these, files are open
         self._seals: dict[int, Sealed] | None = None  # of the complete ones; None: as the rows have them
@@ -60,42 +56,6 @@ class TimeLookup(Closing):
     def is_quick(self) -> bool:
         """Is enough noted of the complete segments, so that none of them has to be read as a whole?"""
         return len(self._ceilings) >= len(self._bases) - 1
-
-    def offset_after(self, timestamp: int) -> int | None:
-        """The first offset whose message is later than `timestamp` (ns since 1970).
-
-        None where there is none: the partition is empty, or no message is that late. Raises OSError,
-        StreamNotFoundError where the partition is gone, and UnsupportedFormatError.
-        """
-        return self.offset_at_or_after(timestamp + 1)
-
-    def offset_at_or_after(self, timestamp: int) -> int | None:
-        """The first offset whose message is not earlier than `timestamp`; as `offset_after`."""
-        if timestamp > LATEST:
-            return None
-        bound = max(timestamp, EARLIEST)
-        while True:
-            try:
-                return self._first_from(bound)
-            except SegmentGone:
-                self._list()
-
-    def _first_from(self, bound: int) -> int | None:
-        number = bisect_left(self._ceilings, bound)
-        while number < len(self._bases):
-            segment = self._segment(number)
-            segment.refresh()
-            found = segment.first_from(bound)
-            if found is not None:
-                return found
-            if number == len(self._bases) - 1:
-                if not self._has_followers(segment):
-                    return None
-                continue  # it may have grown before the next one was made
-            if number == len(self._ceilings):
-                self._ceilings.append(max([*self._ceilings[-1:], segment.greatest()]))
-            number += 1
-        return None
 
     # --- the segments there are -------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from diskq._native.timeindex import (
     survey,
 )
 from diskq._native.triplet import TIMEINDEX_ROW_SIZE
+from diskq.engine.momentlookup import EARLIEST, LATEST
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import checksum
@@ -61,8 +62,6 @@ __all__ = [
     "read_sealed",
     "sealed_rows",
 ]
-
-EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 CHUNK = ROWS_IN_A_MARK * TIMEINDEX_ROW_SIZE
 """Bytes of a timeindex that one mark is about."""
