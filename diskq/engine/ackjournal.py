@@ -46,6 +46,7 @@ from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.storage.barrier import Debts, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.recovery import rewrite
 
 __all__ = [
     "LONGEST_DELAY",
@@ -262,9 +263,11 @@ def mend_journals(
             continue
         rows = list(_rows(fs.pread(handle, fs.size(handle), 0)))
         mended = [(row, new) for row in rows if (new := _mended(row, write)) is not None]
-        if mended:
+        if rows:
+            # All of it: what was acknowledged before a kill may never have been synced.
             debts.files.append(handle)
         try:
+            rewrite(fs, handle, 0, fs.size(handle))
             for row, new in mended:
                 write_all(fs, handle, new, row.at)
         except OSError as failure:

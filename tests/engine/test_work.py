@@ -324,6 +324,18 @@ def test_attempts_and_acknowledgements_survive_a_power_cut_once_they_are_synced(
         assert attempts(work.take_many(9)) == {0: 2, 2: 3, 4: 2, 5: 1}
 
 
+def test_what_was_acknowledged_before_a_kill_is_durable_once_the_queue_is_open_again():
+    fs = filled(4)
+    queue = opened(fs)
+    work = FifoWork(queue)
+    work.ack(work.take_many(3)[1])
+    fs = abandoned(queue, fs)
+    with opened(fs):
+        after = fs.crash()
+    with opened(after) as queue, FifoWork(queue) as work:
+        assert attempts(work.take_many(9)) == {0: 2, 2: 2, 3: 1}
+
+
 def test_after_so_many_attempts_somebody_else_has_it():
     taken: list[tuple[bytes, int]] = []
     fs = filled(3)
