@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import spooldead, spoolstatus, spoolverbs, units
-from diskq.cli.parsing import add_command, add_wait
+from diskq.cli import spooldead, spoolrun, spoolstatus, spoolverbs, units
+from diskq.cli.parsing import add_command, add_framing, add_wait, count
 from diskq.cli.queue import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue import add_send
 from diskq.engine.spoolfiles import SPOOL
@@ -52,6 +52,22 @@ EXAMPLES_SEND = """
   diskq spool send spool/metrics 'hello' --create
   diskq spool send spool/orders --durability synced < orders.jsonl
   diskq spool send spool/photos --whole < cat.jpg
+"""
+
+ABOUT_RUN = """
+Deliver with a command: each batch is its stdin, in lines unless told otherwise. Exit code 0 is delivered;
+75 is to be tried again; so is any other, unless --on-failure give_up makes dead letters of such a batch,
+with the last line of stderr as the reason. DISKQ_ATTEMPTS tells which try it is, DISKQ_MESSAGES how many
+messages there are.
+
+It goes on until interrupted (Ctrl-C, SIGTERM), which ends the command and leaves its batch in the spool; or,
+with --drain, until nothing waits.
+"""
+
+EXAMPLES_RUN = """
+  diskq spool run spool/metrics --exec 'curl -sS --fail --data-binary @- https://far.example/ingest'
+  diskq spool run spool/orders --exec ./load-orders --batch 1000 --linger 1s --timeout 30s
+  diskq spool run spool/orders --exec ./load-orders --on-failure give_up --drain
 """
 
 ABOUT_DEAD = """
@@ -126,12 +142,64 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_wait(send, "spool")
     send.set_defaults(run=run, verb=spoolverbs.send, name=SPOOL)
 
+    work = add_command(verbs.add_parser("run", help="deliver with a command"), ABOUT_RUN, EXAMPLES_RUN)
+    _add_path(work)
+    _add_run(work)
+    add_wait(work, "spool")
+    work.set_defaults(run=run, verb=spoolrun.run)
+
     dead = add_command(verbs.add_parser("dead", help="dead letters"), ABOUT_DEAD, EXAMPLES_DEAD)
     _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
 
 
 def run(args: argparse.Namespace) -> None:
     args.verb(args)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--exec", metavar="COMMAND", required=True, help="what delivers, for the shell")
+    add_framing(parser, "to the command", ["lines", "length_prefixed", "base64"])
+    parser.add_argument(
+        "--batch", type=count, default=100, metavar="N", help="messages in a batch at most (default: 100)"
+    )
+    parser.add_argument(
+        "--linger",
+        type=units.duration,
+        default=0.0,
+        metavar="DURATION",
+        help="let so much time fill a batch up (default: 0s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=units.duration,
+        metavar="DURATION",
+        help="end a command that takes longer, and try again (default: none)",
+    )
+    parser.add_argument(
+        "--max-attempts", type=count, metavar="N", help="then a batch is given up (default: never)"
+    )
+    parser.add_argument(
+        "--on-failure",
+        choices=["retry", "give_up"],
+        default="retry",
+        help="what an exit code means that is neither 0 nor 75 (default: retry)",
+    )
+    parser.add_argument(
+        "--backoff-max",
+        type=units.duration,
+        default=60.0,
+        metavar="DURATION",
+        help="tries come further and further apart, up to this (default: 60s)",
+    )
+    parser.add_argument(
+        "--rate", type=count, metavar="N", help="messages a second at most (default: as fast as it goes)"
+    )
+    parser.add_argument(
+        "--drain", action="store_true", help="stop when nothing waits (default: go on with what comes)"
+    )
+    parser.add_argument(
+        "--create", action="store_true", help="make PATH if it is not there (default: refuse)"
+    )
 
 
 def _add_dead(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -21,9 +21,9 @@ from diskq.engine.nsqfiles import Position
 from diskq.engine.spoolfiles import SPOOL, SpoolFiles, SpoolState, SpoolStatus
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import OsFileSystem
-from tests.cli.conftest import Terminal, drain, fill, frames, program, start
+from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
 
-VERBS = [["status"], ["send"], ["dead", "list"], ["dead", "replay"], ["dead", "purge"]]
+VERBS = [["status"], ["send"], ["run"], ["dead", "list"], ["dead", "replay"], ["dead", "purge"]]
 TIME = 1_372_932_000 * 10**9  # 2013-07-04T10:00:00Z
 
 
@@ -91,6 +91,8 @@ def test_every_option_with_a_value_says_its_default(verb, capsys):
         ["dead", "purge", "spool", "a-0", "--all"],
         ["dead", "purge", "spool", "--nonsense"],
         ["send", "spool", "hello", "--whole"],
+        ["run", "spool"],
+        ["run", "spool", "--exec", "true", "--backoff-max", "0s"],
     ],
     ids=" ".join,
 )
@@ -104,7 +106,9 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, path, monkeypatch
     assert left(path) == ["a-0"]
 
 
-@pytest.mark.parametrize("verb", [*VERBS[:3], ["dead", "purge", "--all"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb", [*VERBS[:2], *VERBS[3:4], ["dead", "purge", "--all"], ["run", "--exec", "true"]], ids=" ".join
+)
 @pytest.mark.parametrize("what", ["nothing", "other files"])
 def test_where_no_spool_is_it_says_so_and_makes_none(run, tmp_path, verb, what):
     place = tmp_path / "place"
@@ -287,6 +291,66 @@ def test_following_it_at_a_terminal_is_a_line_that_changes(path):
         terminal.read_until("2 waiting")
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+
+
+# --- a command that delivers ----------------------------------------------------------------------
+
+
+def delivering(path: Path, command: str, *options: object) -> list[object]:
+    return ["spool", "run", path, "--exec", command, "--backoff-max", "10ms", *options]
+
+
+def test_a_command_delivers_batches_in_order(path):
+    fill(path, b"two", b"three", name=SPOOL)
+    out = path.parent / "out"
+    command = f'echo "$DISKQ_ATTEMPTS/$DISKQ_MESSAGES" >> {out}; cat >> {out}'
+    done = program(*delivering(path, command, "--batch", 2, "--drain"))
+    assert (done.code, done.notes) == (0, ["diskq: 3 delivered, 0 waiting"])
+    assert out.read_text() == "1/2\none\ntwo\n1/1\nthree\n"
+    assert drain(path, SPOOL) == []
+
+
+def test_a_command_that_fails_is_tried_again_with_the_same_batch(path):
+    out = path.parent / "out"
+    # The first try is to be tried again, the second one fails, the third is through.
+    command = f'cat >> {out}; case $DISKQ_ATTEMPTS in 1) exit 75;; 2) echo "no such host" >&2; exit 6;; esac'
+    done = program(*delivering(path, command, "--drain"))
+    assert done.code == 0
+    assert out.read_bytes() == b"one\n" * 3
+    assert any("exit code 6: no such host" in line for line in done.notes)
+    assert done.notes[-1] == "diskq: 1 delivered, 0 waiting"
+
+
+def test_what_a_command_refuses_is_given_up_where_that_is_wished(path):
+    command = 'test $DISKQ_ATTEMPTS = 1 && exit 75; echo "HTTP 400" >&2; exit 22'
+    done = program(*delivering(path, command, "--drain", "--on-failure", "give_up"))
+    assert done.notes[-1] == "diskq: 0 delivered, 1 given up, 0 waiting"
+    with DeadLetters(path) as found:
+        assert [(letter.reason, letter.body) for letter in found.list()] == [
+            ("exit code 22: HTTP 400", b"one")
+        ]
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(path):
+    out = path.parent / "out"
+    # Only the second try gets to the end; of the first nothing goes on.
+    command = f"test $DISKQ_ATTEMPTS = 1 && (sleep 60; echo late >> {out}); cat >> {out}"
+    began = time.monotonic()
+    done = program(*delivering(path, command, "--drain", "--timeout", "200ms"))
+    assert done.code == 0
+    assert time.monotonic() - began < 20
+    assert out.read_bytes() == b"one\n"
+
+
+@pytest.mark.parametrize("how, code", [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_batch_stays_where_delivering_is_interrupted(path, how, code):
+    out = path.parent / "out"
+    with start(*delivering(path, f"echo begun >> {out}; sleep 60; echo late >> {out}")) as process:
+        until(lambda: out.exists() and out.read_bytes() == b"begun\n")
+        process.send_signal(how)
+        assert process.wait() == code
+    assert drain(path, SPOOL) == [b"one"]
+    assert out.read_bytes() == b"begun\n"
 
 
 # --- dead letters ---------------------------------------------------------------------------------
