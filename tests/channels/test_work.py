@@ -646,7 +646,8 @@ class Run:
                 assert tried <= model.most_tried.get(number, 0)
             # What is not synced survives as a prefix.
             model.sent = max([model.synced, *(number + 1 for number in found), *self.after_acked(after)])
-            model.acked -= set(found)
+            model.acked = {number for number in model.acked - set(found) if number < model.sent}
+            model.most_tried = {n: tried for n, tried in model.most_tried.items() if n < model.sent}
         model.synced = model.sent
         model.acked_durably = set(model.acked)
         model.waiting = {n: tried for n, tried in found.items() if n not in delayed}
