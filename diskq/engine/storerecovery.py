@@ -196,7 +196,7 @@ class _Recovery:
         """The segments from the one on that holds the first record that the snapshot does not cover."""
         first = self.found.snapshot_lsn + 1
         before = [number for number, base in enumerate(bases) if base <= first]
-        if bases and not before and self.repairs_damage:
+        if bases and not before and self._may_be_unsynced(first):
             self._drop(bases)
             bases.clear()
         elif bases and not before:
@@ -205,17 +205,19 @@ class _Recovery:
             self._refuse(self.files.segment(bases[0]), 0, reason, kind, first)
         return bases[before[-1] :] if before else []
 
-    def _may_be_unsynced(self, base: int) -> bool:
+    def _may_be_unsynced(self, lsn: int) -> bool:
+        """May a power cut have taken this record, or the segment that begins with it?"""
         if self.repairs_damage:
             return True
-        return self.point is not None and base >= self.point.base
+        return self.point is not None and lsn >= self.point.base
 
     def _judge_gap(self, needed: list[int], number: int) -> None:
         """The segment does not go on where the one before it ends."""
-        base = needed[number]
-        if not (number and self._may_be_unsynced(needed[number - 1])):
+        # What the snapshot covers may be missing: a removed segment's name can come back without the next.
+        missing = max(self.next_lsn, self.found.snapshot_lsn + 1)
+        if not self._may_be_unsynced(missing):
             reason = f"record {self.next_lsn} should be the first, behind the segment before it"
-            self._refuse(self.files.segment(base), 0, reason, "missing_records", self.next_lsn)
+            self._refuse(self.files.segment(needed[number]), 0, reason, "missing_records", self.next_lsn)
         self._drop(needed[number:])
         self._open_again(self.found.bases[-1])
 
@@ -357,7 +359,9 @@ class _Recovery:
     def _restart(self) -> None:
         """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""
         found = self.found
-        self._warn("log_behind_snapshot", bool(found.bases))
+        # Not where it only came back: a removal that no power cut has to keep.
+        is_told = self.point is not None and found.bases[-1] < self.point.base
+        self._warn("log_behind_snapshot", not is_told)
         self.let_go()
         self.debts.files[:] = []
         self.debts.removals += map(self.files.segment, found.bases)

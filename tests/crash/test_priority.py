@@ -276,19 +276,20 @@ def crash(seed: int, layout: StoreLayout = "aligned", **how: int) -> Report:
     return run_cuts(lifetimes(seed, layout), check, witness=Promises, **how)
 
 
-@pytest.mark.parametrize("seed", range(6))
+# 203: a removed segment comes back, and the one behind it does not.
+@pytest.mark.parametrize("seed", [0, 1, 2, 203])
 def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
     report = crash(seed)
     assert report.cuts > 60
 
 
 def test_so_they_do_in_the_documents_layout() -> None:
-    crash(77, "document", every=2)
+    crash(77, "document", every=3)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_recovery_may_be_interrupted_too(seed: int) -> None:
-    crash(seed, again=2, every=4)
+    crash(seed, again=2, every=7)
 
 
 def test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost() -> None:
@@ -341,7 +342,7 @@ MUTATIONS = [
     ),
     # The point runs ahead, or is not believed.
     Mutation(STORE, "Point(self._segment.base if", "Point(10**9 if"),
-    Mutation(RECOVERY, "return self.point is not None and base >= self.point.base", "return False"),
+    Mutation(RECOVERY, "return self.point is not None and lsn >= self.point.base", "return False"),
     # A snapshot covers what is not in the log, or less than it says; or what it does not cover goes.
     Mutation(STORE, "lsn = self.next_lsn - 1\n        if lsn", "lsn = self.next_lsn\n        if lsn"),
     Mutation(STORE, "if following <= lsn + 1]", "if base <= lsn + 1]"),
