@@ -15,7 +15,6 @@ from diskq.engine.journalfiles import JournalFiles, checked_offset_name
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.offsets import Found, Marker, MarkerPlace, read_marker
 from diskq.errors import LockedError
-from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -23,7 +22,6 @@ from diskq.storage.recovery import Repair
 __all__ = ["JournalOffset", "ReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
 
 _STARTS = ("oldest", "newest")
-_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +177,8 @@ def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repa
         try:
             fs.make_directory(files.private_offsets)
             reason = f"it says {found.offset}, and {next_offset} is the next one; it is set back"
-            content = next_offset.to_bytes(_SIZE, "big")
-            Barrier(replacements=(Replacement(place.path, content, place.temporary),)).pay(fs)
+            with Marker(fs, place) as marker:
+                marker.commit(next_offset, seek=True)
             repairs.append(Repair(path=place.path, kept=0, dropped=0, reason=reason))
         finally:
             lock.release()
