@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import trio
 
@@ -54,23 +54,26 @@ async def _run(args: argparse.Namespace, options: SpoolOptions) -> None:
     command = _Command(args)
     async with opened(lambda: open_spool(args.path, command.deliver, options), args.wait) as spool:
         try:
-            with trio.open_signal_receiver(signal.SIGTERM) as signals, trio.CancelScope() as work:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_end_at, signals, work)
-                    if not args.drain:
-                        await trio.sleep_forever()
-                    await spool.drained()
-                    work.cancel()
+            with _ended_by(signal.SIGTERM):
+                if not args.drain:
+                    await trio.sleep_forever()
+                await spool.drained()
         finally:
             found = spool.statistics()
             dead = f", {found.buried} given up" if found.buried else ""
             note(f"{found.delivered} delivered{dead}, {found.depth} waiting")
 
 
-async def _end_at(signals: AsyncIterator[int], work: trio.CancelScope) -> None:
-    """A service that is stopped lets go of the batch that it is at, as one that is interrupted."""
-    async for _ in signals:
-        work.cancel()
+@contextlib.contextmanager
+def _ended_by(number: int) -> Iterator[None]:
+    """A service that is stopped leaves the block, as one that is interrupted does."""
+    token = trio.lowlevel.current_trio_token()
+    with trio.CancelScope() as scope:
+        before = signal.signal(number, lambda *_: token.run_sync_soon(scope.cancel))
+        try:
+            yield
+        finally:
+            signal.signal(number, before)
 
 
 class _Command:
