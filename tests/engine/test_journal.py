@@ -14,7 +14,8 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from diskq.engine.journal import Journal
+from diskq.channels.commitloop import Engine
+from diskq.engine.journal import Journal, JournalTicket
 from diskq.errors import (
     CorruptionError,
     DiskFullError,
@@ -474,3 +475,17 @@ def test_what_is_closed_is_of_no_use():
     ):
         with pytest.raises(ValueError, match="closed"):
             act()
+
+
+def test_a_commit_loop_can_drive_it():
+    """What a channel wants of an engine: barriers taken inline, paid elsewhere, marked inline."""
+    fs = disk()
+    with opened(fs) as journal:
+        engine: Engine[JournalTicket] = journal
+        journal.append(b"before")
+        ticket = engine.take_ticket(with_metadata=False)
+        journal.append(b"meanwhile")
+        is_replaced = ticket.barrier.pay(fs)
+        engine.mark(ticket, is_replaced)
+        assert (journal.synced_offset, engine.is_flushed, engine.note()) == (1, True, False)
+    assert len(stored(fs)) == 2
