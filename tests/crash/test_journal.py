@@ -420,7 +420,12 @@ MUTATIONS = [
     Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
     Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
     Mutation(APPENDFILE, "debts.files += handles", "pass"),
-    Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[:1]"),
+    Mutation(
+        JOURNAL,
+        "active = self._segment.settle()",
+        "active = self._segment.settle()[:1]",
+        by=a_sync_that_failed,
+    ),
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[1:]"),
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(
@@ -439,7 +444,12 @@ MUTATIONS = [
         "        self._replace(fs)\n        try:\n            if self.files:\n",
     ),
     Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
-    Mutation(APPENDFILE, "self._sidecar.flush()\n        if self.failure", "if self.failure"),
+    Mutation(
+        APPENDFILE,
+        "self._sidecar.flush()\n        if self.failure",
+        "if self.failure",
+        by=held_on_a_full_disk,
+    ),
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(JOURNAL, "Points(self._is_closing, {0", "Points(True, {0"),
     Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            if not", "if not"),
@@ -460,6 +470,7 @@ MUTATIONS = [
 def test_a_weaker_journal_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
         if callable(mutation.by):
+            crash(mutation.by, every=2, seeds=2)
             crash(mutation.by, again=1)
         first = mutation.by if isinstance(mutation.by, int) else 2
         for seed in (first, *SEEDS):
