@@ -79,6 +79,7 @@ class Outbox(Closing):
             self._resume(note)
         self._learn_ids(state)
         self.ages = AgeMarks(state.times if state is not None else ())
+        self.ages.add(queue.tail, fs.wall_clock())
         if state is not None:
             self._buried.update(place for place in state.buried if self._head < place <= self._end)
         self._begin(is_new=state is None)

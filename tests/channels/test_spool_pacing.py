@@ -247,6 +247,13 @@ async def test_the_oldest_message_is_as_old_as_it_is(timed, autojump_clock):
         assert age <= (spool.statistics().oldest_age or 0) <= age + 11
 
 
+async def test_a_message_has_an_age_also_if_it_came_before_anybody_looked(timed, autojump_clock):
+    async with opened(timed, FarEnd(*down(1000)), **STEADY) as spool:
+        spool.send_nowait(b"at once")
+        await trio.sleep(50)
+        assert spool.statistics().oldest_age == pytest.approx(50, abs=1.5)
+
+
 def test_an_age_is_never_less_than_it_is_and_a_little_more_at_most():
     marks, accepted = AgeMarks(), {}
     for second in range(10_000):
