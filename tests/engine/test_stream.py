@@ -317,10 +317,10 @@ def test_an_empty_batch_is_no_message():
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_message_without_a_key_gets_32_hex_digits_of_a_random_uuid(key, is_batch, tmp_path):
     with Stream(tmp_path / "s", StreamOptions(partition_count=1)) as stream:
-        for _ in range(200):
+        for _ in range(600):
             stream.append_many([(key, b"v")]) if is_batch else stream.append(b"v", key)
     keys = [message.key.decode() for message in oracle.read_partition(tmp_path / "s", 0)]
-    assert len(set(keys)) == 200
+    assert len(set(keys)) == 600
     assert all(len(key) == 32 and set(key) <= set("0123456789abcdef") for key in keys)
     assert {key[12] for key in keys} == {"4"}
     assert {key[16] for key in keys} == set("89ab")
