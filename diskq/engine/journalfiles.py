@@ -71,6 +71,10 @@ class JournalFiles:
         last = max(self._listed(), default=-1)
         return [base for base in self._listed() if base <= last]
 
+    def data_size(self) -> int:
+        """Bytes of all segments that there are now. Raises JournalNotFoundError, OSError."""
+        return sum(self._fs.size_of(self.data(base)) or 0 for base in self._listed())
+
     def _listed(self) -> list[int]:
         try:
             return _DATA.listed(self._fs, self.directory)

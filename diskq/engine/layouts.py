@@ -5,22 +5,35 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.streamfiles import StreamFiles
+from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Layout", "layout_of", "queue_names"]
+__all__ = ["Layout", "is_journal", "layout_of", "queue_names"]
 
-Layout = Literal["triplet", "nsq"]
-"""A stream in go-diskq's files, or queues in those of NSQ."""
+Layout = Literal["triplet", "sej", "nsq"]
+"""A stream in go-diskq's files, a journal in sej's, or queues in those of NSQ."""
 
 _OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTALL)
 
 
 def layout_of(fs: FileSystem, path: str) -> Layout | None:
-    """What the files in the directory `path` are; None: neither. Raises OSError."""
+    """What the files in the directory `path` are; None: none of these. Raises OSError."""
     if fs.size_of(StreamFiles(fs, path).parts) is not None:
         return "triplet"
-    return "nsq" if queue_names(fs, path) else None
+    names = queue_names(fs, path)  # first: it raises where there is no directory
+    if is_journal(fs, path):
+        return "sej"
+    return "nsq" if names else None
+
+
+def is_journal(fs: FileSystem, path: str) -> bool:
+    """Has the directory `path` a segment of a journal? Raises OSError."""
+    try:
+        return bool(JournalFiles(fs, path).bases())
+    except JournalNotFoundError:
+        return False
 
 
 def queue_names(fs: FileSystem, path: str) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from diskq.engine.fifo import FifoQueue
+from diskq.engine.journal import Journal
 from diskq.engine.layouts import layout_of, queue_names
 from diskq.engine.stream import Stream
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS
 from tests.golden import test_nsq as golden
+from tests.golden.journals import every_journal, golden_journal
 from tests.golden.streams import every_stream, golden_stream
 
 ROOT = "/q"
@@ -62,3 +64,21 @@ def test_other_files_are_nobody_s(name):
 def test_a_directory_that_is_not_there_is_an_error():
     with pytest.raises(FileNotFoundError):
         layout_of(with_files(), "/nowhere")
+
+
+def test_a_journal_is_told_as_soon_as_it_was_opened():
+    fs = with_files()
+    Journal(ROOT, fs=fs).close()
+    assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("sej", [])
+
+
+@every_journal
+def test_what_sej_left_is_told(name, tmp_path):
+    assert layout_of(OsFileSystem(), str(golden_journal(name, tmp_path))) == "sej"
+
+
+@pytest.mark.parametrize("name", ["jnl", "jnl/0.jnl", "jnl/000000000000000G.jnl"])
+def test_what_is_called_as_a_journal_s_directory_is_none_yet(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    assert layout_of(OsFileSystem(), str(tmp_path)) is None
