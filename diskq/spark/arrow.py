@@ -18,13 +18,17 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.schema import NANOS, arrow_schema
+from diskq.spark.schema import NANOS, TYPE, arrow_schema
 
 __all__ = ["Batches", "Piece", "floor_to_micros"]
 
 
 class Piece(Protocol):
-    """Messages with offsets one after the other, by column: `diskq._native.triplet.Columns` is one."""
+    """Messages with offsets one after the other, by column: `diskq._native.triplet.Columns` is one.
+
+    Where messages have types, and need not have times, it has two more buffers: `types` of u8, and
+    `time_validity`, a bit for each, or None if all have a time (`diskq._native.sej.JournalColumns`).
+    """
 
     @property
     def records(self) -> int: ...
@@ -112,6 +116,7 @@ class Batches:
             "offset": lambda: self._offsets(first, records),
             "timestamp": lambda: self._timestamps(pieces),
             "timestampType": lambda: self._timestamp_types(pieces, records),
+            TYPE: lambda: self._types(pieces),
             NANOS: lambda: self._nanos(pieces),
         }
 
@@ -135,23 +140,41 @@ class Batches:
     def _timestamps(self, pieces: list[Piece]) -> Any:
         if pieces[0].timestamps is None:
             return self._nulls("timestamp", sum(piece.records for piece in pieces), pa.timestamp("us", "UTC"))
-        return floor_to_micros(self._nanos(pieces)).view(pa.timestamp("us", "UTC"))
+        return floor_to_micros(self._times("timestamp", pieces)).view(pa.timestamp("us", "UTC"))
 
     def _nanos(self, pieces: list[Piece]) -> Any:
+        return self._times(NANOS, pieces)
+
+    def _times(self, name: str, pieces: list[Piece]) -> Any:
         arrays = []
         for piece in pieces:
             if piece.timestamps is None:
-                arrays.append(self._nulls(NANOS, piece.records, pa.int64()))
+                arrays.append(self._nulls(name, piece.records, pa.int64()))
             else:
-                buffers = [None, pa.py_buffer(piece.timestamps)]
-                arrays.append(pa.Array.from_buffers(pa.int64(), piece.records, buffers))
+                if _some_without_time(piece):
+                    self._check_nulls(name, f"a message of {self._where} has none")
+                arrays.append(_times_of(piece))
         return _joined(arrays)
 
     def _timestamp_types(self, pieces: list[Piece], records: int) -> Any:
+        if any(map(_some_without_time, pieces)):
+            has_time = pc.is_valid(_joined([_times_of(piece) for piece in pieces]))
+            return pc.if_else(has_time, pa.scalar(0, pa.int32()), pa.scalar(-1, pa.int32()))
         if "timestampType" not in self._fixed:
             number = -1 if pieces[0].timestamps is None else 0
             self._fixed["timestampType"] = _column(number, self._most)
         return self._repeated("timestampType", records)
+
+    def _types(self, pieces: list[Piece]) -> Any:
+        arrays = []
+        for piece in pieces:
+            types = getattr(piece, "types", None)
+            if types is None:
+                arrays.append(self._nulls(TYPE, piece.records, pa.int32()))
+            else:
+                buffers = [None, pa.py_buffer(types)]
+                arrays.append(pa.Array.from_buffers(pa.uint8(), piece.records, buffers).cast(pa.int32()))
+        return _joined(arrays)
 
     def _repeated(self, name: str, records: int) -> Any:
         column = self._fixed[name]
@@ -166,12 +189,22 @@ class Batches:
         return pc.add(numbers.slice(0, records), pa.scalar(first, pa.int64()))
 
     def _nulls(self, name: str, records: int, kind: Any) -> Any:
-        if not self._schema.field(name).nullable:
-            raise DiskqSparkError(
-                "DISKQ_OPTION",
-                f".schema(...): {name} is NOT NULL, and {self._where} has none: the format keeps none",
-            )
+        self._check_nulls(name, f"{self._where} has none: the format keeps none")
         return pa.nulls(records, kind)
+
+    def _check_nulls(self, name: str, why: str) -> None:
+        if not self._schema.field(name).nullable:
+            raise DiskqSparkError("DISKQ_OPTION", f".schema(...): {name} is NOT NULL, and {why}")
+
+
+def _some_without_time(piece: Piece) -> bool:
+    return getattr(piece, "time_validity", None) is not None
+
+
+def _times_of(piece: Piece) -> Any:
+    """Nanoseconds; null, where a message has no time."""
+    validity = pa.py_buffer(piece.time_validity) if _some_without_time(piece) else None  # type: ignore[attr-defined]
+    return pa.Array.from_buffers(pa.int64(), piece.records, [validity, pa.py_buffer(piece.timestamps)])
 
 
 def _joined(arrays: list[Any]) -> Any:
@@ -199,7 +232,8 @@ _THOUSAND = pa.scalar(1000, pa.int64())
 
 def floor_to_micros(nanos: Any) -> Any:
     """Whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
-    if len(nanos) == 0 or pc.min(nanos).as_py() >= 0:
+    least = pc.min(nanos).as_py()
+    if least is None or least >= 0:
         return pc.divide(nanos, _THOUSAND)
     # Arrow divides towards zero. The complement of a negative number is not negative, and the complement
     # of what that is divided to is the floor; of others both are the number itself.

@@ -7,8 +7,8 @@
 #   timestamp       where it is null, and timestampNanos too, it is the time at which it is written
 #   timestampNanos  long: nanoseconds since 1970; before `timestamp`, which has microseconds
 #
-# Columns that the source gives beyond these (offset, topic, timestampType) are passed over: so what was
-# read can be written.
+# Columns that the source gives beyond these (offset, topic, timestampType, type) are passed over: so what
+# was read can be written.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from diskq._native.tripletcolumns import Binary, ColumnBatch, Numbers
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.schema import NANOS
+from diskq.spark.schema import NANOS, TYPE
 
 __all__ = ["check_columns", "columns_of"]
 
@@ -39,7 +39,7 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType, TimestampNTZType),
     NANOS: (LongType,),
 }
-_PASSED_OVER = ("topic", "offset", "timestampType")
+_PASSED_OVER = ("topic", "offset", "timestampType", TYPE)
 _MICROSECOND = 1000
 
 

@@ -31,7 +31,7 @@ from diskq.spark.arrow import Piece
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts import Losses, OffsetRange
 
-__all__ = ["UnverifiedLayout"]
+__all__ = ["UnverifiedLayout", "not_here"]
 
 _ROWS_AT_ONCE = 8192
 _ROW_SIZE = 24
@@ -100,22 +100,23 @@ class UnverifiedLayout:
     # --- planning is done where diskq is compiled -------------------------------------------------
 
     def identity(self) -> NoReturn:
-        raise _not_here()
+        raise not_here()
 
     def spans(self) -> NoReturn:
-        raise _not_here()
+        raise not_here()
 
     def offset_at_or_after(self, partition: int, timestamp: int) -> NoReturn:
-        raise _not_here()
+        raise not_here()
 
     def pin(self, parts: int | None) -> NoReturn:
-        raise _not_here()
+        raise not_here()
 
     def tasks(self, whole: OffsetRange) -> NoReturn:
-        raise _not_here()
+        raise not_here()
 
 
-def _not_here() -> DiskqSparkError:
+def not_here() -> DiskqSparkError:
+    """Where something compiled is needed."""
     return DiskqSparkError("DISKQ_FORMAT", "the driver needs diskq's compiled modules: `pip install diskq`")
 
 

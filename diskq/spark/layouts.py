@@ -70,7 +70,7 @@ class OffsetRange(InputPartition):
 
 
 class Layout(Protocol):
-    """One stream, or queue, read where it lies; nothing is consumed. Raises DiskqError, and OSError."""
+    """One stream, journal or queue, read where it lies; nothing is consumed. Raises DiskqError, OSError."""
 
     is_growing: bool
     """May a streaming read follow it?"""
@@ -103,15 +103,16 @@ class Layout(Protocol):
 
 def find_layout(path: str) -> str:
     """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none, OSError."""
-    from diskq.spark.snapshots import is_stream, queue_at
+    from diskq.spark.snapshots import log_at, queue_at
 
-    if is_stream(path):
-        return "triplet"
+    if (found := log_at(path)) is not None:
+        return found
     if queue_at(path) is not None:
         return "nsq"
     raise DiskqSparkError(
         "DISKQ_NOT_FOUND",
-        f"{path}: there is no stream here, and no queue; on a cluster each machine must see it at this path",
+        f"{path}: there is no stream here, no journal and no queue; on a cluster each machine must see it at "
+        "this path",
     )
 
 
@@ -122,10 +123,19 @@ def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = No
 
         return QueueLayout(path, pinned, parts)
     try:
-        from diskq.spark.triplets import TripletLayout
-    except ImportError as reason:
-        from diskq.spark.fallback import UnverifiedLayout
+        if kind == "sej":
+            from diskq.spark.journals import JournalLayout
 
+            return JournalLayout(path)
+        from diskq.spark.triplets import TripletLayout
+
+        return TripletLayout(path)
+    except ImportError as reason:
         logger.warning("%s: read by pyarrow alone, and checksums are not looked at: %s", path, reason)
-        return UnverifiedLayout(path)
-    return TripletLayout(path)
+    if kind == "sej":
+        from diskq.spark.journalfallback import UnverifiedJournal
+
+        return UnverifiedJournal(path)
+    from diskq.spark.fallback import UnverifiedLayout
+
+    return UnverifiedLayout(path)

@@ -2,14 +2,17 @@
 # path; what is beyond them comes only to who asks for it.
 #
 # A stream's columns are never null, and say so, unlike Kafka's: Spark then looks for no nulls, of seven in
-# each row, which was a fifth of what reading cost it. A queue has no keys and no times.
+# each row, which was a fifth of what reading cost it. A queue has no keys and no times; a message of a
+# journal may have none.
 #
 #   timestamp         microseconds since 1970, in UTC: the message's nanoseconds rounded down
-#   timestampType     0 as Kafka's "create time"; -1 where the format keeps no time
+#   timestampType     0 as Kafka's "create time"; -1 where the message has no time
+#   type              ours: a journal's message has one of 0 to 255; where there are journals, or when named
 #   timestampNanos    ours: the message's nanoseconds, exact; with includeTimestampNanos, or when named
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.sql.types import (
@@ -25,9 +28,10 @@ from pyspark.sql.types import (
 
 from diskq.spark.errors import DiskqSparkError
 
-__all__ = ["NANOS", "SCHEMA", "arrow_schema", "check_projection", "schema_of"]
+__all__ = ["NANOS", "SCHEMA", "TYPE", "arrow_schema", "check_projection", "schema_of"]
 
 NANOS = "timestampNanos"
+TYPE = "type"
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -37,20 +41,27 @@ _TYPES: dict[str, DataType] = {
     "offset": LongType(),
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
+    TYPE: IntegerType(),
     NANOS: LongType(),
 }
 
-_OF_QUEUES = ("key", "timestamp", NANOS)
-"""Null, where the format keeps none."""
+_NULLS = {
+    "triplet": {TYPE},
+    "sej": {"timestamp", NANOS},
+    "nsq": {"key", "timestamp", NANOS, TYPE},
+}
+"""By layout what may be null: the format keeps none, or its messages need not have one."""
 
 
-def schema_of(*, with_nanos: bool = False, may_be_queue: bool = False) -> StructType:
-    """What a read gives that names no columns itself."""
+def schema_of(kinds: Collection[str] = ("triplet",), *, with_nanos: bool = False) -> StructType:
+    """What a read of these options.LAYOUTS gives that names no columns itself."""
+    nullable = set().union(*(_NULLS[kind] for kind in kinds))
+    is_in = {NANOS: with_nanos, TYPE: "sej" in kinds}
     return StructType(
         [
-            StructField(name, kind, nullable=may_be_queue and name in _OF_QUEUES)
+            StructField(name, kind, nullable=name in nullable)
             for name, kind in _TYPES.items()
-            if with_nanos or name != NANOS
+            if is_in.get(name, True)
         ]
     )
 

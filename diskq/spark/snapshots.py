@@ -19,7 +19,7 @@ from diskq.storage.fs import OsFileSystem
 if TYPE_CHECKING:
     from diskq.spark.arrow import Piece
 
-__all__ = ["QueueLayout", "is_stream", "queue_at", "queue_names"]
+__all__ = ["QueueLayout", "log_at", "queue_at", "queue_names"]
 
 _BYTES_IN_A_PART = 64 * MIB
 _MOST_PARTS = 1000
@@ -35,12 +35,13 @@ def queue_names(directory: str) -> list[str]:
         return []
 
 
-def is_stream(path: str) -> bool:
-    """Is there a stream in this directory? Raises OSError."""
+def log_at(path: str) -> str | None:
+    """Of which of options.LAYOUTS this directory is a stream, or a journal; None: of none. Raises OSError."""
     try:
-        return layout_of(OsFileSystem(), path) == "triplet"
+        found = layout_of(OsFileSystem(), path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return None
+    return None if found == "nsq" else found
 
 
 def queue_at(path: str) -> tuple[str, str] | None:

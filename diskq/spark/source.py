@@ -39,7 +39,7 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class DiskqDataSource(DataSource):
-    """Streams and queues of diskq. Options: docs/spark.md."""
+    """Streams, journals and queues of diskq. Options: docs/spark.md."""
 
     _takes_filters = False
 
@@ -69,10 +69,10 @@ class DiskqDataSource(DataSource):
         # Asked for batches and streams alike, which have different options: what is wrong for one of
         # them its reader says.
         options = ReadOptions.parse(self.options, is_streaming=None)
-        may_be_queue = False
+        kinds: set[str] = set()
         with contextlib.suppress(DiskqError, OSError):
-            may_be_queue = "nsq" in kinds_of(options)
-        return schema_of(with_nanos=options.with_nanos, may_be_queue=may_be_queue)
+            kinds = kinds_of(options)
+        return schema_of(kinds or {"triplet"}, with_nanos=options.with_nanos)
 
     # --- reading ----------------------------------------------------------------------------------
 

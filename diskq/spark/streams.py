@@ -57,7 +57,7 @@ def paths_of(selection: Selection) -> Mapping[str, str]:
     """Where the streams are, by topic; with a pattern, those that are there now."""
     if selection.streams is not None:
         return selection.streams
-    from diskq.spark.snapshots import is_stream, queue_names
+    from diskq.spark.snapshots import log_at, queue_names
 
     matches = re.compile(selection.pattern).fullmatch
     try:
@@ -67,7 +67,7 @@ def paths_of(selection: Selection) -> Mapping[str, str]:
             "DISKQ_NOT_FOUND", f"{selection.root}: there is no such directory, in which streams would be"
         ) from None
     paths = {name: os.path.join(selection.root, name) for name in names}
-    found = {name: path for name, path in paths.items() if os.path.isdir(path) and is_stream(path)}
+    found = {name: path for name, path in paths.items() if log_at(path) is not None}
     found |= {
         name: os.path.join(selection.root, name) for name in queue_names(selection.root) if matches(name)
     }

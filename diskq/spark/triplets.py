@@ -7,20 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamowner import stream_id
 from diskq.engine.streamreader import StreamReader
 from diskq.engine.timelookup import TimeLookup
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.spark.layouts import Losses, OffsetRange, Span
+from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
     from diskq.spark.arrow import Piece
 
 __all__ = ["TripletLayout"]
-
-# So often is looked again where messages end before they should: rows are written after their records.
-_LOOKS = 3
 
 
 class TripletLayout:
@@ -64,69 +60,4 @@ class TripletLayout:
     def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
         where = f"{self._stream.path}[{task.partition}]"
         with self._stream.open(task.partition) as reader:
-            yield from _Range(reader, where, task.start, task.end, losses).pieces(max_bytes)
-
-
-class _Range:
-    """Offsets start:end of one partition, on their way."""
-
-    def __init__(self, reader: PartitionReader, where: str, start: int, end: int, losses: Losses) -> None:
-        self._reader = reader
-        self._where = where
-        self._at = start  # what comes next, if nothing is missing
-        self._end = end
-        self._losses = losses
-
-    def pieces(self, max_bytes: int) -> Iterator[tuple[int, Piece]]:
-        looks = 0
-        is_placed = False
-        while self._at < self._end:
-            try:
-                if not is_placed:
-                    self._reader.seek(self._at)
-                    is_placed = True
-                found = self._reader.columns(max_bytes)
-            except OffsetOutOfRangeError as gone:
-                self._reader.losses.clear()
-                is_placed = False
-                if gone.first <= self._at:
-                    self._missing(self._end, f"the next offset is {gone.next}")
-                else:
-                    self._missing(
-                        min(gone.first, self._end), f"the first that is there is {gone.first}: retention"
-                    )
-                continue
-            except StreamNotFoundError as gone:
-                self._missing(self._end, str(gone))
-                continue
-            self._tell_gaps()
-            if found is not None:
-                looks = 0
-                first, columns = found
-                if self._at < min(first, self._end):
-                    self._missing(min(first, self._end), "nothing is left of them")
-                if self._at < self._end:
-                    yield first, columns
-                self._at = first + columns.records
-            elif (looks := looks + 1) == _LOOKS:
-                self._missing(self._end, f"the messages end at {self._reader.position}")
-
-    def _missing(self, behind: int, why: str) -> None:
-        """The messages up to offset `behind` cannot be had."""
-        self._losses.tell(
-            "DISKQ_DATA_LOSS", f"{self._where}: offsets {self._at} to {behind - 1} are gone: {why}"
-        )
-        self._at = behind
-
-    def _tell_gaps(self) -> None:
-        gaps = self._reader.losses[:]
-        self._reader.losses.clear()
-        for gap in gaps:
-            first, behind = max(gap.offset, self._at), min(gap.offset + gap.count, self._end)
-            if first < behind:
-                self._losses.tell(
-                    "DISKQ_CORRUPT",
-                    f"{self._where}: offsets {first} to {behind - 1} cannot be read: {gap.reason} "
-                    f"({gap.path}, bytes {gap.start} to {gap.end})",
-                )
-                self._at = behind
+            yield from RangeReading(reader, where, task.start, task.end, losses).pieces(max_bytes)

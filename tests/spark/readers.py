@@ -74,7 +74,7 @@ def reader(
     """By default of all columns, as the source says what they are."""
     if schema is None:
         with contextlib.suppress(DiskqError):
-            schema = schema_of(may_be_queue="nsq" in kinds_of(chosen))
+            schema = schema_of(kinds_of(chosen))
     made = DiskqPushdownReader(chosen, schema or SCHEMA, Snapshot.taken(chosen))
     made.pushFilters(list(filters))
     return made

@@ -133,5 +133,6 @@ def test_a_column_that_there_is_not_is_told(spark, path):
     assert classify(caught.value) == (
         "DISKQ_OPTION",
         ".schema(...): key is binary, not string; there are key binary, value binary, topic string, "
-        "partition int, offset bigint, timestamp timestamp, timestampType int, timestampNanos bigint",
+        "partition int, offset bigint, timestamp timestamp, timestampType int, type int, "
+        "timestampNanos bigint",
     )

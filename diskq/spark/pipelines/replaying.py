@@ -39,7 +39,7 @@ from diskq.spark.pipelines.rounds import (
     written,
 )
 from diskq.spark.schema import NANOS
-from diskq.spark.snapshots import is_stream
+from diskq.spark.snapshots import log_at
 
 __all__ = ["replay"]
 
@@ -84,7 +84,7 @@ def replay(
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
     pace = _Pace(speed, every) if speed else None
-    if is_stream(source):
+    if log_at(source) == "triplet":
         stream = Source([SourceStream.opened(source)])
         count = len(next(iter(stream.streams.values())).layout.spans())
         frame: Callable[[Ranges], DataFrame] = lambda ranges: streams_between(  # noqa: E731
@@ -125,7 +125,7 @@ def replay(
 
 def _count_for(into: str, count: int) -> int | None:
     """Of a stream that is to be made as many partitions; one that is there keeps what it has."""
-    return None if is_stream(into) else max(1, count)
+    return None if log_at(into) == "triplet" else max(1, count)
 
 
 # --- the pace -------------------------------------------------------------------------------------

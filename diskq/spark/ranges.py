@@ -1,0 +1,86 @@
+# A range of offsets, read by the engine. Law: one bad message costs that message, or the block that it lies
+# in, where nothing smaller can be told; never the batch. What is missing is told once.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from diskq.engine.logreader import LogReader
+from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError
+from diskq.spark.layouts import Losses
+
+if TYPE_CHECKING:
+    from diskq.spark.arrow import Piece
+
+__all__ = ["RangeReading"]
+
+Reader = LogReader[Any, Any, Any]
+
+# So often is looked again where messages end before they should: rows are written after their records.
+_LOOKS = 3
+
+
+class RangeReading:
+    """Offsets start:end of one partition, or journal, on their way."""
+
+    def __init__(self, reader: Reader, where: str, start: int, end: int, losses: Losses) -> None:
+        self._reader = reader
+        self._where = where
+        self._at = start  # what comes next, if nothing is missing
+        self._end = end
+        self._losses = losses
+
+    def pieces(self, max_bytes: int) -> Iterator[tuple[int, Piece]]:
+        looks = 0
+        is_placed = False
+        while self._at < self._end:
+            try:
+                if not is_placed:
+                    self._reader.seek(self._at)
+                    is_placed = True
+                found = self._reader.columns(max_bytes)
+            except OffsetOutOfRangeError as gone:
+                self._reader.losses.clear()
+                is_placed = False
+                if gone.first <= self._at:
+                    self._missing(self._end, f"the next offset is {gone.next}")
+                else:
+                    self._missing(
+                        min(gone.first, self._end), f"the first that is there is {gone.first}: retention"
+                    )
+                continue
+            except (StreamNotFoundError, JournalNotFoundError) as gone:
+                self._missing(self._end, str(gone))
+                continue
+            self._tell_gaps()
+            if found is not None:
+                looks = 0
+                first, columns = found
+                if self._at < min(first, self._end):
+                    self._missing(min(first, self._end), "nothing is left of them")
+                if self._at < self._end:
+                    yield first, columns
+                self._at = first + columns.records
+            elif (looks := looks + 1) == _LOOKS:
+                self._missing(self._end, f"the messages end at {self._reader.position}")
+
+    def _missing(self, behind: int, why: str) -> None:
+        """The messages up to offset `behind` cannot be had."""
+        self._losses.tell(
+            "DISKQ_DATA_LOSS", f"{self._where}: offsets {self._at} to {behind - 1} are gone: {why}"
+        )
+        self._at = behind
+
+    def _tell_gaps(self) -> None:
+        gaps = self._reader.losses[:]
+        self._reader.losses.clear()
+        for gap in gaps:
+            first, behind = max(gap.offset, self._at), min(gap.offset + gap.count, self._end)
+            if first < behind:
+                self._losses.tell(
+                    "DISKQ_CORRUPT",
+                    f"{self._where}: offsets {first} to {behind - 1} cannot be read: {gap.reason} "
+                    f"({gap.path}, bytes {gap.start} to {gap.end})",
+                )
+                self._at = behind

@@ -1,0 +1,313 @@
+# Journals, as batches, as they come, and with pyarrow alone. Law: what a journal has, Spark has, by the same
+# offsets, times and types; what is missing is told.
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+
+from diskq.engine.journal import Item, Journal
+from diskq.engine.journalreader import JournalReader
+from diskq.messages import NULL_TIMESTAMP
+from diskq.options import JournalOptions
+from diskq.spark import classify, shipping
+from diskq.spark.arrow import Batches
+from diskq.spark.batch import DiskqReader
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.journalfallback import UnverifiedJournal
+from diskq.spark.layouts import Losses
+from diskq.spark.schema import NANOS, SCHEMA, TYPE, arrow_schema, schema_of
+from diskq.spark.streaming import DiskqStreamReader
+from tests.golden.journals import every_journal, golden_journal
+from tests.spark.readers import numbers, options, read, tasks
+from tests.spark.test_planning import moment
+
+WITH_NANOS = schema_of({"sej"}, with_nanos=True)
+VALUE = b"<value %08d>"
+COUNT = 2000
+
+
+def fails_with(code: str):
+    return pytest.raises(DiskqSparkError, match=f"^{code}: ")
+
+
+def messages(count: int = COUNT, start: int = 0) -> list[Item]:
+    """Every seventh without a time, every eleventh before 1970, every fifth without a key."""
+    return [
+        (
+            b"" if n % 5 == 0 else b"k" * (n % 128),
+            VALUE % n + b"v" * (n % 300),
+            NULL_TIMESTAMP if n % 7 == 0 else n * (-1_000_001 if n % 11 == 0 else 1_000_000),
+            n % 256,
+        )
+        for n in range(start, start + count)
+    ]
+
+
+def write(path: Path, items: list[Item], segment_size: int = 64 * 1024) -> None:
+    with Journal(path, JournalOptions(segment_size=segment_size)) as journal:
+        journal.append_many(items)
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / "jnl").iterdir())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "web"
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def facts(path: Path) -> list[tuple[Any, ...]]:
+    with JournalReader(path) as reader:
+        reader.seek_oldest()
+        return [(m.offset, m.timestamp_ns, m.type, m.key, m.value) for m in iter(reader.take, None)]
+
+
+def rows(found: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in found.select(["offset", NANOS, TYPE, "key", "value"]).to_pylist()]
+
+
+def test_a_journal_is_read_as_it_is(path):
+    write(path, messages())
+    assert len(segments(path)) > 3
+    found = read(options(path), WITH_NANOS)
+    assert rows(found) == facts(path)
+    assert len(found) == COUNT
+    timed = [(row["timestamp"] is None, row["timestampType"]) for row in found.to_pylist()]
+    assert timed == [(n % 7 == 0, -1 if n % 7 == 0 else 0) for n in range(COUNT)]
+    assert {(row["topic"], row["partition"]) for row in found.to_pylist()} == {("web", 0)}
+    assert found.column("timestamp").to_pylist()[11] == moment(-11 * 1000 - 1)
+    assert read(options(path, minPartitions=9, bytesPerArrowBatch=5000), WITH_NANOS).equals(found)
+
+
+@every_journal
+def test_what_sej_wrote_is_read(name, tmp_path):
+    path = golden_journal(name, tmp_path)
+    if name == "empty_middle_file":
+        with fails_with("DISKQ_CORRUPT"):
+            read(options(path))
+    assert rows(read(options(path, failOnDataLoss=False), WITH_NANOS)) == facts(path)
+
+
+@pytest.mark.parametrize(
+    "chosen, filters, expected",
+    [
+        ({"startingOffsets": '{"0": 7}', "endingOffsets": '{"web": {"0": 19}}'}, [], range(7, 19)),
+        ({"startingTimestamp": 1990}, [], range(1990, 2000)),
+        ({"endingTimestamp": 3}, [], range(3)),
+        ({}, [GreaterThanOrEqual(("offset",), 1990), EqualTo(("partition",), 0)], range(1990, 2000)),
+        ({}, [GreaterThanOrEqual(("timestamp",), moment(1_992_000)), LessThan(("offset",), 1995)],
+         range(1992, 1995)),
+        ({}, [EqualTo(("topic",), "other")], []),
+    ],
+)  # fmt: skip
+def test_between_bounds_and_by_filters(path, chosen, filters, expected):
+    write(path, messages())
+    assert numbers(read(options(path, **chosen), WITH_NANOS, filters)) == list(expected)
+
+
+def test_shards_and_what_a_hub_keeps_are_topics(tmp_path):
+    for number in range(4):
+        write(tmp_path / f"web.2.{number:03x}", [(b"k", VALUE % number, number)])
+    (tmp_path / "other").mkdir()
+    for chosen in (
+        {"subscribePattern": r"web\.2\..*"},
+        {"subscribe": "web.2.000,web.2.001,web.2.002,web.2.003"},
+        {"assign": '{"web.2.000": [0], "web.2.001": [0], "web.2.002": [0], "web.2.003": [0]}'},
+    ):
+        found = read(options(tmp_path, **chosen))
+        assert numbers(found) == [0, 1, 2, 3]
+        assert found.column("topic").to_pylist()[2] == "web.2.002"
+
+
+def test_a_column_that_must_not_be_null_is_told(path):
+    write(path, messages(6, start=1))
+    strict = schema_of({"triplet"}, with_nanos=True)
+    assert len(read(options(path), strict)) == 6
+    write(path, messages(1))
+    for name in ("timestamp", NANOS):
+        with fails_with("DISKQ_OPTION"):
+            read(options(path), type(strict)([strict[name]]))
+    assert read(options(path), type(strict)([strict["timestampType"]]))["timestampType"].to_pylist()[-1] == -1
+
+
+def test_what_is_damaged_or_gone_is_told_and_the_rest_is_read(path):
+    write(path, messages())
+    rotten = segments(path)[1]
+    content = bytearray(rotten.read_bytes())
+    content[content.index(VALUE % (int(rotten.stem, 16) + 50))] ^= 1
+    rotten.write_bytes(content)
+    with fails_with("DISKQ_CORRUPT"):
+        read(options(path))
+    lenient = options(path, failOnDataLoss=False)
+    lost = set(range(COUNT)).difference(numbers(read(lenient)))
+    assert int(rotten.stem, 16) + 50 in lost
+    assert len(lost) < 50
+    planned = tasks(lenient)
+    segments(path)[0].unlink()
+    made = DiskqReader(options(path), WITH_NANOS, None)
+    with fails_with("DISKQ_DATA_LOSS"):
+        list(made.read(planned[0]))
+
+
+def test_a_directory_without_a_journal_is_told(path):
+    (path / "jnl").mkdir(parents=True)
+    for layout in ({}, {"layout": "sej"}):
+        with fails_with("DISKQ_NOT_FOUND"):
+            DiskqReader(options(path, **layout), SCHEMA, None).partitions()
+
+
+# --- as they come ---------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_beyond_the_end_is_told(path):
+    write(path, messages(10))
+    streaming = DiskqStreamReader(options(path, is_streaming=True), WITH_NANOS)
+    start = streaming.initialOffset()
+    assert start["streams"] == {"web": {"id": None, "partitions": {"0": 10}}}
+    shutil.rmtree(path)
+    write(path, messages(3))
+    with fails_with("DISKQ_DATA_LOSS"):
+        streaming.latestOffset(start, streaming.getDefaultReadLimit())
+
+
+def test_a_journal_that_is_new_is_read_from_its_first_message(tmp_path):
+    write(tmp_path / "web.1.000", messages(50))
+    chosen = options(tmp_path, is_streaming=True, subscribePattern="web.*", maxOffsetsPerTrigger=15)
+    streaming = DiskqStreamReader(chosen, WITH_NANOS)
+    start = streaming.initialOffset()
+    write(tmp_path / "web.1.000", messages(10, 50))
+    write(tmp_path / "web.1.001", messages(20))
+    end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
+    found = [(task.topic, task.start, task.end) for task in streaming.partitions(start, end)]
+    assert found == [("web.1.000", 50, 55), ("web.1.001", 0, 10)]
+
+
+@pytest.mark.spark
+def test_spark_reads_journals_in_batches_and_as_they_come(spark, tmp_path):
+    write(tmp_path / "web.1.000", messages(50))
+    write(tmp_path / "web.1.001", messages(20, 50))
+    query = (
+        spark.readStream.format("diskq")
+        .options(subscribePattern="web.*", startingOffsets="earliest", maxOffsetsPerTrigger=35)
+        .load(str(tmp_path))
+        .writeStream.trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(str(tmp_path / "copied"), format="parquet")
+    )
+    query.awaitTermination(100)
+    progress = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+    assert progress == [35, 35]
+    assert sorted(numbers(spark.read.parquet(str(tmp_path / "copied")).toArrow())) == list(range(70))
+
+    frame = spark.read.format("diskq").option("layout", "sej").load(str(tmp_path / "web.1.000"))
+    assert frame.schema == schema_of({"sej"})
+    assert frame.where("timestamp IS NULL").count() == len(range(0, 50, 7))
+    assert frame.where("type = 49").first().offset == 49
+    strict = spark.read.format("diskq").schema(SCHEMA).load(str(tmp_path / "web.1.000"))
+    with pytest.raises(PythonException) as caught:
+        strict.collect()
+    fault = classify(caught.value)
+    assert fault is not None
+    assert fault.code == "DISKQ_OPTION"
+
+
+# --- with pyarrow alone ---------------------------------------------------------------------------
+
+
+def unverified(path: Path, *, is_fatal: bool = True, max_bytes: int = 4096, **given: Any) -> Any:
+    batches: list[Any] = []
+    for task in tasks(options(path, **given)):
+        pieces = UnverifiedJournal(str(path)).read(task, max_bytes, Losses(is_fatal=is_fatal))
+        made = Batches(WITH_NANOS, topic=task.topic, partition=0, rows=100, size=4096)
+        batches += made.of(pieces, task.start, task.end)
+    return pa.Table.from_batches(batches, arrow_schema(WITH_NANOS))
+
+
+def test_pyarrow_alone_gives_what_the_engine_gives(path):
+    write(path, [*messages(), (b"x" * 127, b"y" * 100_000, 5, 255)])
+    expected = read(options(path), WITH_NANOS)
+    assert unverified(path).equals(expected)
+    assert unverified(path, max_bytes=1).equals(expected)
+    assert unverified(path, minPartitions=17, startingOffsets='{"0": 5}').equals(expected.slice(5))
+
+
+@pytest.mark.parametrize("where", ["offset", "key's length", "value's length", "size", "cut"])
+def test_pyarrow_alone_loses_what_is_behind_damage_in_a_segment_and_tells(path, where):
+    write(path, messages())
+    planned = options(path)
+    (task,) = tasks(planned)
+    rotten = segments(path)[1]
+    number, behind = int(rotten.stem, 16) + 30, int(segments(path)[2].stem, 16)
+    content = bytearray(rotten.read_bytes())
+    value = content.index(VALUE % number)
+    key = number % 128 if number % 5 else 0
+    size = len(VALUE % number) + number % 300
+    places = {
+        "offset": value - 4 - key - 12,
+        "key's length": value - 4 - key - 1,
+        "value's length": value - 4,
+        "size": value + size + 3,
+        "cut": value,
+    }
+    if where == "cut":
+        del content[places[where] :]
+    else:
+        content[places[where]] ^= 0x81
+    rotten.write_bytes(content)
+    with fails_with("DISKQ_CORRUPT"):
+        list(UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=True)))
+    pieces = UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=False))
+    made = Batches(WITH_NANOS, topic="web", partition=0, rows=100, size=4096)
+    left = numbers(pa.Table.from_batches(made.of(pieces, task.start, task.end)))
+    assert left == [*range(number), *range(behind, COUNT)]
+
+
+def test_pyarrow_alone_tells_what_was_removed(path):
+    write(path, messages())
+    (task,) = tasks(options(path))
+    segments(path)[0].unlink()
+    with fails_with("DISKQ_DATA_LOSS"):
+        list(UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=True)))
+    found = UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=False))
+    assert next(found)[0] == int(segments(path)[0].stem, 16)
+
+
+_EXECUTOR = """
+import pickle, sys
+for name in ("trio", "outcome", "crc32c", "portalocker"):
+    sys.modules[name] = None
+import diskq.spark.source, diskq.spark.streaming
+reader, planned = pickle.load(sys.stdin.buffer)
+print(sum(batch.num_rows for task in planned for batch in reader.read(task)))
+assert not any(name.startswith("diskq._native.") for name in sys.modules)
+"""
+
+
+def test_a_task_runs_where_nothing_is_compiled(path, tmp_path):
+    write(path, messages(1000))
+    made = DiskqReader(options(path), WITH_NANOS, None)
+    done = subprocess.run(
+        [sys.executable, "-c", _EXECUTOR],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(shipping.archive(tmp_path, pure=True))},
+        input=pickle.dumps((made, made.partitions())),
+        capture_output=True,
+        check=False,
+    )
+    assert done.stdout == b"1000\n", done.stderr.decode()
+    assert b"checksums are not looked at" in done.stderr
