@@ -29,6 +29,7 @@ Encoding = Literal["fixed", "varuint"]
 AgeRule = Literal["newest", "oldest"]
 Commit = Literal["written", "synced"]
 StoreLayout = Literal["aligned", "document"]
+OnFullQueue = Literal["wait", "reject"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
@@ -36,6 +37,7 @@ ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
 _AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
 _COMMITS: tuple[Commit, ...] = ("written", "synced")
 _STORE_LAYOUTS: tuple[StoreLayout, ...] = ("aligned", "document")
+_ON_FULL_QUEUE: tuple[OnFullQueue, ...] = ("wait", "reject")
 
 MIB = 1024 * 1024
 
@@ -351,6 +353,9 @@ class PriorityOptions:
     """Write zeros ahead of the log: a sync is then cheaper."""
     max_message_size: int = 16 * MIB
     """Larger messages are refused, whatever their queue allows."""
+    on_full: OnFullQueue = "wait"
+    """In a channel, where a queue holds `max_size` messages: let senders wait, or refuse
+    (`QueueFullError`), as the engine and TaskFlux do."""
     durability: Durability = "written"
     """What `send` and `ack` wait for: the process's memory, the page cache, or the platter."""
     sync_every: int = 2500
@@ -376,6 +381,7 @@ class PriorityOptions:
         _at_least("max_message_size", self.max_message_size, 1)
         if self.max_message_size > _LARGEST_COMMAND:
             raise ValueError(f"max_message_size is at most {_LARGEST_COMMAND}, got {self.max_message_size}")
+        _one_of("on_full", self.on_full, _ON_FULL_QUEUE)
         _one_of("durability", self.durability, DURABILITY_WORDS)
         _at_least("sync_every", self.sync_every, 1)
         _positive("sync_timeout", self.sync_timeout)

@@ -32,7 +32,6 @@ from diskq.errors import (
     LockedError,
     MessageSizeError,
     QueueExistsError,
-    QueueFullError,
     QueueNameError,
     QueueNotFoundError,
     StorageFailedError,
@@ -484,6 +483,9 @@ class PriorityStore(Closing):
         All are checked before the first is added. Raises as `enqueue`; `DiskFullError.accepted` tells how
         many of them are in the queue all the same.
         """
+        self._check_there(queue)
+        payloads = list(payloads)
+        queue.check_room(len(payloads))
         batch, keys = self.checked(queue, payloads, priorities)
         word = durability or self.options.durability
         while self.obstacle(sum(map(len, batch))):
@@ -495,13 +497,18 @@ class PriorityStore(Closing):
     def checked(
         self, queue: StoredQueue, payloads: Iterable[Payload], priorities: int | Sequence[int] = 0
     ) -> tuple[list[bytes], int | list[int]]:
-        """The messages as `add` takes them. Raises what `enqueue` does before anything is written."""
+        """The messages as `add` takes them. Raises what `enqueue` does before anything is written.
+
+        Whether the queue has room for them, which may come, is not asked.
+        """
         self._check_there(queue)
         batch = [payload if type(payload) is bytes else _as_bytes(payload) for payload in payloads]
         keys: int | list[int]
         if isinstance(priorities, int):
             keys, lowest, highest = priorities, priorities, priorities
         else:
+            if isinstance(priorities, str | bytes) or not isinstance(priorities, Sequence):
+                raise TypeError("a priority is a whole number")
             keys = list(priorities)
             if len(keys) != len(batch):
                 raise ValueError(f"{len(batch)} messages and {len(keys)} priorities")
@@ -509,9 +516,6 @@ class PriorityStore(Closing):
                 raise TypeError("a priority is a whole number")
             lowest, highest = (min(keys), max(keys)) if keys else (0, 0)
         if batch:
-            stored = queue.table.stored
-            if queue.max_size is not None and stored + len(batch) > queue.max_size:
-                raise QueueFullError(queue.name, queue.max_size, stored)
             queue.check_priorities(lowest, highest)
             largest = max(map(len, batch))
             most = self.options.max_message_size
@@ -893,8 +897,12 @@ class PriorityStore(Closing):
         `is_durable` up to its `lsn`, `finish_snapshot` it, in two steps where that may not wait; or drop it.
         Raises DiskFullError, UnsupportedFormatError.
         """
-        self.flush()
         assert self._snapshot is None, "one snapshot at a time"
+        try:
+            self.flush()
+        except DiskFullError:
+            self._no_snapshot_before = len(self._log.bases)
+            raise
         lsn = self.next_lsn - 1
         if lsn <= self._snapshot_lsn:
             return None

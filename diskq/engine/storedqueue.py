@@ -12,7 +12,7 @@ from diskq._native.keyorder import MOST_BUCKETS, BucketOrder, HeapOrder, KeyOrde
 from diskq._native.recordtable import RecordTable
 from diskq._native.taskflux import ADD, CREATE, DELETE, REMOVE
 from diskq._native.taskstate import QueueHead
-from diskq.errors import PriorityRangeError, QueueNameError
+from diskq.errors import PriorityRangeError, QueueFullError, QueueNameError
 
 __all__ = [
     "DEFAULT",
@@ -71,6 +71,16 @@ class StoredQueue:
     def kind(self) -> str:
         """The implementation's name."""
         return next(kind for kind, number in IMPLEMENTATIONS.items() if number == self.implementation)
+
+    def has_room_for(self, count: int) -> bool:
+        """May it hold so many messages more now?"""
+        return not count or self.max_size is None or self.table.stored + count <= self.max_size
+
+    def check_room(self, count: int) -> None:
+        """Raises QueueFullError where it may not hold so many messages more."""
+        if not self.has_room_for(count):
+            assert self.max_size is not None
+            raise QueueFullError(self.name, self.max_size, self.table.stored)
 
     def check_priorities(self, lowest: int, highest: int) -> None:
         """Raises PriorityRangeError where one of the two is none of this queue's."""

@@ -23,7 +23,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import keep_copy
 from diskq.storage.segments import private_path
 
-__all__ = ["BadSnapshot", "StateSnapshot", "load_state", "read_head"]
+__all__ = ["BadSnapshot", "SnapshotStopped", "StateSnapshot", "load_state", "read_head"]
 
 _LARGEST_STATE = 2**31 - 1
 _RECORD_HEAD = 20
@@ -32,6 +32,10 @@ _CRC = 4
 # So many bytes are read at once; and so many encoded, for which nobody else runs.
 _PIECE = 1024 * 1024
 _AT_ONCE = 64 * 1024
+
+
+class SnapshotStopped(Exception):
+    """Nobody wants the snapshot any more that was being written."""
 
 
 class BadSnapshot(Exception):
@@ -64,6 +68,7 @@ class StateSnapshot:
         self._document = document
         self._keeps_old = keeps_old  # nobody could read it
         self.path = ""
+        self._is_stopped = False
         self._heads = [(_head(queue), queue.table) for queue in queues]
         payloads = sum(table.payload_bytes + _RECORD_HEAD * table.stored for _, table in self._heads)
         self.length = _COUNT + payloads + sum(len(head) for head, _ in self._heads)
@@ -78,7 +83,7 @@ class StateSnapshot:
     def write(self) -> None:
         """Write it, durably, under a temporary name: in any thread, once.
 
-        Raises OSError; nothing is left of it then.
+        Raises OSError, and SnapshotStopped; nothing is left of it then.
         """
         fs = self._fs
         path = self._files.new_temporary(fs.unique_number())
@@ -91,13 +96,17 @@ class StateSnapshot:
                 Barrier(files=(handle,)).pay(fs)
             finally:
                 fs.close(handle)
-        except OSError:
+        except (OSError, SnapshotStopped):
             self.path = path
             self.drop()
             raise
         finally:
             self.give_up()
         self.path = path
+
+    def stop(self) -> None:
+        """Have `write` end soon, and raise SnapshotStopped: in any thread."""
+        self._is_stopped = True
 
     def _write_to(self, handle: int) -> None:
         head = encode_snapshot_head(self.lsn, self._term, self.length, self._document)
@@ -116,6 +125,8 @@ class StateSnapshot:
         for head, table in self._heads:
             yield head
             while piece := table.write_frozen(_AT_ONCE):
+                if self._is_stopped:
+                    raise SnapshotStopped
                 yield piece
 
     def _keep_old(self) -> None:
@@ -134,9 +145,10 @@ class StateSnapshot:
     def drop(self) -> None:
         """It will not be finished: remove what was written of it."""
         self.give_up()
-        if self.path:
+        path, self.path = self.path, ""
+        if path:
             with contextlib.suppress(OSError):
-                Barrier(removals=(self.path,)).pay(self._fs)
+                Barrier(removals=(path,)).pay(self._fs)
 
     def installing(self, covered: Iterable[int]) -> Barrier:
         """What gives it its name, and removes the segments that begin with the records `covered`."""
