@@ -4,7 +4,9 @@
 programs. `open_spool` delivers what it is sent, when the far end is there, and keeps it so long.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
 the producer for synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
-Engines and channels are imported when they are first used.
+`open_priority_store` keeps queues of which the smallest priority comes first, in TaskFlux's files;
+`PriorityStore` is the same for synchronous programs. Engines and channels are imported when they are
+first used.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from diskq.channels.fromthreads import ThreadSender, from_threads
     from diskq.channels.merging import merge
     from diskq.channels.moments import offset_after, offset_at_or_after
+    from diskq.channels.priority import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
+    from diskq.channels.priorityqueue import DiskPriorityQueue, PriorityQueueStatistics
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
     from diskq.channels.selecting import select, select_nowait
     from diskq.channels.spool import Spool, SpoolStatistics, open_spool
@@ -96,6 +100,8 @@ __all__ = [
     "DeadLetters",
     "DiskBudget",
     "DiskFullError",
+    "DiskPriorityQueue",
+    "DiskPriorityStore",
     "DiskQueue",
     "DiskWork",
     "DiskqError",
@@ -123,9 +129,11 @@ __all__ = [
     "Permanent",
     "Position",
     "PriorityOptions",
+    "PriorityQueueStatistics",
     "PriorityRangeError",
     "PriorityRecord",
     "PriorityStore",
+    "PriorityStoreStatistics",
     "ProducerStatistics",
     "QueueExistsError",
     "QueueFullError",
@@ -160,6 +168,7 @@ __all__ = [
     "offset_after",
     "offset_at_or_after",
     "open_consumer",
+    "open_priority_store",
     "open_producer",
     "open_queue",
     "open_spool",
@@ -175,6 +184,8 @@ _HOMES = {
     "channels.fromthreads": ("ThreadSender", "from_threads"),
     "channels.merging": ("merge",),
     "channels.moments": ("offset_after", "offset_at_or_after"),
+    "channels.priority": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
+    "channels.priorityqueue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
     "channels.selecting": ("select", "select_nowait"),
     "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),

@@ -123,7 +123,7 @@ class CommitLoop(Generic[E]):
         self.is_closing = False
         self._thread = thread
         self._gates = tuple(engine.gates)
-        self._lines = tuple(lines)  # whoever waits there is sent away when it is closed
+        self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
         self._syncing: Line[int] = Line()  # the same: all messages there are
         self.barriers_taken = 0
@@ -149,6 +149,15 @@ class CommitLoop(Generic[E]):
         return f"{self.kind} {self.engine.name}"
 
     # --- for the subclass -------------------------------------------------------------------------
+
+    @property
+    def _lines(self) -> Iterable[Line[Any]]:
+        """Whoever waits there is sent away when it is closed."""
+        return self._own_lines
+
+    def _close_engine(self) -> None:
+        """In a thread, when nothing is to be paid any more."""
+        self.engine.close()
 
     def _after(self) -> None:
         """Something has changed: serve who waits as far as it goes, and open the gates again."""
@@ -254,7 +263,7 @@ class CommitLoop(Generic[E]):
                 await self._bell.wait()
             self._thread.stop()
             try:
-                await trio.to_thread.run_sync(self.engine.close)
+                await trio.to_thread.run_sync(self._close_engine)
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:

@@ -1,0 +1,316 @@
+# The loop behind a store of priority queues: who sends, who receives, and who waits for which queue.
+#
+# Law: within a queue senders are let in, and receivers served, in order of arrival; what a receiver is woken
+# with is in his hand by then, and in nobody else's. Who waits for a sync's room is served in order of
+# arrival among all queues.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.commitloop import CommitLoop
+from diskq.channels.parking import Line
+from diskq.channels.snapshots import Snapshots
+from diskq.engine.priority import PriorityRecord, PriorityStore
+from diskq.engine.storedqueue import StoredQueue
+from diskq.errors import QueueNotFoundError, StorageFailedError
+from diskq.options import Durability
+from diskq.storage.fs import FileSystem
+
+__all__ = ["PriorityLoop", "QueueLines"]
+
+T = TypeVar("T")
+
+Want = Callable[[], list[PriorityRecord] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """What a sender brings."""
+
+    arrival: int
+    """When he came, among the senders of all queues."""
+    size: int
+    count: int
+    put_in: Callable[[], range]
+
+
+class QueueLines:
+    """Who waits for one queue."""
+
+    def __init__(self, queue: StoredQueue) -> None:
+        self.queue = queue
+        self.senders: Line[_Sending] = Line()
+        self.receivers: Line[Want] = Line()  # each is handed what this returns
+
+
+class PriorityLoop(CommitLoop[PriorityStore]):
+    """One open store: the engine, who waits for what, and the task that keeps its promises."""
+
+    kind = "priority store"
+
+    def __init__(self, engine: PriorityStore, thread: BarrierThread, fs: FileSystem) -> None:
+        self.options = engine.options
+        self._queues: dict[StoredQueue, QueueLines] = {}
+        # Of those with somebody in line, and some with nobody any more.
+        self._sending: dict[QueueLines, None] = {}
+        self._receiving: dict[QueueLines, None] = {}
+        self._arrivals = count()
+        self._is_clogged = False  # senders wait for a sync's room
+        self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
+        super().__init__(engine, thread)
+
+    def _ring(self) -> None:
+        self._bell.ring()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def lines_of(self, queue: StoredQueue) -> QueueLines:
+        lines = self._queues.get(queue)
+        if lines is None:
+            lines = self._queues[queue] = QueueLines(queue)
+        return lines
+
+    @property
+    def _lines(self) -> Iterable[Line[Any]]:
+        return self._all_lines()
+
+    def _all_lines(self) -> Iterator[Line[Any]]:
+        for lines in self._queues.values():
+            yield lines.senders
+            yield lines.receivers
+        yield self.snapshots.line
+
+    async def alter(self, act: Callable[[], T], word: Durability) -> T:
+        """Create a queue, or delete one. It is in the log before anybody else runs."""
+        self.check()
+        try:
+            altered = act()
+        except StorageFailedError as failure:
+            self.broke(failure)
+        finally:
+            self._note_written(word)
+        if word == "synced":
+            await self.barrier(with_metadata=False)
+        return altered
+
+    def drop_lines(self, queue: StoredQueue) -> None:
+        """The queue is no more: whoever waits for it is told."""
+        lines = self._queues.pop(queue, None)
+        if lines is not None:
+            for line in (lines.senders, lines.receivers):
+                line.wake_all(lambda: outcome.Error(QueueNotFoundError(self.engine.path, queue.name)))
+            self._sending.pop(lines, None)
+            self._receiving.pop(lines, None)
+        self._after()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    async def deliver(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> range:
+        """Add checked messages, all together, after waiting until there is room for them. Returns their ids.
+
+        `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
+        """
+        size = sum(map(len, batch))
+        if self._must_wait(lines, size, len(batch)):
+            # Whoever makes room puts them in for us, or somebody who comes later would get before us.
+            sending = _Sending(
+                next(self._arrivals), size, len(batch), lambda: self._put_in(lines, batch, keys, word)
+            )
+            self._sending[lines] = None
+            ids: range = await lines.senders.wait(sending, on_leave=self._after)
+            self.new_slice()
+        else:
+            ids = self._accept(lines, batch, keys, word)
+        if word == "synced":
+            await self.barrier(with_metadata=False)
+        return ids
+
+    def deliver_now(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> range:
+        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
+        if self._must_wait(lines, sum(map(len, batch)), len(batch)):
+            raise trio.WouldBlock
+        if word == "synced":
+            self._ask_for_barrier()  # nobody is to see them before
+        return self._accept(lines, batch, keys, word)
+
+    def _must_wait(self, lines: QueueLines, size: int, count: int) -> bool:
+        """Raises QueueFullError where that is the policy, or no waiting would help."""
+        queue = lines.queue
+        is_hopeless = queue.max_size is not None and count > queue.max_size
+        if is_hopeless or self.options.on_full == "reject":
+            queue.check_room(count)
+        if lines.senders or not queue.has_room_for(count):
+            return True
+        if not self._is_clogged and self.engine.obstacle(size):
+            self._clog()
+        return self._is_clogged
+
+    def _clog(self) -> None:
+        self._is_clogged = True
+        self._ask_for_barrier()  # room comes with it
+
+    def _accept(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> range:
+        try:
+            return self._put_in(lines, batch, keys, word)
+        finally:
+            self._after_on(lines)
+
+    def _put_in(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> range:
+        try:
+            return self.engine.add(lines.queue, batch, keys, word)
+        finally:
+            self._note_written(word)
+
+    def _note_written(self, word: Durability) -> None:
+        if word == "memory":
+            self._note_held(self.options.memory_flush)
+
+    def _admit_senders(self) -> None:
+        """Let in who waits, in order of arrival, as far as there is room."""
+        self._is_clogged = False
+        full: set[QueueLines] = set()
+        while True:
+            self._sending = {lines: None for lines in self._sending if lines.senders}
+            waiting = [lines for lines in self._sending if lines not in full]
+            if not waiting:
+                return
+            lines = min(waiting, key=lambda lines: lines.senders.first.arrival)
+            first = lines.senders.first
+            if not lines.queue.has_room_for(first.count):
+                if self.options.on_full == "wait":
+                    full.add(lines)
+                else:
+                    lines.senders.wake_first(outcome.capture(lines.queue.check_room, first.count))
+            elif self.engine.obstacle(first.size):
+                self._clog()
+                return
+            else:
+                lines.senders.wake_first(outcome.capture(first.put_in))
+                self._hand_out(lines)
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def take(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
+        """What `want` takes from the queue, when a message is there and it is our turn.
+
+        None: there was no message for it after all, and it waits on.
+
+        `Cancelled` means: nothing was taken. The caller has passed a schedule point.
+        """
+        if not lines.receivers and (taken := want()) is not None:
+            return taken
+        self._receiving[lines] = None
+        result: list[PriorityRecord] = await lines.receivers.wait(want)
+        self.new_slice()
+        return result
+
+    def take_now(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
+        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        if lines.receivers or (taken := want()) is None:
+            raise trio.WouldBlock
+        return taken
+
+    def _hand_out(self, lines: QueueLines) -> None:
+        """Give those who wait what they wait for, in order, as far as the messages go."""
+        while lines.receivers and lines.queue.table.ready:
+            served = outcome.capture(lines.receivers.first)
+            if served == outcome.Value(None):
+                return
+            lines.receivers.wake_first(served)
+
+    async def acknowledge(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        """They are done with. Not cancellable: they are, when this is called."""
+        self._remove(lines, records, word)
+        if word == "synced" or self.engine.obstacle(0):
+            await self.barrier(with_metadata=False)
+
+    def acknowledge_now(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        """As `acknowledge`, for a caller that will not wait. Raises WouldBlock."""
+        if self.engine.obstacle(0):
+            self._ask_for_barrier()
+            raise trio.WouldBlock
+        self._remove(lines, records, word)
+
+    def _remove(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        try:
+            self.engine.remove(lines.queue, records, word)
+        finally:
+            self._note_written(word)
+            self._after_on(lines)
+
+    def give_back(self, lines: QueueLines, records: list[PriorityRecord]) -> None:
+        """They are ready again, each in its place."""
+        self.engine.nack_many(lines.queue, records)
+        self._after_on(lines)
+
+    # --- after each act ---------------------------------------------------------------------------
+
+    def _after_on(self, lines: QueueLines) -> None:
+        """Something has changed, in this queue only."""
+        if self._failure is None and not self.is_closing:
+            if lines.senders and not self._is_clogged:
+                self._after()
+                return
+            self._hand_out(lines)
+            self._open_gates()
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            try:
+                self._admit_senders()
+            except StorageFailedError as failure:
+                self._break(failure)
+                return
+            self._receiving = {lines: None for lines in self._receiving if lines.receivers}
+            for lines in self._receiving:
+                self._hand_out(lines)
+            self._open_gates()
+
+    def _narrow_gates(self) -> None:
+        if self.is_closing:
+            self._shut_gates()
+
+    def _turn(self) -> None:
+        super()._turn()
+        self.snapshots.go_on()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    @property
+    def _is_done(self) -> bool:
+        return super()._is_done and not self.snapshots.is_busy
+
+    def begin_to_close(self) -> None:
+        super().begin_to_close()
+        self.snapshots.begin_to_close()
+
+    def _close_engine(self) -> None:
+        self.snapshots.close()
+        super()._close_engine()
+
+    # --- for statistics ---------------------------------------------------------------------------
+
+    @property
+    def tasks_waiting_send(self) -> int:
+        waiting = sum(len(lines.senders) for lines in self._sending)
+        return waiting + len(self._unsynced) + len(self._syncing)
+
+    @property
+    def tasks_waiting_receive(self) -> int:
+        return sum(len(lines.receivers) for lines in self._receiving)
