@@ -745,6 +745,7 @@ async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(disk):
         await blocked()
         await tasks.start("send", twin.send, b"y")
         await twin.aclose()
+        await blocked()
         assert isinstance(tasks["send"], trio.ClosedResourceError)
         for handle in (mail, twin):
             with pytest.raises(trio.ClosedResourceError):
