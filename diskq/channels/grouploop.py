@@ -10,15 +10,13 @@ from collections.abc import Callable
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.commitloop import CommitLoop, Ticket
+from diskq.channels.markerloop import MarkerLoop
 from diskq.engine.membership import Membership
-from diskq.engine.offsets import OffsetMarker
-from diskq.errors import DiskFullError
 
 __all__ = ["GroupLoop"]
 
 
-class GroupLoop(CommitLoop[Membership]):
+class GroupLoop(MarkerLoop[Membership]):
     """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
 
     kind = "group"
@@ -26,14 +24,8 @@ class GroupLoop(CommitLoop[Membership]):
     def __init__(
         self, engine: Membership, thread: BarrierThread, path: str, claim_more: Callable[[], None]
     ) -> None:
-        self._path = path
         self._claim_more = claim_more
-        super().__init__(engine, thread)
-
-    def move(self, marker: OffsetMarker, offset: int | None, *, seek: bool = False) -> None:
-        """Commit, durably before long. Raises what `OffsetMarker.move` does."""
-        if marker.move(offset, seek=seek) or not self._has_deadline:
-            self._after()
+        super().__init__(engine, thread, path)
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -47,13 +39,3 @@ class GroupLoop(CommitLoop[Membership]):
             await trio.sleep(self.engine.options.claim_interval)
             if self._failure is None and not self.is_closing:
                 self._claim_more()
-
-    def _after(self) -> None:
-        if self._failure is None and not self.is_closing:
-            self._open_gates()
-
-    def _narrow_gates(self) -> None:
-        """It has none."""
-
-    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
-        return None if is_replaced else DiskFullError(self._path, "the disk is full, commits are not durable")

@@ -1,4 +1,4 @@
-# Who has one stream open in one Trio run: they need no file system to hear of each other.
+# Who has one stream, or journal, open in one Trio run: they need no file system to hear of each other.
 #
 # Law: a reader that waits is called before the writer's `send` returns, with what was sent in the
 # page cache.
@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
-from diskq.engine.streamreader import Producing
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Neighbours", "Reading", "Writing", "neighbours_of"]
 
 
 class Writing(Protocol):
-    def live(self, partition: int) -> Producing | None:
-        """Where a partition is written; None where it is not written to."""
+    def live(self, partition: int) -> Any:
+        """Where a partition is written, for readers of its kind; None where it is not written to."""
 
 
 class Reading(Protocol):
@@ -35,7 +34,7 @@ class Reading(Protocol):
 
 
 class Neighbours:
-    """One stream's writer and readers, as far as they are in this run."""
+    """The writer and the readers of one stream or journal, as far as they are in this run."""
 
     def __init__(self, place: Hashable, all_of_run: dict[Hashable, Neighbours]) -> None:
         self._place = place
@@ -94,7 +93,7 @@ class Neighbours:
 
 
 def neighbours_of(fs: FileSystem, path: str) -> Neighbours:
-    """Those of the stream at `path`, which must be there. Call it in a Trio task. Raises OSError."""
+    """Those of the stream or journal at `path`, which is there. Call it in a Trio task. Raises OSError."""
     place = fs.place_of(path)
     all_of_run = _neighbours.get(None)
     if all_of_run is None:

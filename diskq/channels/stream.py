@@ -1,8 +1,6 @@
 # The writing side of a stream as a Trio channel.
 #
-# Handles on one `StreamLoop`. `send` tries a compiled door first: a cancellation point, one call,
-# done. Where the door refuses (the slice is over, a sync is due, a message needs judgement, nobody
-# is awake to write its rows) the loop decides.
+# Handles on one `StreamLoop`. `send` tries a compiled door first; the rest is sender.py's.
 
 from __future__ import annotations
 
@@ -10,30 +8,23 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import current_task, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.cancellation import cancellation_test
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
+from diskq.channels.sender import Sender
 from diskq.channels.streamloop import StreamLoop
 from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Item, Key, Stream, Value, When
-from diskq.errors import StorageFailedError
 from diskq.messages import Position
-from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
-from diskq.storage.closing import Closing
+from diskq.options import Durability, StreamOptions
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.recovery import Repair
 
 __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
-
-
-_Door = Callable[[Any, Any, Any], Position | None]
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +42,7 @@ class ProducerStatistics:
     open_handles: int
 
 
-class StreamProducer(trio.abc.AsyncResource, Closing):
+class StreamProducer(Sender[Position]):
     """Sends messages to a stream, each to the partition that its key belongs to.
 
     Made by `open_producer`. Any number of tasks may send at once, through one handle or through
@@ -59,20 +50,11 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
     `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
     """
 
+    _loop: StreamLoop
+
     def __init__(self, loop: StreamLoop) -> None:
-        self._loop = loop
+        super().__init__(loop, loop.engine.door.put, loop.engine.door.put_untimed)
         self._engine = loop.engine
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
-        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
-        self._waiting = loop.waiting
-        self._word = loop.options.durability
-        self._is_written = self._word == "written"
-        self._put: _Door = loop.engine.door.put if self._is_written else _refuse
-        self._put_now: _Door = loop.engine.door.put_untimed if self._is_written else _refuse
-        loop.open_handles += 1
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -100,29 +82,20 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         """
         if self._needs_point(current_task()):
             await self._first_point()
-        try:
-            if durability is None:
+        if durability is None:
+            try:
                 if (position := self._put(value, key, timestamp)) is not None:
                     if self._waiting:
                         self._loop.tell(position.partition)
                     return position
-                await self._loop.schedule_point()
-                if (
-                    self._is_written
-                    and (position := self._loop.send_simply(value, key, timestamp)) is not None
-                ):
-                    return position
-            else:
-                await self._loop.schedule_point()
-        except OSError as failure:
-            self._write_failed(failure)
-        return await self._send(value, key, timestamp, durability)
+            except OSError as failure:
+                self._write_failed(failure)
+        return await self._send((value, key, timestamp), durability)
 
-    async def _send(self, value: Value, key: Key, timestamp: When, durability: Durability | None) -> Position:
-        word = self._checked_word(durability)
-        own_key, body, when = self._engine.checked(value, key, timestamp)
+    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], Position]]:
+        own_key, body, when = self._engine.checked(*message)
         put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
-        return await self._deliver(self._engine.size_of(body, own_key), put_in, word)
+        return self._engine.size_of(body, own_key), put_in
 
     @enable_ki_protection
     async def send_many(
@@ -156,59 +129,9 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         The message is in the page cache (with `durability="memory"`: in memory). Raises
         trio.WouldBlock where `send` would wait for room; otherwise as `send`.
         """
-        try:
-            if (position := self._put_now(value, key, timestamp)) is not None:
-                if self._waiting:
-                    self._loop.tell(position.partition)
-                return position
-            if (
-                self._is_written
-                and not self._is_closed
-                and (position := self._loop.send_simply(value, key, timestamp)) is not None
-            ):
-                return position
-        except OSError as failure:
-            self._write_failed(failure)
-        word = self._checked_word(None)
-        own_key, body, when = self._engine.checked(value, key, timestamp)
-        put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
-        try:
-            return self._loop.deliver_now(self._engine.size_of(body, own_key), put_in, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-
-    async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        task = trio.lowlevel.current_task()
-        self._tasks.add(task)
-        try:
-            return await self._loop.deliver(size, put_in, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-        finally:
-            self._tasks.discard(task)
-
-    def _checked_word(self, durability: Durability | None) -> Durability:
-        self._check()
-        word = durability or self._word
-        if word not in DURABILITY_WORDS:
-            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-        return word
-
-    def _write_failed(self, failure: OSError) -> None:
-        try:
-            self._engine.write_failed(failure)
-        except StorageFailedError as fatal:
-            self._loop.broke(fatal)
+        return self._send_now((value, key, timestamp))
 
     # --- the stream as a whole --------------------------------------------------------------------
-
-    @enable_ki_protection
-    async def sync(self) -> None:
-        """Return when all messages sent are on the platter, with their rows in the indexes."""
-        await self._first_point()
-        await self._loop.schedule_point()
-        self._check()
-        await self._loop.barrier(with_metadata=True)
 
     @enable_ki_protection
     async def vacuum(self) -> RetentionReport:
@@ -222,11 +145,6 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         report = await trio.to_thread.run_sync(self._engine.remove_old)
         self._engine.forget_removed(report)
         return report
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the files at the open."""
-        return self._engine.repairs
 
     def statistics(self) -> ProducerStatistics:
         """The producer as it is now. Cheap."""
@@ -243,36 +161,6 @@ class StreamProducer(trio.abc.AsyncResource, Closing):
         """Another handle on the same producer, to be closed on its own."""
         self._check()
         return StreamProducer(self._loop)
-
-    def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError.
-
-        The producer itself lives as long as its `open_producer` block.
-        """
-        if not self._is_closed:
-            self._is_closed = True
-            self._put = self._put_now = _refuse
-            self._is_written = False
-            self._loop.open_handles -= 1
-            self._loop.dismiss(self._tasks)
-
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
-
-    def _check(self) -> None:
-        if self._is_closed:
-            raise trio.ClosedResourceError("this handle was closed")
-        self._loop.check()
-
-
-def _refuse(*_: object) -> None:
-    return None
-
-
-def _always(_: object) -> bool:
-    return True
 
 
 class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a function)

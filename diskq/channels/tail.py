@@ -1,12 +1,13 @@
-# The partitions that a consumer reads: whose turn it is, which have caught up, and who waits.
+# The partitions that a consumer reads, or the journals that a scanner does: whose turn it is, which have
+# caught up, and who waits.
 #
 # Law: a partition that has caught up is looked at again only after somebody told of a change, and
 # nobody's change can fall between the last look and the wait: first it is watched, then looked at,
 # then left. Partitions with messages take turns. Whoever waits is woken in order of arrival, with
 # what he waits for in his hands.
 #
-# Who tells: the writer, if it is in this run (neighbours); else the kernel, of the index that is read
-# and of the directory it is in (watch); else nobody, and all are looked at now and then.
+# Who tells: the writer, if it is in this run (neighbours); else the kernel, of the file that is read (of a
+# stream, its index) and of the directory it is in (watch); else nobody, and all are looked at now and then.
 
 from __future__ import annotations
 
@@ -14,21 +15,20 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import outcome
 import trio
 
+from diskq.channels.commitloop import Gate
 from diskq.channels.neighbours import Neighbours, Writing
 from diskq.channels.parking import Line
 from diskq.channels.watch import Listener, listen
-from diskq.engine.partitionreader import Gap
-from diskq.engine.streamfiles import PartitionFiles
-from diskq.engine.streamreader import StreamReader, TailReader
+from diskq.engine.logreader import Gap, LiveEnd
 from diskq.errors import DiskqError
-from diskq.messages import Message
+from diskq.storage.fs import FileSystem
 
-__all__ = ["Part", "Tail", "take_one"]
+__all__ = ["Part", "Tail", "TailReader", "take_one"]
 
 logger = logging.getLogger("diskq")
 
@@ -38,18 +38,66 @@ T = TypeVar("T")
 _TURN = 256
 
 
-class Part:
-    """One partition that is read."""
+class TailReader(Protocol):
+    """A log's reader whose writer, if it is in this thread, comes and goes while it reads."""
 
-    def __init__(self, files: PartitionFiles, reader: TailReader, limit: float = math.inf) -> None:
-        self.index = files.index
-        self.files = files
+    losses: list[Gap]
+
+    @property
+    def ahead(self) -> Any:
+        """What was read and is not handed out yet, with its compiled doors."""
+
+    @property
+    def live(self) -> LiveEnd | None:
+        """Where its writer is; None: not in this thread."""
+
+    @property
+    def base(self) -> int | None:
+        """The segment that it is in; None: it has none open."""
+
+    def produced_by(self, live: Any) -> None:
+        """From now on, somebody in this thread writes there; None: nobody does any more."""
+
+    def fill(self) -> bool:
+        """Have messages behind the fast doors. False: there are none now."""
+
+    def catch_up(self) -> bool:
+        """The same, of what its writer has just written. False: `fill`, or wait."""
+
+    def follow(self) -> bool:
+        """The same, of what a writer elsewhere has."""
+
+    def next_offset(self) -> int:
+        """The offset behind the last message there is."""
+
+    def seek(self, offset: int) -> None:
+        """Be at that message. Raises OffsetOutOfRangeError, OSError."""
+
+    def close(self) -> None:
+        """Hold nothing open, and stay at the position."""
+
+
+class Part:
+    """One partition, or one journal, that is read."""
+
+    def __init__(
+        self,
+        index: int,
+        directory: str,
+        growing: Callable[[int], str],
+        reader: TailReader,
+        limit: float = math.inf,
+    ) -> None:
+        """Segments are in `directory`; `growing(base)` is the file that grows with each message of one."""
+        self.index = index
+        self.directory = directory
+        self.growing = growing
         self.reader = reader
         self.ahead = reader.ahead
         self.limit = limit
         """The offset behind the last message that is to be delivered."""
         self.watched = ""
-        """The index that is watched,"""
+        """The file that is watched,"""
         self.watched_base: int | None = None
         """and its segment."""
         self.is_told = False
@@ -58,17 +106,17 @@ class Part:
     @property
     def position(self) -> int:
         """The offset of the message that comes next."""
-        return self.ahead.next_offset
+        return self.ahead.next_offset  # type: ignore[no-any-return]
 
 
 class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
-    def __init__(self, stream: StreamReader, neighbours: Neighbours) -> None:
-        self.stream = stream
+    def __init__(self, fs: FileSystem, gate: Gate, neighbours: Neighbours) -> None:
+        """`gate` is that of all readers' fast doors."""
         self.parts: dict[int, Part] = {}
         self.losses: list[Gap] = []
-        self.gate = stream.gate
+        self.gate = gate
         self.on_turn: Callable[[Part], None] = _do_nothing
         """Called with the partition whose fast doors are open."""
         self.on_new_partitions: Callable[[], None] | None = None
@@ -85,7 +133,7 @@ class Tail:
         self._is_leased = False
         self._is_closed = False
         self._has_listed = True
-        self._listener: Listener = listen(stream.fs, self._notice)
+        self._listener: Listener = listen(fs, self._notice)
         self._directories: dict[str, Part | None] = {}  # that are watched; None: that of all partitions
         self._of_path: dict[str, Part] = {}
         neighbours.reader_comes(self)
@@ -99,9 +147,9 @@ class Tail:
         self._idle[part] = None
         self.wake(part)
 
-    def watch_for_partitions(self) -> None:
-        """Call `on_new_partitions` when there may be any."""
-        self._watch_directory(self.stream.files.parts, None)
+    def watch_for_partitions(self, directory: str) -> None:
+        """Call `on_new_partitions` when there may be any: something has come in their directory, or gone."""
+        self._watch_directory(directory, None)
 
     def wake(self, part: Part) -> None:
         """It may have messages."""
@@ -324,11 +372,11 @@ class Tail:
         base = part.reader.base
         if base == part.watched_base and part.is_told:
             return False
-        is_new = self._watch_directory(part.files.directory, part)
+        is_new = self._watch_directory(part.directory, part)
         if base != part.watched_base:
             self._unwatch_file(part)
             if base is not None:
-                part.watched, part.watched_base = part.files.index_of(base), base
+                part.watched, part.watched_base = part.growing(base), base
                 self._of_path[part.watched] = part
         if part.watched and not part.is_told:
             part.is_told = self._listener.add_file(part.watched)
@@ -344,8 +392,8 @@ class Tail:
 
     def _unwatch(self, part: Part) -> None:
         self._unwatch_file(part)
-        if self._directories.pop(part.files.directory, None) is not None:
-            self._listener.remove(part.files.directory)
+        if self._directories.pop(part.directory, None) is not None:
+            self._listener.remove(part.directory)
 
     def _unwatch_file(self, part: Part) -> None:
         if part.watched:
@@ -425,7 +473,7 @@ class Tail:
         return len(self._receivers) + len(self._lessee)
 
 
-def take_one(part: Part) -> Message:
+def take_one(part: Part) -> Any:
     """For `take`: the next message."""
     message = part.ahead.take_now()
     assert message is not None, "the tail found one"

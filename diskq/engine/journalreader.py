@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from diskq._native import sej
 from diskq._native.gate import Gate
@@ -15,26 +15,19 @@ from diskq._native.sej import JournalColumns, SejFraming
 from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalsegmentreader import JournalSegmentReader
-from diskq.engine.logreader import LiveEnd, LogReader
+from diskq.engine.logtail import Lending, LogTail
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.blockreader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["JournalReader", "Writing"]
+__all__ = ["JournalReader"]
 
 _UNLIMITED = 2**62
 # So few bytes that a writer elsewhere has just written have no checksum yet, or hardly ever.
 _JUST_WRITTEN = 64 * 1024
 
 
-class Writing(LiveEnd, Protocol):
-    """A `LiveEnd` that has the latest bytes in memory."""
-
-    def lend(self, ahead: SejAhead) -> bool:
-        """Let it have what is written and still here of the bytes from its position on. False: nothing is."""
-
-
-class JournalReader(LogReader[JournalMessage, JournalColumns, JournalSegmentReader]):
+class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader]):
     """The messages of one journal, from any offset on.
 
     `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
@@ -42,15 +35,13 @@ class JournalReader(LogReader[JournalMessage, JournalColumns, JournalSegmentRead
     `take`, `take_many` and `columns` do both.
     """
 
-    live: Writing | None
-
     def __init__(
         self,
         path: AnyPath,
         *,
         fs: FileSystem | None = None,
         gate: Gate | None = None,
-        live: Writing | None = None,
+        live: Lending | None = None,
         partition: int = 0,
     ) -> None:
         """At offset 0, with no file open: seek first. It need not be there yet.
@@ -63,6 +54,7 @@ class JournalReader(LogReader[JournalMessage, JournalColumns, JournalSegmentRead
         if gate is None:
             gate = Gate()
             gate.left = _UNLIMITED
+        self.gate = gate
         self.path = as_path(path)
         self.files = JournalFiles(fs, self.path)
         self.ahead = SejAhead(fs, SejFraming(), gate)
@@ -73,6 +65,10 @@ class JournalReader(LogReader[JournalMessage, JournalColumns, JournalSegmentRead
 
     def _open_segment(self, base: int) -> JournalSegmentReader:
         return JournalSegmentReader(self._fs, self.ahead, self.files, base)
+
+    def another(self) -> JournalReader:
+        """Another reader of the same journal, at offset 0."""
+        return self._another()
 
     def _another(self) -> JournalReader:
         return JournalReader(self.path, fs=self._fs, live=self.live, partition=self.ahead.partition)
@@ -90,19 +86,12 @@ class JournalReader(LogReader[JournalMessage, JournalColumns, JournalSegmentRead
         """
         return "END" if self._segment is None else self._segment.tail
 
-    def catch_up(self) -> bool:
-        """Have what the writer of this thread has just written, where that is what comes next.
-
-        False: `fill`, or wait. Nothing else must be ready.
-        """
-        live, segment = self.live, self._segment
-        return (
-            live is not None
-            and segment is not None
-            and self._young_from is not None
-            and segment.base == live.base
-            and live.lend(self.ahead)
-        )
+    def fill(self) -> bool:
+        while super().fill():
+            # By framing alone, what was admitted may begin with no whole record: whoever measures it, knows.
+            if self.ahead.next_size >= 0 and self.ahead.why == "END":
+                return True
+        return False
 
     def _read_on(self, segment: JournalSegmentReader) -> Loss | None:
         loss = super()._read_on(segment)

@@ -24,7 +24,7 @@ from diskq.storage.blockreader import Loss
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Gap", "LiveEnd", "LogReader", "OpenSegment"]
+__all__ = ["Gap", "LiveEnd", "LogReader", "OpenSegment", "Sized"]
 
 _UNLIMITED = 2**62
 # So few bytes that a producer in this thread has just written have no checksum yet.

@@ -6,22 +6,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from diskq._native.gate import Gate
-from diskq._native.triplet import TripletFraming
-from diskq._native.tripletahead import TripletAhead
-from diskq.engine.partitionreader import LiveEnd, PartitionReader
+from diskq._native.triplet import Columns, TripletFraming
+from diskq.engine.logtail import LogTail
+from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamsettings import read_settings
 from diskq.engine.timelookup import TimeLookup
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import OffsetOutOfRangeError
+from diskq.messages import Message
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["STARTS", "Producing", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
+__all__ = ["STARTS", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
 
 StartWord = Literal["oldest", "newest", "active"]
 Start = StartWord | int | datetime
@@ -33,11 +35,11 @@ _JUST_WRITTEN = 64 * 1024
 STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
 
 
-def checked_start(start: Start) -> Start:
+def checked_start(start: Start, words: Sequence[str] = STARTS) -> Start:
     """The same; raises TypeError, or ValueError for an unknown word, a negative offset, a naive datetime."""
     if isinstance(start, str):
-        if start not in STARTS:
-            raise ValueError(f"start is one of {', '.join(STARTS)}, an offset or a moment, got {start!r}")
+        if start not in words:
+            raise ValueError(f"start is one of {', '.join(words)}, an offset or a moment, got {start!r}")
     elif isinstance(start, datetime):
         as_timestamp(start)
     elif isinstance(start, bool) or not isinstance(start, int):
@@ -47,56 +49,17 @@ def checked_start(start: Start) -> Start:
     return start
 
 
-class Producing(LiveEnd, Protocol):
-    """A `LiveEnd` that has the latest bytes in memory."""
-
-    def lend(self, ahead: TripletAhead) -> bool:
-        """Let it have what is written and still here of the bytes from its position on. False: nothing is."""
-
-
-class TailReader(PartitionReader):
+class TailReader(LogTail[Message, Columns, SegmentReader], PartitionReader):
     """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
 
-    live: Producing | None = None
     _ended_at: tuple[SegmentReader | None, int] | None = None  # where there was nothing more
 
-    def produced_by(self, live: Producing | None) -> None:
-        """From now on, somebody in this thread writes to the partition; None: nobody does any more."""
-        self.live = live
-
     def fill(self) -> bool:
-        ahead, live, segment = self.ahead, self.live, self._segment
-        if ahead.is_ready or segment is None:
-            return super().fill()
-        if live is not None:
-            if self._young_from is not None:
-                # It had caught up with the producer.
-                if live.next_offset <= ahead.next_offset:
-                    return False
-                if self.catch_up():
-                    return True
-        elif self.follow():
-            return True
         found = super().fill()
-        self._ended_at = None if found else (self._segment, ahead.position)
+        self._ended_at = None if found or self.live is not None else (self._segment, self.ahead.position)
         return found
 
-    def catch_up(self) -> bool:
-        """Have what the producer has just written, where that is what comes next. False: `fill`, or wait.
-
-        Nothing else must be ready.
-        """
-        live, segment = self.live, self._segment
-        return (
-            live is not None
-            and segment is not None
-            and self._young_from is not None
-            and segment.base == live.base
-            and live.lend(self.ahead)
-        )
-
     def follow(self) -> bool:
-        """As `catch_up`, behind a producer elsewhere."""
         segment = self._segment
         return (
             segment is not None
@@ -104,11 +67,6 @@ class TailReader(PartitionReader):
             and self._ended_at == (segment, self.ahead.position)
             and segment.follow(_JUST_WRITTEN)
         )
-
-    @property
-    def base(self) -> int | None:
-        """The segment that it is in; None: it has none open."""
-        return self._segment.base if self._segment is not None else None
 
 
 class StreamReader:

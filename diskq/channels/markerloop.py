@@ -1,0 +1,39 @@
+# The loop behind who commits how far he has come: commits become durable, and nobody waits for that but who
+# asks for it.
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.commitloop import CommitLoop, Engine, Ticket
+from diskq.engine.markers import MarkersTicket
+from diskq.engine.offsets import Marker
+from diskq.errors import DiskFullError
+
+__all__ = ["MarkerLoop"]
+
+E = TypeVar("E", bound=Engine[MarkersTicket])
+
+
+class MarkerLoop(CommitLoop[E]):
+    """Markers, and the task that syncs what is committed to them."""
+
+    def __init__(self, engine: E, thread: BarrierThread, path: str) -> None:
+        self._path = path
+        super().__init__(engine, thread)
+
+    def move(self, marker: Marker, offset: int | None, *, seek: bool = False) -> None:
+        """Commit, durably before long. Raises what `Marker.move` does."""
+        if marker.move(offset, seek=seek) or not self._has_deadline:
+            self._after()
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            self._open_gates()
+
+    def _narrow_gates(self) -> None:
+        """It has none."""
+
+    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
+        return None if is_replaced else DiskFullError(self._path, "the disk is full, commits are not durable")

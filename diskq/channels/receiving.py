@@ -1,0 +1,333 @@
+# Taking messages out of a tail: what a stream's consumer and a journal's scanner have in common.
+#
+# `receive` tries a compiled door first: a cancellation point, one call, done. Where the door refuses
+# (the slice is over, it is another one's turn, there is nothing to take) the tail decides.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Literal, Self, TypeVar
+
+import trio
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+
+from diskq.channels.cancellation import cancellation_test
+from diskq.channels.tail import Part, Tail, take_one
+from diskq.engine.logreader import Gap, Sized
+from diskq.storage.closing import Closing
+
+__all__ = ["Batch", "End", "TailReceiver", "checked_end"]
+
+M = TypeVar("M", bound=Sized)
+T = TypeVar("T")
+
+End = Literal["wait", "close"] | int
+_MANY_BYTES = 16 * 1024 * 1024
+
+
+class Batch(Generic[M]):
+    """Messages that were taken together, and from where: so that they can be put back, or committed."""
+
+    def __init__(self, tail: Tail, max_items: int, max_bytes: int) -> None:
+        self.messages: list[M] = []
+        self.starts: dict[Part, int] = {}
+        self._tail = tail
+        self._max_items = max_items
+        self._left = max_bytes
+
+    def fetch(self, part: Part) -> Self:
+        """Take what is there: of this partition, then of the others in turn."""
+        turn: Part | None = part
+        while turn is not None and self.has_room:
+            ahead = turn.ahead
+            if self.messages and ahead.next_size > self._left:
+                self._left = 0
+                break
+            self.starts.setdefault(turn, turn.position)
+            most = min(self._max_items - len(self.messages), self._tail.gate.left)
+            more = ahead.take_many(most, self._left)
+            self._left -= sum(len(message.key) + len(message.value) for message in more)
+            self.messages += more
+            if self.has_room:
+                turn = self._tail.find_more()
+        return self
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.messages) < self._max_items and self._left > 0
+
+    def put_back(self) -> None:
+        """Let them be received again."""
+        for part, start in self.starts.items():
+            self._tail.rewind(part, start)
+
+
+class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
+    """Receives from a tail. A subclass says what is committed, and how. Messages are `M`.
+
+    Any number of tasks may receive at once; each message is handed to one of them. Every async method is a
+    cancellation point, and a schedule point once per slice; where one raises `Cancelled`, nothing was
+    received.
+    """
+
+    _kind = ""
+    """What people call it."""
+
+    def __init__(self, tail: Tail, *, is_strict: bool, autocommit: bool) -> None:
+        self._tail = tail
+        self._gate = tail.gate
+        self._is_closed = False
+        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
+        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
+        self._first_point = trio.lowlevel.checkpoint if is_strict else checkpoint_if_cancelled
+        self._needs_point: Any = _always if is_strict else cancellation_test()
+        self._take: Callable[[], M | None] = _refuse
+        self._take_now: Callable[[], M | None] = _refuse
+        self._take_some: Callable[[int, int], list[M] | None] = _refuse
+        self._unprocessed: set[Part] = set()  # what was received last is of these: with autocommit
+        tail.on_turn = self._count_turn if autocommit else self._open_doors
+        tail.gate.restart()
+
+    def _open_doors(self, part: Part) -> None:
+        ahead = part.ahead
+        self._take, self._take_now, self._take_some = ahead.take, ahead.take_untimed, ahead.take_some
+
+    def _count_turn(self, part: Part) -> None:
+        # No fast doors: each call is to say that what was received before is processed.
+        self._unprocessed.add(part)
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    def _check_commits(self) -> None:
+        """Raises what keeps commits from being made."""
+
+    def _commit_received(self) -> None:
+        """What is `_unprocessed` is processed, up to where each is, and is not unprocessed any more."""
+
+    def _commit_block(self, parts: Iterable[Part]) -> None:
+        """The same of these, after a block."""
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def receive(self) -> M:
+        """The next message; waits for one. Receivers are served in order of arrival.
+
+        `Cancelled` means: nothing was received. Raises trio.EndOfChannel behind the last message that was
+        asked for, OffsetOutOfRangeError where what comes next was removed meanwhile (then `seek`), OSError
+        where the files cannot be read: nothing was received then, either, and it may be tried again.
+        """
+        return await self._receive(trio.EndOfChannel)
+
+    @enable_ki_protection
+    async def _receive(self, ended: type[Exception]) -> M:
+        if self._needs_point(current_task()):
+            await self._first_point()
+        if (message := self._take()) is not None:
+            return message
+        await self._schedule_point()
+        if (message := self._take()) is not None:
+            return message
+        self._begin()
+        try:
+            return await self._waiting(self._tail.take, take_one)
+        except trio.EndOfChannel:
+            raise ended from None
+
+    @enable_ki_protection
+    def receive_nowait(self) -> M:
+        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        if (message := self._take_now()) is not None:
+            return message
+        self._begin()
+        return self._tail.take_now(take_one)  # type: ignore[no-any-return]
+
+    @enable_ki_protection
+    async def receive_many(
+        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+    ) -> list[M]:
+        """The next messages, at least one, which it waits for.
+
+        At most `max_items`, keys and values of together at most `max_bytes`, but one however large. With
+        `linger` it waits so many seconds more for `max_items` to be there; others wait meanwhile. Raises as
+        `receive`; `Cancelled` means: nothing was received.
+        """
+        if linger == 0 and max_items > 0:
+            if self._needs_point(current_task()):
+                await self._first_point()
+            if (messages := self._take_some(max_items, max_bytes)) is not None:
+                return messages
+            await self._schedule_point()
+            if (messages := self._take_some(max_items, max_bytes)) is not None:
+                return messages
+            self._begin()
+            batch = Batch[M](self._tail, max_items, max_bytes)
+            return (await self._waiting(self._tail.take, batch.fetch)).messages
+        batch = await self._lease(max_items, max_bytes, linger)
+        self._tail.release()
+        return batch.messages
+
+    @enable_ki_protection
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[M]:
+        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
+        """
+        await self._first_point()
+        await self._schedule_point()
+        self._begin()
+        return await self._waiting(self._tail.take, lambda part: [take_one(part)] if may_take() else [])
+
+    @enable_ki_protection
+    async def peek(self) -> M:
+        """The next message, which stays; waits for one. Raises as `receive`."""
+        await self._first_point()
+        await self._schedule_point()
+        self._begin()
+        return await self._waiting(self._tail.take, _peek)
+
+    @asynccontextmanager
+    @enable_ki_protection
+    async def receiving(
+        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+    ) -> AsyncIterator[list[M]]:
+        """The next messages, for the length of a block, which is the unit of work.
+
+        Takes what `receive_many` takes. Leaving the block cleanly commits them, where anything is committed.
+        An exception, `Cancelled` among them, puts them back, to be received again. Others wait meanwhile.
+        """
+        batch = await self._lease(max_items, max_bytes, linger)
+        try:
+            yield batch.messages
+        except BaseException:
+            if not self._is_closed:
+                batch.put_back()
+            raise
+        else:
+            if self._is_closed:
+                told = f"this {self._kind} was closed, and this block was not committed"
+                raise trio.ClosedResourceError(told)
+            self._commit_block(batch.starts)
+        finally:
+            self._unprocessed.clear()
+            if not self._is_closed:
+                self._tail.release()
+
+    async def _lease(self, max_items: int, max_bytes: int, linger: float) -> Batch[M]:
+        """Take a batch, and keep everybody else from taking."""
+        await self._first_point()
+        await self._schedule_point()
+        if max_items < 1:
+            raise ValueError(f"max_items is at least 1, got {max_items}")
+        self._begin()
+        batch = Batch[M](self._tail, max_items, max_bytes)
+
+        def begin(part: Part) -> Batch[M]:
+            batch.fetch(part)
+            self._tail.lease()
+            return batch
+
+        await self._waiting(self._tail.take, begin)
+        try:
+            with trio.move_on_after(linger):
+                while linger and batch.has_room:
+                    await self._waiting(self._tail.take_leased, batch.fetch)
+        except trio.EndOfChannel:
+            pass
+        except BaseException:
+            if not self._is_closed:
+                batch.put_back()
+                self._tail.release()
+            raise
+        return batch
+
+    async def _waiting(
+        self, call: Callable[[Callable[[Part], T]], Awaitable[T]], want: Callable[[Part], T]
+    ) -> T:
+        """Call what may wait, so that closing this consumer ends it."""
+        task = trio.lowlevel.current_task()
+        self._tasks.add(task)
+        try:
+            return await call(want)
+        finally:
+            self._tasks.discard(task)
+
+    async def _schedule_point(self) -> None:
+        if self._gate.is_slice_over:
+            await trio.lowlevel.checkpoint()
+            self._gate.restart()
+
+    def _begin(self) -> None:
+        """The doors were shut. With autocommit they always are, and what was received before is processed."""
+        self._check()
+        if self._unprocessed:
+            self._commit_received()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Any:
+        # No coroutine of its own: one layer between the user and Trio is enough.
+        return self._receive(StopAsyncIteration)
+
+    # --- as a whole -------------------------------------------------------------------------------
+
+    @property
+    def losses(self) -> tuple[Gap, ...]:
+        """What could not be read since the open, because it was damaged."""
+        return tuple(self._tail.losses)
+
+    def finish(self) -> None:
+        """The block was left cleanly: with autocommit, what was received in it is processed."""
+        if self._unprocessed and not self._is_closed:
+            # What is broken is told when the block is left.
+            with contextlib.suppress(trio.BrokenResourceError):
+                self._commit_received()
+
+    def close(self) -> None:
+        """Let go of the files, and wake who waits with ClosedResourceError. Idempotent.
+
+        The last commits are synced, and what was claimed is released, when the block is left.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._take = self._take_now = self._take_some = _refuse
+            self._tail.dismiss(self._tasks)
+            self._tail.close()
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError(f"this {self._kind} was closed")
+        self._check_commits()
+
+
+def _peek(part: Part) -> Any:
+    message = part.ahead.peek()
+    assert message is not None, "the tail found one"
+    return message
+
+
+def checked_end(end: End) -> End:
+    """The same; raises TypeError, or ValueError for an unknown word or a negative offset."""
+    if isinstance(end, str):
+        if end not in ("wait", "close"):
+            raise ValueError(f'end is "wait", "close" or an offset, got {end!r}')
+    elif isinstance(end, bool) or not isinstance(end, int):
+        raise TypeError(f"end is a word or an offset, not {type(end).__name__}")
+    elif end < 0:
+        raise ValueError(f"an offset is 0 or more, got {end}")
+    return end
+
+
+def _refuse(*_: object) -> None:
+    return None
+
+
+def _always(_: object) -> bool:
+    return True
