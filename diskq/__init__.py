@@ -50,6 +50,7 @@ from diskq.options import (
     JournalOptions,
     PriorityOptions,
     QueueOptions,
+    ScannerOptions,
     SpoolOptions,
     StreamOptions,
     WorkOptions,
@@ -58,11 +59,13 @@ from diskq.options import (
 if TYPE_CHECKING:
     from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
     from diskq.channels.fromthreads import ThreadSender, from_threads
+    from diskq.channels.journal import JournalStatistics, JournalWriter, open_journal
     from diskq.channels.merging import merge
     from diskq.channels.moments import offset_after, offset_at_or_after
     from diskq.channels.priority import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
     from diskq.channels.priorityqueue import DiskPriorityQueue, PriorityQueueStatistics
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
+    from diskq.channels.scanner import JournalScanner, ScannerStatistics, open_scanner
     from diskq.channels.selecting import select, select_nowait
     from diskq.channels.spool import Spool, SpoolStatistics, open_spool
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
@@ -115,7 +118,10 @@ __all__ = [
     "JournalOffset",
     "JournalOptions",
     "JournalReader",
+    "JournalScanner",
+    "JournalStatistics",
     "JournalTimes",
+    "JournalWriter",
     "KeySizeError",
     "Lease",
     "LeaseError",
@@ -146,6 +152,8 @@ __all__ = [
     "ReaderOffset",
     "Repair",
     "Retry",
+    "ScannerOptions",
+    "ScannerStatistics",
     "SinkError",
     "SinkNameError",
     "Spool",
@@ -168,9 +176,11 @@ __all__ = [
     "offset_after",
     "offset_at_or_after",
     "open_consumer",
+    "open_journal",
     "open_priority_store",
     "open_producer",
     "open_queue",
+    "open_scanner",
     "open_spool",
     "read_journal_offset",
     "read_journal_offsets",
@@ -182,11 +192,13 @@ __all__ = [
 _HOMES = {
     "channels.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
     "channels.fromthreads": ("ThreadSender", "from_threads"),
+    "channels.journal": ("JournalStatistics", "JournalWriter", "open_journal"),
     "channels.merging": ("merge",),
     "channels.moments": ("offset_after", "offset_at_or_after"),
     "channels.priority": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
     "channels.priorityqueue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
     "channels.selecting": ("select", "select_nowait"),
     "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),

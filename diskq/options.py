@@ -18,6 +18,7 @@ __all__ = [
     "OnFull",
     "PriorityOptions",
     "QueueOptions",
+    "ScannerOptions",
     "SpoolOptions",
     "StreamOptions",
     "WorkOptions",
@@ -389,6 +390,26 @@ class PriorityOptions:
         _positive("memory_flush", self.memory_flush)
         if not 0 <= self.checkpoint_slice < math.inf:
             raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannerOptions:
+    """How a journal is read, and how a named reader commits. Durations in seconds."""
+
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
+    autocommit: bool = False
+    """A named reader: what was received is committed when more is asked for, and at the end of the block."""
+    sync_every: int = 2500
+    """Sync when so many messages were committed; 1: each time."""
+    sync_timeout: float = 2.0
+    """Sync so many seconds after the first unsynced commit at the latest."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint_slice < math.inf:
+            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _at_least("sync_every", self.sync_every, 1)
+        _positive("sync_timeout", self.sync_timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         if gate is None:
             gate = Gate()
             gate.left = _UNLIMITED
+        self.fs = fs
         self.gate = gate
         self.path = as_path(path)
         self.files = JournalFiles(fs, self.path)

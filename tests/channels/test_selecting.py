@@ -16,6 +16,7 @@ from trio.testing import assert_checkpoints, assert_no_checkpoints
 from diskq.channels import racing
 from diskq.channels.merging import merge
 from diskq.channels.selecting import select, select_nowait
+from tests.channels.journalrig import writing
 from tests.channels.rig import CancelAt, Tasks, blocked, crash_disk, numbered, opened
 from tests.channels.streamrig import ONE, consuming, producing
 
@@ -57,6 +58,12 @@ async def a_consumer() -> AsyncIterator[Source]:
 
 
 @asynccontextmanager
+async def a_scanner() -> AsyncIterator[Source]:
+    async with writing(crash_disk()) as journal, journal.scan() as scanner:
+        yield Source(scanner, journal.send_nowait, lambda message: message.value)
+
+
+@asynccontextmanager
 async def a_merge() -> AsyncIterator[Source]:
     async with a_channel() as source, merge(source.receiver) as merged:
         yield Source(merged, source.send)
@@ -87,7 +94,7 @@ class Stranger:
         return self._receiver.receive_nowait()
 
 
-KINDS = [a_channel, a_queue, a_work, a_consumer, a_merge, a_merged_queue, a_merged_stranger]
+KINDS = [a_channel, a_queue, a_work, a_consumer, a_scanner, a_merge, a_merged_queue, a_merged_stranger]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)

@@ -1,0 +1,240 @@
+# The writing side of a journal as a Trio channel.
+#
+# Handles on one `JournalLoop`. `send` tries a compiled door first; the rest is sender.py's, and the
+# loop's (sendingloop.py): a journal has nothing that follows a record but its checksums.
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import current_task, enable_ki_protection
+
+from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.neighbours import Neighbours, neighbours_of
+from diskq.channels.opening import Opening
+from diskq.channels.receiving import End
+from diskq.channels.scanner import open_scanner
+from diskq.channels.sender import Sender
+from diskq.channels.sendingloop import SendingLoop
+from diskq.engine.journal import Item, Journal, Key, Value, When
+from diskq.engine.journalsegment import JournalSegment
+from diskq.engine.journalstarts import JournalStart
+from diskq.options import Durability, JournalOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+
+__all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatistics:
+    """A journal's writer at one moment. `sent` and `barriers` count since the open."""
+
+    next_offset: int
+    """The offset that the next message gets."""
+    synced_offset: int
+    """All messages before this one are on the platter."""
+    sent: int
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    barriers: int
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    open_handles: int
+
+
+class JournalLoop(SendingLoop[Journal, int]):
+    """One journal open for writing."""
+
+    kind = "journal"
+
+    def __init__(
+        self, engine: Journal, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+    ) -> None:
+        self.fs = fs
+        buffer = engine.buffer
+        super().__init__(
+            engine,
+            thread,
+            neighbours,
+            buffer,
+            engine.options,
+            buffer.put_message_untimed,
+            buffer.put_message_through,
+        )
+
+    def live(self, partition: int) -> JournalSegment:
+        return self.engine.live
+
+    def _write_rest(self) -> None:
+        self.door.flush()
+        self.door.is_awake = False  # from here on nobody is asked to look after what waits
+
+    def _obstacle(self, size: int) -> bool:
+        if self.engine.obstacle(size) is None:
+            return False
+        self._ask_for_barrier()  # room comes with it
+        return True
+
+
+class JournalWriter(Sender[int]):
+    """Sends messages to a journal, which get offsets in the order in which they are sent.
+
+    Made by `open_journal`. Any number of tasks may send at once, through one handle or through
+    clones. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    """
+
+    _loop: JournalLoop
+
+    def __init__(self, loop: JournalLoop) -> None:
+        super().__init__(loop, loop.engine.buffer.put_message, loop.engine.buffer.put_message_untimed)
+        self._engine = loop.engine
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        type: int = 0,
+        *,
+        durability: Durability | None = None,
+    ) -> int:
+        """Add a message; returns its offset, when it is as durable as `durability` says.
+
+        `key` is a str or bytes, of 127 bytes at most. `timestamp` is an aware datetime or nanoseconds since
+        the Unix epoch, by default now; with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255.
+        `durability` is by default the options'.
+
+        Waits while too much is unsynced. `Cancelled` means: the message is not in the journal; waiting for
+        `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
+        a reopen will tell), trio.ClosedResourceError.
+        """
+        if self._needs_point(current_task()):
+            await self._first_point()
+        if durability is None:
+            try:
+                if (offset := self._put(value, key, timestamp, type)) is not None:
+                    if self._waiting:
+                        self._loop.tell(0)
+                    return offset
+            except OSError as failure:
+                self._write_failed(failure)
+        return await self._send((value, key, timestamp, type), durability)
+
+    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], int]]:
+        checked = self._engine.checked(*message)
+        return len(checked[0]), partial(self._engine.accept, *checked, is_held=word == "memory")
+
+    @enable_ki_protection
+    async def send_many(self, messages: Iterable[Item], *, durability: Durability | None = None) -> range:
+        """Add messages in order, with few system calls. Returns the offsets they got.
+
+        Each is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). As `send`:
+        all are checked before the first is added, and `Cancelled` means that none is in.
+        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        """
+        if self._needs_point(current_task()):
+            await self._first_point()
+        await self._loop.schedule_point()
+        word = self._checked_word(durability)
+        batch = self._engine.checked_many(messages)
+        put_in = partial(self._engine.accept_many, batch, is_held=word == "memory")
+        return await self._deliver(self._engine.buffer.size_of(batch), put_in, word)
+
+    @enable_ki_protection
+    def send_nowait(self, value: Value, key: Key = None, timestamp: When = None, type: int = 0) -> int:
+        """Add a message without waiting: not for room, and not for a sync. Returns its offset.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises trio.WouldBlock where
+        `send` would wait for room; otherwise as `send`.
+        """
+        return self._send_now((value, key, timestamp, type))
+
+    # --- the journal as a whole -------------------------------------------------------------------
+
+    def scan(
+        self, start: JournalStart = "oldest", end: End = "wait", *, reader: str | None = None, **changes: Any
+    ) -> open_scanner:
+        """As `open_scanner` of this journal; it is told of what is sent here without asking the files."""
+        return open_scanner(
+            self._engine.path, start=start, end=end, reader=reader, fs=self._loop.fs, **changes
+        )
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message gets."""
+        return self._engine.next_offset
+
+    def statistics(self) -> JournalStatistics:
+        """The writer as it is now. Cheap."""
+        return JournalStatistics(
+            next_offset=self._engine.next_offset,
+            synced_offset=self._engine.synced_offset,
+            sent=self._engine.buffer.records,
+            unsynced_bytes=self._engine.unsynced_bytes,
+            barriers=self._loop.barriers_taken,
+            tasks_waiting_send=self._loop.tasks_waiting_send,
+            open_handles=self._loop.open_handles,
+        )
+
+    def clone(self) -> JournalWriter:
+        """Another handle on the same writer, to be closed on its own."""
+        self._check()
+        return JournalWriter(self._loop)
+
+
+class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a function)
+    """Open the journal at `path` for writing: an async context manager that gives a `JournalWriter`.
+
+    The directory and the journal are made where they are not there; a journal of sej's is gone on with.
+    Options may be given as a `JournalOptions`, or one by one: `open_journal(path, segment_size=MIB)`.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled. Entering it
+    raises LockedError where somebody writes to the journal, with sej or without; DiskFullError, OSError, and
+    CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError where the storage has
+    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
+    raises goes before both.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: JournalOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._path = path
+        self._options = dataclasses.replace(options or JournalOptions(), **changes)
+        self._fs = fs or OsFileSystem()
+
+    async def _open(self) -> tuple[JournalLoop, JournalWriter]:
+        clock = trio.lowlevel.current_clock()
+        engine = await trio.to_thread.run_sync(
+            lambda: Journal(
+                self._path,
+                self._options,
+                fs=self._fs,
+                clock=clock.current_time,
+                time_slice=self._options.checkpoint_slice,
+                uses_slate=self._options.checkpoint_slice > 0,
+            )
+        )
+        try:
+            neighbours = neighbours_of(self._fs, engine.path)
+        except BaseException:
+            engine.close()
+            raise
+        loop = JournalLoop(engine, BarrierThread(self._fs, engine.name), neighbours, self._fs)
+        return loop, JournalWriter(loop)
