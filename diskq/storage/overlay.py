@@ -1,0 +1,240 @@
+# A file system that lies over another one: what is there is read, and what is changed is changed in
+# memory alone. Law: nothing of the other one is ever changed, made or taken away; it is only read.
+#
+# So what an open would do to a directory can be tried out, by the code that would do it. Of a file only
+# what lies behind the first changed byte is held in memory: what is mended is the end of a file, mostly.
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from diskq.storage.filewatch import FileWatch
+from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
+
+__all__ = ["OverlayFS"]
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    """The first `kept` bytes of a file below, and what stands behind them."""
+
+    path: str
+    """Empty: it has no name any more."""
+    below: int
+    """A handle; -1: there is no such file."""
+    kept: int
+    tail: bytearray = field(default_factory=bytearray)
+    is_changed: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.kept + len(self.tail)
+
+
+class OverlayFS:
+    """What lies below, as it would be after what is done here. Its own until it is closed."""
+
+    native = False
+
+    def __init__(self, below: FileSystem, *, locks: bool = False) -> None:
+        """With `locks` a lock is taken below, too, on files that are there; else everybody has every lock."""
+        self._below = below
+        self._locks = locks
+        self._files: dict[str, _File | None] = {}  # by path, once touched; None: it is not there
+        self._directories: set[str] = set()
+        self._handles: dict[int, _File] = {}
+        self._next = 0
+
+    def __enter__(self) -> OverlayFS:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_all()
+
+    def close_all(self) -> None:
+        """Let go of the files below, and of the locks. Idempotent."""
+        files, self._files = self._files, {}
+        for file in {file for file in (*files.values(), *self._handles.values()) if file is not None}:
+            self._let_go(file)
+        self._handles.clear()
+
+    def _let_go(self, file: _File) -> None:
+        if file.below >= 0:
+            handle, file.below = file.below, -1
+            self._below.close(handle)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _found(self, path: str) -> _File | None:
+        if path not in self._files:
+            self._files[path] = None
+            with contextlib.suppress(FileNotFoundError):
+                handle = self._below.open(path)
+                self._files[path] = _File(path, handle, self._below.size(handle))
+        return self._files[path]
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        file = self._found(path)
+        if file is not None and create and exclusive:
+            raise FileExistsError(errno.EEXIST, "it is there already", path)
+        if file is None:
+            if not create or not self._is_directory(directory_of(path)):
+                raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+            file = self._files[path] = _File(path, -1, 0, is_changed=True)
+        self._next += 1
+        self._handles[self._next] = file
+        return self._next
+
+    def close(self, handle: int) -> None:
+        file = self._handles.pop(handle)
+        if file in self._handles.values():
+            return
+        if not file.path:
+            self._let_go(file)
+        elif not file.is_changed:
+            self._let_go(file)
+            del self._files[file.path]  # it is as it is below
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        file = self._handles[handle]
+        data = b""
+        if offset < file.kept:
+            data = self._below.pread(file.below, min(size, file.kept - offset), offset)
+            if len(data) < min(size, file.kept - offset):
+                return data  # somebody cut it in this moment
+        start = max(0, offset - file.kept)
+        return data + bytes(file.tail[start : start + size - len(data)])
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        file, count = self._handles[handle], len(data)
+        # What is written over itself, so that it is synced for sure, changes nothing.
+        if self.pread(handle, count, offset) != data:
+            self._keep(file, offset)
+            start = offset - file.kept
+            file.tail += bytes(max(0, start - len(file.tail)))
+            file.tail[start : start + count] = data
+        return count
+
+    def truncate(self, handle: int, size: int) -> None:
+        file = self._handles[handle]
+        file.is_changed = True
+        if size < file.kept:
+            file.kept = size
+            file.tail.clear()
+        elif size <= file.size:
+            del file.tail[size - file.kept :]
+        else:
+            file.tail += bytes(size - file.size)
+
+    def _keep(self, file: _File, offset: int) -> None:
+        """From `offset` on hold it in memory."""
+        file.is_changed = True
+        if offset < file.kept:
+            file.tail[:0] = self._below.pread(file.below, file.kept - offset, offset)
+            file.kept = offset
+
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        file = self._handles[handle]
+        self._keep(file, 0)
+        file.tail += bytes(max(0, size - len(file.tail)))
+        return memoryview(file.tail)[:size]
+
+    def size(self, handle: int) -> int:
+        return self._handles[handle].size
+
+    def has_name(self, handle: int) -> bool:
+        return bool(self._handles[handle].path)
+
+    def sync_files(self, handles: Sequence[int]) -> None:
+        pass
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+    def rename(self, source: str, target: str) -> None:
+        file = self._found(source)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
+        self._forget(self._found(target))
+        self._files[target], self._files[source] = file, None
+        file.path, file.is_changed = target, True
+
+    def unlink(self, path: str) -> None:
+        file = self._found(path)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        self._files[path] = None
+        self._forget(file)
+
+    def _forget(self, file: _File | None) -> None:
+        if file is not None:
+            file.path = ""
+            if file not in self._handles.values():
+                self._let_go(file)
+
+    def make_directory(self, path: str) -> bool:
+        if self._is_directory(path):
+            return False
+        if not self._is_directory(directory_of(path)):
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        self._directories.add(path)
+        return True
+
+    def _is_directory(self, path: str) -> bool:
+        if path in self._directories:
+            return True
+        try:
+            self._below.list_directory(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def list_directory(self, path: str) -> list[str]:
+        names: set[str] = set()
+        if path not in self._directories:
+            names.update(self._below.list_directory(path))
+        for file, content in self._files.items():
+            if directory_of(file) == path:
+                (names.discard if content is None else names.add)(base_name(file))
+        names.update(base_name(made) for made in self._directories if directory_of(made) == path)
+        return sorted(names)
+
+    def size_of(self, path: str) -> int | None:
+        if path in self._files:
+            file = self._files[path]
+            return None if file is None else file.size
+        return 0 if path in self._directories else self._below.size_of(path)
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        if path in self._files and self._files[path] is None:
+            return None
+        return self._below.stamp_of(path)
+
+    def place_of(self, path: str) -> Hashable:
+        return path if path in self._directories else self._below.place_of(path)
+
+    # --- everything else --------------------------------------------------------------------------
+
+    def open_watch(self) -> FileWatch | None:
+        return None
+
+    def try_lock(self, handle: int) -> bool:
+        file = self._handles[handle]
+        return not self._locks or file.below < 0 or self._below.try_lock(file.below)
+
+    def identity(self) -> Identity:
+        return self._below.identity()
+
+    def monotonic(self) -> float:
+        return self._below.monotonic()
+
+    def wall_clock(self) -> float:
+        return self._below.wall_clock()
+
+    def unique_number(self) -> int:
+        return self._below.unique_number()
