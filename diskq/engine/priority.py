@@ -92,6 +92,22 @@ class QueueInfo:
     max_message_size: int | None
     key_range: KeyRange | None
 
+    @classmethod
+    def of(cls, queue: StoredQueue) -> QueueInfo:
+        table = queue.table
+        return cls(
+            name=queue.name,
+            implementation=queue.kind,
+            ready=table.ready,
+            in_flight=table.taken,
+            stored=table.stored,
+            bytes=table.payload_bytes,
+            last_id=table.last_id,
+            max_size=queue.max_size,
+            max_message_size=queue.max_message_size,
+            key_range=queue.key_range,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatistics:
@@ -370,19 +386,7 @@ class PriorityStore(Closing):
 
     def info(self, queue: StoredQueue) -> QueueInfo:
         """The queue as it is now."""
-        table = queue.table
-        return QueueInfo(
-            name=queue.name,
-            implementation=queue.kind,
-            ready=table.ready,
-            in_flight=table.taken,
-            stored=table.stored,
-            bytes=table.payload_bytes,
-            last_id=table.last_id,
-            max_size=queue.max_size,
-            max_message_size=queue.max_message_size,
-            key_range=queue.key_range,
-        )
+        return QueueInfo.of(queue)
 
     def create_queue(
         self,

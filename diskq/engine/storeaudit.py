@@ -11,8 +11,8 @@ from diskq._native.taskstate import METADATA_SIZE, decode_metadata
 from diskq.engine.commandlog import SegmentScan, read_segment, records_behind
 from diskq.engine.storedqueue import State, UnknownImplementation
 from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
-from diskq.engine.taskfluxfiles import StoreFiles, read_settings
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.smallfile import read_small
 
 __all__ = [
@@ -87,18 +87,13 @@ class StoreReport:
         return not (self.metadata_trouble or snapshot_trouble or torn or self.gaps)
 
 
-def _files(fs: FileSystem, path: AnyPath) -> StoreFiles:
-    text = as_path(path)
-    return StoreFiles.found(fs, text, read_settings(fs, text).data_directory)
-
-
 def inspect_store(path: AnyPath, *, fs: FileSystem | None = None) -> StoreReport:
     """What lies in the store at `path`, which may be in use meanwhile: it then tells of some moment's files.
 
     Raises OSError, FileNotFoundError where there is no store among them.
     """
     disk = fs or OsFileSystem()
-    files = _files(disk, path)
+    files = StoreFiles.existing(disk, path)
     term, trouble = _metadata(disk, files)
     snapshot = _snapshot(disk, files)
     covered = -1 if snapshot is None else snapshot.lsn
@@ -234,7 +229,7 @@ def read_commands(path: AnyPath, lsn: int, *, fs: FileSystem | None = None) -> I
     Raises OSError.
     """
     disk = fs or OsFileSystem()
-    handle = disk.open(_files(disk, path).segment(lsn))
+    handle = disk.open(StoreFiles.existing(disk, path).segment(lsn))
     try:
         at, size, width = len(FILE_HEAD), disk.size(handle), _WINDOW
         window, start = disk.pread(handle, width, at), at

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from diskq._native.taskflux import END_MARKER
 from diskq.engine.commandlog import (
@@ -67,14 +67,16 @@ def recover_store(
     *,
     strict: bool,
     repairs_damage: bool = False,
+    until: int | None = None,
 ) -> Found:
     """Read the store, mend what needs it, and owe it to the first barrier.
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
     CorruptionError if `strict` and something had to be cut, and OSError. `repairs_damage`: what would be
-    refused as damaged is cut like a torn tail, and all behind it set aside.
+    refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
+    the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    recovery = _Recovery(fs, files, point, debts, strict, repairs_damage)
+    recovery = _Recovery(fs, files, point, debts, strict, repairs_damage, until)
     try:
         return recovery.run()
     except BaseException:
@@ -91,6 +93,7 @@ class _Recovery:
         debts: Debts,
         strict: bool,
         repairs_damage: bool,
+        until: int | None,
     ) -> None:
         self.fs = fs
         self.files = files
@@ -98,15 +101,18 @@ class _Recovery:
         self.debts = debts
         self.strict = strict
         self.repairs_damage = repairs_damage
+        self.until = until
         self.found = Found()
         self.state = State()
         self.next_lsn = 0
+        self.next_applied = 0
 
     def run(self) -> Found:
         found = self.found
         bases = self.files.segments()
         found.warnings = self.state.warnings
         self._read_snapshot(bases)
+        self.next_applied = found.snapshot_lsn + 1
         needed = self._needed(bases)
         self.debts.removals += map(self.files.segment, bases[: len(bases) - len(needed)])
         self.next_lsn = needed[0] if needed else found.snapshot_lsn + 1
@@ -229,7 +235,7 @@ class _Recovery:
             skip = max(0, found.snapshot_lsn + 1 - base)
             try:
                 bears_bad = self.repairs_damage
-                scanned = read_segment(self.fs, handle, self.state.apply, skip, bears_bad=bears_bad)
+                scanned = read_segment(self.fs, handle, self._apply, skip, bears_bad=bears_bad)
             except BadCommand as bad:
                 position, record, kind, reason = bad.args
                 if kind == "unknown_implementation":
@@ -259,6 +265,13 @@ class _Recovery:
         finally:
             if handle >= 0:
                 self.fs.close(handle)
+
+    def _apply(self, commands: list[tuple[Any, ...]]) -> int:
+        """Carry them out; but what comes behind `until` is passed over."""
+        wanted = commands if self.until is None else commands[: max(0, self.until + 1 - self.next_applied)]
+        self.next_applied += len(commands)
+        done = self.state.apply(wanted)
+        return done if done < len(wanted) else len(commands)
 
     def _sync_again(self, handle: int, scanned: SegmentScan) -> None:
         # After a failed sync the kernel holds the bytes for clean.
@@ -325,7 +338,8 @@ class _Recovery:
         """Shorten the file, keep what it loses, and end it."""
         fs = self.fs
         last = last_byte(fs, handle, end)
-        assert last is not None
+        if last is None:
+            return  # looked at from beside: whoever has the store took it back in this moment
         fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
         try:
             repair = cut_tail(fs, handle, path, end, reason, None, beside=self.files.aside(base))

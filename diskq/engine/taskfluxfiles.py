@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Replacement
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.segments import Naming, private_path
 from diskq.storage.smallfile import CHECK_SIZE, checked, is_checked, read_small
 
@@ -55,6 +56,15 @@ class StoreFiles:
         if any(fs.size_of(name) is not None for name in names):
             return here
         return cls(fs, join(path, _DATA))
+
+    @classmethod
+    def existing(cls, fs: FileSystem, path: AnyPath) -> StoreFiles:
+        """Those of the store at `path`. Raises FileNotFoundError, CorruptionError for its settings."""
+        text = as_path(path)
+        files = cls.found(fs, text, read_settings(fs, text).data_directory)
+        if all(fs.size_of(name) is None for name in (files.metadata, files.snapshot, files.log)):
+            raise FileNotFoundError(errno.ENOENT, "there is no store of priority queues here", text)
+        return files
 
     def segment(self, base: int) -> str:
         return join(self.log, _SEGMENTS.name(base))

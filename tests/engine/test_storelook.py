@@ -1,0 +1,134 @@
+# A store's state, seen from beside it. Law: it is as some command left it, and nothing of the store changes.
+
+from __future__ import annotations
+
+import pytest
+
+from diskq.engine.priority import PriorityStore
+from diskq.engine.storelook import last_command, look_at_store, repair_store, try_opening
+from diskq.errors import DamagedStoreError, LockedError
+from diskq.options import PriorityOptions
+from diskq.storage.fs import OsFileSystem
+from tests.engine.stores import ROOT, disk, opened, segment, written
+from tests.reference import taskflux_oracle as oracle
+
+
+def told(look):
+    return {
+        name: [(each.id, each.priority, each.payload) for each in queue.table.peek(99)]
+        for name, queue in look.queues.items()
+    }
+
+
+def test_what_a_store_in_use_holds_is_seen_and_not_touched():
+    fs = disk()
+    with opened(fs, soft_limit=60, snapshot_segments=99) as store:
+        mail = store.create_queue("mail", max_size=9)
+        store.enqueue_many(mail, [b"b", b"a", b"c"], [2, 1, 2])
+        store.snapshot()
+        store.enqueue(store.queue(), b"late", 7)
+        taken = store.dequeue(mail)
+        before = fs.files()
+        look = look_at_store(ROOT, fs=fs)
+        assert fs.files() == before
+        # It is not acknowledged: it would come again.
+        assert told(look) == {"": [(1, 7, b"late")], "mail": [(2, 1, b"a"), (1, 2, b"b"), (3, 2, b"c")]}
+        assert look.lsn == last_command(ROOT, fs=fs) == store.next_lsn - 1
+        assert [info.max_size for info in look.infos()] == [None, 9]
+        assert taken is not None
+        store.ack(mail, taken)
+        assert [number for number, _, _ in told(look_at_store(ROOT, fs=fs))["mail"]] == [1, 3]
+
+
+def test_a_state_of_before_is_seen_until_a_snapshot_covers_it():
+    fs = disk()
+    with opened(fs, soft_limit=60, snapshot_segments=99) as store:
+        for number in range(6):
+            store.enqueue(store.queue(), b"%d" % number, number)
+        for until in range(-1, 6):
+            look = look_at_store(ROOT, fs=fs, until=until)
+            assert look.lsn == until
+            assert [payload for _, _, payload in told(look)[""]] == [b"%d" % n for n in range(until + 1)]
+        store.snapshot()
+        store.enqueue(store.queue(), b"6", 6)
+        assert look_at_store(ROOT, fs=fs, until=3).lsn == 5
+        assert len(told(look_at_store(ROOT, fs=fs, until=3))[""]) == 6
+
+
+class Meanwhile(OsFileSystem):
+    """Something happens when the log's directory is listed for the first time."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def list_directory(self, path):
+        names = super().list_directory(path)
+        if path.endswith("/log") and self.act is not None:
+            act, self.act = self.act, None
+            act()
+        return names
+
+
+def test_a_snapshot_that_comes_in_between_is_no_damage(tmp_path):
+    options = PriorityOptions(soft_limit=60, snapshot_segments=99)
+    with PriorityStore(tmp_path, options) as store:
+        for number in range(6):
+            store.enqueue(store.queue(), bytes(9), number)
+        snapshot = store.begin_snapshot()
+        assert snapshot is not None
+        snapshot.write()
+        store.sync()
+        # The segments that were listed are gone when they are to be read.
+        look = look_at_store(tmp_path, fs=Meanwhile(lambda: store.finish_snapshot(snapshot)))
+        assert len(told(look)[""]) == 6
+        assert store.statistics().segments == 1
+
+
+def test_damage_is_told_and_not_looked_at_for_ever():
+    log = oracle.segment([oracle.add("", 1, b"one")] * 3)
+    fs = written(disk(), {0: [oracle.add("", 1, b"one")] * 3, 3: [oracle.add("", 2, b"two")]})
+    handle = fs.open(segment(0), write=True)
+    fs.pwrite(handle, b"?", len(log) - 5)
+    fs.close(handle)
+    with pytest.raises(DamagedStoreError):
+        look_at_store(ROOT, fs=fs)
+    opening = try_opening(ROOT, fs=fs)
+    assert opening.outcome == "refused"
+    assert isinstance(opening.refusal, DamagedStoreError)
+    assert opening.refusal.lsn == 2
+    assert last_command(ROOT, fs=fs) == 3
+
+
+def test_what_a_repair_would_do_is_what_it_does():
+    fs = written(disk(), {0: [oracle.add("", 1, b"one")] * 3, 3: [oracle.add("", 2, b"two")]})
+    handle = fs.open(segment(0), write=True)
+    fs.pwrite(handle, b"?", 60)
+    fs.close(handle)
+    before = fs.files()
+    would = repair_store(ROOT, fs=fs, dry_run=True)
+    assert fs.files() == before
+    done = repair_store(ROOT, fs=fs)
+    assert would == done
+    assert [info.stored for info in done.queues] == [1]
+    assert len(done.repairs) == 2
+    for repair in done.repairs:
+        assert repair.saved_as is not None
+        cut = before[repair.path][repair.kept :]
+        assert fs.read(repair.saved_as).rstrip(b"\0") == cut.rstrip(b"\0")
+    assert repair_store(ROOT, fs=fs).repairs == ()
+    assert told(look_at_store(ROOT, fs=fs)) == {"": [(1, 1, b"one")]}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_store_in_use_is_not_repaired(tmp_path, dry_run):
+    with PriorityStore(tmp_path), pytest.raises(LockedError):
+        repair_store(tmp_path, dry_run=dry_run)
+
+
+@pytest.mark.parametrize("look", [look_at_store, try_opening, repair_store, last_command])
+def test_where_there_is_no_store_none_is_made(tmp_path, look):
+    with pytest.raises(FileNotFoundError, match="no store"):
+        look(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        look(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
