@@ -54,6 +54,7 @@ TABLE = """
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.directories
   diskq.cli.spoolview      diskq.storage.fs diskq.storage.lock
+  diskq.cli.jobsview       diskq.storage.fs diskq.storage.lock
 """
 
 # Doors to the operating system, and clocks.

@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import pipeline, queue, spool, stream
+from diskq.cli import jobs, pipeline, queue, spool, stream
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import warnings_on_stderr
 from diskq.errors import DiskqError
 
 __all__ = ["main"]
 
-NOUNS = (queue, stream, spool, pipeline)
+NOUNS = (queue, stream, jobs, spool, pipeline)
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
@@ -36,6 +36,7 @@ EXAMPLES = """
   diskq stream write clicks 'hello' --create       a message into the stream in the directory 'clicks'
   diskq stream read clicks --at -1h                print what came in the last hour; it stays
   diskq stream tail clicks -f                      print the last messages, and what comes
+  diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """

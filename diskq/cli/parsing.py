@@ -81,8 +81,11 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
 
 def add_framing(
     parser: argparse.ArgumentParser, where: str, choices: Sequence[str], default: str = "lines"
-) -> None:
-    """How messages are told apart `where` they come from or go to: one option for each of `choices`."""
+) -> argparse._MutuallyExclusiveGroup:
+    """How messages are told apart `where` they come from or go to: one option for each of `choices`.
+
+    Returns their group, for those that one command alone has.
+    """
     group = parser.add_mutually_exclusive_group()
     for name in choices:
         text = _FRAMINGS[name].format(where=where) + (" (default)" if name == default else "")
@@ -90,6 +93,7 @@ def add_framing(
             f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
         )
     parser.set_defaults(framing=None)
+    return group
 
 
 _FRAMINGS = {

@@ -13,9 +13,11 @@ import trio
 from diskq.cli.framing import JOINERS, SPLITTERS
 from diskq.cli.terminal import note, printable, progress
 
-__all__ = ["CHUNK", "Output", "read_stdin"]
+__all__ = ["CHUNK", "MOST_AROUND", "Output", "read_stdin"]
 
 CHUNK = 1024 * 1024  # bytes
+MOST_AROUND = 1024 * 1024
+"""What JSON, and base64 in it, make of a message at most, beside a third more bytes."""
 
 
 async def read_stdin(

@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import binascii
 import json
 from binascii import b2a_base64
 from functools import lru_cache
 from typing import Any
 
+from diskq.cli.jsonfields import bytes_of, text_of
 from diskq.cli.moments import moment, show_moment
 from diskq.cli.parsing import CommandError
 from diskq.messages import Message
@@ -60,7 +59,7 @@ def fields_of(line: bytes, number: int) -> Fields:
             raise ValueError(f"it has {min(unknown)!r}, which no message has")
         if "Data" not in told:
             raise ValueError("it has no Data")
-        return _key(told), _bytes(told, "Data") or b"", _timestamp(told)
+        return _key(told), bytes_of(told, "Data") or b"", _timestamp(told)
     except (ValueError, RecursionError, argparse.ArgumentTypeError) as failure:
         raise CommandError(f"line {number} is no message: {failure}; one is {_EXAMPLE}") from None
 
@@ -69,27 +68,12 @@ _KNOWN = {"PartitionKey", "PartitionKeyBase64", "TimestampUTC", "Data", "Partiti
 
 
 def _key(told: dict[str, Any]) -> bytes | None:
-    key = _bytes(told, "PartitionKeyBase64")
-    if key is None and (text := _text(told, "PartitionKey")) is not None:
+    key = bytes_of(told, "PartitionKeyBase64")
+    if key is None and (text := text_of(told, "PartitionKey")) is not None:
         key = text.encode()
     return key
 
 
 def _timestamp(told: dict[str, Any]) -> int | None:
-    text = _text(told, "TimestampUTC")
+    text = text_of(told, "TimestampUTC")
     return None if text is None else moment(text)
-
-
-def _bytes(told: dict[str, Any], name: str) -> bytes | None:
-    text = _text(told, name)
-    try:
-        return None if text is None else base64.b64decode(text, validate=True)
-    except binascii.Error as failure:
-        raise ValueError(f"its {name} is no base64 ({failure})") from None
-
-
-def _text(told: dict[str, Any], name: str) -> str | None:
-    text = told.get(name)
-    if not isinstance(text, str | None):
-        raise ValueError(f"its {name} is no text")
-    return text

@@ -14,20 +14,17 @@ import trio
 
 from diskq.channels.stream import StreamProducer, open_producer
 from diskq.cli import units
-from diskq.cli.directories import make_directories
+from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
 from diskq.cli.opening import opened
 from diskq.cli.parsing import CommandError, UsageError
-from diskq.cli.pipes import CHUNK, read_stdin
+from diskq.cli.pipes import CHUNK, MOST_AROUND, read_stdin
 from diskq.cli.streamjson import Fields, fields_of
 from diskq.cli.streamview import StreamView, is_stream
 from diskq.cli.terminal import note, shown
 from diskq.options import StreamOptions
 
 __all__ = ["create", "write"]
-
-# What JSON, and base64 in it, make of a message at most, beside a third more bytes.
-_MOST_AROUND = 1024 * 1024
 
 # What an open that was cut short leaves, go-diskq's or ours.
 _OURS = {"settings.json", "owner", ".diskq"}
@@ -122,7 +119,7 @@ class _Writer:
         if self._args.messages:
             await self._send_values(map(os.fsencode, self._args.messages))
         elif self._args.framing == "json":
-            await read_stdin("lines", most * 4 // 3 + _MOST_AROUND, self._send_lines)
+            await read_stdin("lines", most * 4 // 3 + MOST_AROUND, self._send_lines)
         else:
             await read_stdin(self._args.framing or "whole", most, self._send_values)
 
@@ -163,11 +160,8 @@ def _size_of(message: Fields) -> int:
 
 
 def _make_room(path: str) -> None:
-    """A directory for a stream. Raises CommandError where there is one for something else."""
-    if os.path.isdir(path) and not is_stream(path) and (others := sorted(set(os.listdir(path)) - _OURS)):
-        some = ", ".join(map(shown, others[:3])) + (", ..." if len(others) > 3 else "")
-        raise CommandError(f"{path}: no stream is here, but {some}: give it a directory of its own")
-    make_directories(path)
+    if not is_stream(path):
+        make_room(path, "stream", _OURS)
 
 
 def _options(**given: Any) -> StreamOptions:

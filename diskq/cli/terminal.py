@@ -21,6 +21,7 @@ __all__ = [
     "show_table",
     "shown",
     "status",
+    "warnings_left_out",
     "warnings_on_stderr",
 ]
 
@@ -132,6 +133,17 @@ def warnings_on_stderr() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def warnings_left_out() -> Iterator[None]:
+    """Whoever looks tells by itself what would be logged."""
+    logger = logging.getLogger("diskq")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 class _Lines(logging.Handler):

@@ -1,0 +1,318 @@
+# `diskq jobs`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import jobslooks, jobsverbs, units
+from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.errors import (
+    DiskFullError,
+    LockedError,
+    MessageSizeError,
+    QueueFullError,
+    QueueNotFoundError,
+)
+from diskq.options import DURABILITY_WORDS
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A store of priority queues is a directory. Of each of its queues the message with the smallest priority is
+received first, and of one priority that which came first. One queue, whose name is '', is always there.
+The files are those of TaskFlux.
+
+One process has a store at a time: its lock ends with the process, however that ends.
+"""
+
+EXAMPLES = """
+  diskq jobs create jobs mail --max-size 10000
+  diskq jobs send jobs --queue mail --priority 5 'welcome'
+  diskq jobs receive jobs --queue mail -n 1
+  diskq jobs queues jobs
+  diskq jobs inspect jobs
+"""
+
+ABOUT_QUEUES = """
+Show the queues of a store: how many messages and bytes, and what they allow. Takes no lock and changes
+nothing; messages that a process has in its hands are counted.
+"""
+
+EXAMPLES_QUEUES = """
+  diskq jobs queues jobs
+  diskq jobs queues jobs --json | jq '.[] | select(.stored > 1000).name'
+"""
+
+ABOUT_CREATE = """
+Add a queue to a store, which is made where it is not there. What a queue allows is fixed for good.
+"""
+
+EXAMPLES_CREATE = """
+  diskq jobs create jobs
+  diskq jobs create jobs mail --max-size 10000 --max-message-size 64KiB
+  diskq jobs create jobs alarms --priorities 0 9 --kind QA
+"""
+
+ABOUT_DELETE = """
+Remove a queue, with all messages in it, for good. Asks first at a terminal.
+"""
+
+EXAMPLES_DELETE = """
+  diskq jobs delete jobs mail
+  diskq jobs delete jobs mail --yes
+"""
+
+ABOUT_SEND = """
+Add messages to a queue. They come from the arguments, or from stdin as they come in: a line is a message
+(without its newline) unless told otherwise. A line of JSON may tell its own queue and priority, and its
+`data` is base64. stderr tells at the end how many were sent, also where something went wrong on the way.
+"""
+
+EXAMPLES_SEND = """
+  diskq jobs send jobs 'hello' --create
+  diskq jobs send jobs --queue mail --priority -3 --durability synced 'urgent'
+  diskq jobs send jobs --queue mail --priority 5 < letters.txt
+  diskq jobs receive old --queue mail --json | diskq jobs send new
+"""
+
+ABOUT_RECEIVE = """
+Write the messages of a queue to stdout, the smallest priority first, and stop when it is empty. A message
+leaves the queue after it was written: if the reader goes away, or the disk is full, or you press Ctrl-C,
+what was not written stays, and a part of what was written may come again.
+
+In lines, a message that contains a newline looks like two (you are warned once): use --base64, --json or
+--length-prefixed where messages may be anything.
+
+With --follow the store is let go of while the queue is empty, so that others can send.
+"""
+
+EXAMPLES_RECEIVE = """
+  diskq jobs receive jobs --queue mail > letters.txt
+  diskq jobs receive jobs -n 1
+  diskq jobs receive jobs --queue mail --json | jq .priority
+  diskq jobs receive jobs --queue mail --follow | ./send-mail
+"""
+
+ABOUT_PEEK = """
+Show the first messages of a queue, which stay. Takes no lock: messages that a process has in its hands are
+shown, too. At a terminal it is a table; in a pipe it is what `receive` would write.
+"""
+
+EXAMPLES_PEEK = """
+  diskq jobs peek jobs --queue mail
+  diskq jobs peek jobs -n 1 --json
+"""
+
+ABOUT_SNAPSHOT = """
+Write the state of a store down, and remove the log before it: it then opens faster, and takes less room.
+A store does that by itself when some segments are complete.
+"""
+
+EXAMPLES_SNAPSHOT = """
+  diskq jobs snapshot jobs
+"""
+
+ABOUT_INSPECT = """
+Look at a store's files: its segments and their records, the snapshot, the layout, what is damaged or
+missing, and what the next open will say to it. Takes no lock and changes nothing. The exit code is 1 where
+the store would not be opened.
+
+While a process has the store, what it is writing in this moment may look torn.
+"""
+
+EXAMPLES_INSPECT = """
+  diskq jobs inspect jobs
+  diskq jobs inspect jobs --commands
+  diskq jobs inspect jobs --json | jq .opening
+"""
+
+ABOUT_REPAIR = """
+Make a store open again that is refused as damaged: its log ends at the damage, and what is cut off is kept
+in files of its own, whose names are told. Messages behind the damage are not in the store then, and those
+that were acknowledged behind it are there again.
+
+Without --apply nothing is changed: it tells what would be done.
+"""
+
+EXAMPLES_REPAIR = """
+  diskq jobs repair jobs
+  diskq jobs repair jobs --apply
+"""
+
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE: dict[type[Exception], str] = {
+    LockedError: "or wait for it: --wait 30s",
+    DiskFullError: "receive messages, or free space",
+    MessageSizeError: "the queue's limit is fixed when it is made",
+    QueueFullError: "receive some first",
+    QueueNotFoundError: "`diskq jobs queues` shows those that are there, `diskq jobs create` makes one",
+}
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(nouns.add_parser("jobs", help="priority queues (TaskFlux's files)"), ABOUT, EXAMPLES)
+    noun.set_defaults(advice=ADVICE)
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    queues = add_command(
+        verbs.add_parser("queues", help="what queues there are"), ABOUT_QUEUES, EXAMPLES_QUEUES
+    )
+    _add_path(queues)
+    queues.add_argument("--json", action="store_true", help="for programs: a list; sizes in bytes")
+    queues.set_defaults(run=run, verb=jobslooks.queues)
+
+    _add_create(verbs)
+
+    delete = add_command(verbs.add_parser("delete", help="remove a queue"), ABOUT_DELETE, EXAMPLES_DELETE)
+    _add_path(delete)
+    delete.add_argument("name", metavar="NAME", help="the queue")
+    delete.add_argument("--yes", action="store_true", help="do not ask (needed where nobody can be asked)")
+    add_wait(delete, "store")
+    delete.set_defaults(run=run, verb=jobsverbs.delete)
+
+    _add_send(verbs)
+    _add_receive(verbs)
+
+    peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
+    _add_path(peek)
+    _add_queue(peek)
+    peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
+    _add_output(peek)
+    peek.set_defaults(run=run, verb=jobslooks.peek)
+
+    snapshot = add_command(
+        verbs.add_parser("snapshot", help="write the state down, remove the log"),
+        ABOUT_SNAPSHOT,
+        EXAMPLES_SNAPSHOT,
+    )
+    _add_path(snapshot)
+    add_wait(snapshot, "store")
+    snapshot.set_defaults(run=run, verb=jobsverbs.snapshot)
+
+    inspect = add_command(
+        verbs.add_parser("inspect", help="segments, records, damage"), ABOUT_INSPECT, EXAMPLES_INSPECT
+    )
+    _add_path(inspect)
+    inspect.add_argument(
+        "--commands", action="store_true", help="show every command in the log, too (default: count them)"
+    )
+    inspect.add_argument("--json", action="store_true", help="for programs: one object")
+    inspect.set_defaults(run=run, verb=jobslooks.inspect)
+
+    repair = add_command(
+        verbs.add_parser("repair", help="open what is damaged"), ABOUT_REPAIR, EXAMPLES_REPAIR
+    )
+    _add_path(repair)
+    repair.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
+    repair.add_argument("--json", action="store_true", help="for programs: one object")
+    add_wait(repair, "store")
+    repair.set_defaults(run=run, verb=jobslooks.repair)
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    create = add_command(
+        verbs.add_parser("create", help="make a store, add a queue"), ABOUT_CREATE, EXAMPLES_CREATE
+    )
+    _add_path(create)
+    create.add_argument(
+        "name", metavar="NAME", nargs="?", help="the queue; without it, the store alone is made"
+    )
+    create.add_argument(
+        "--max-size", type=number, metavar="N", help="messages that it holds at most (default: no limit)"
+    )
+    create.add_argument(
+        "--max-message-size", type=units.size, metavar="SIZE", help="refuse larger ones (default: no limit)"
+    )
+    create.add_argument(
+        "--priorities",
+        type=int,
+        nargs=2,
+        metavar=("LOWEST", "HIGHEST"),
+        help="refuse other priorities (default: any of 64 bits)",
+    )
+    create.add_argument(
+        "--kind",
+        choices=["H4", "QA"],
+        default="H4",
+        help="TaskFlux's word for how it is built; QA is for few --priorities (default: H4)",
+    )
+    create.add_argument(
+        "--layout",
+        choices=["aligned", "document"],
+        help="of a new store: as TaskFlux reads it, or as its document has it (default: aligned)",
+    )
+    add_wait(create, "store")
+    create.set_defaults(run=run, verb=jobsverbs.create)
+
+
+def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
+    _add_path(send)
+    send.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    _add_queue(send)
+    send.add_argument("--priority", type=int, metavar="N", help="the smallest is received first (default: 0)")
+    framings = add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"])
+    framings.add_argument(
+        "--json", action="store_const", dest="framing", const="json", help="a line of JSON is a message"
+    )
+    send.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+        "(survives a killed process), or nothing (default: written)",
+    )
+    send.add_argument(
+        "--batch",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="messages sent, and synced, in one go at most (default: 1000)",
+    )
+    send.add_argument(
+        "--create", action="store_true", help="make the store if it is not there (default: refuse)"
+    )
+    add_wait(send, "store")
+    send.set_defaults(run=run, verb=jobsverbs.send)
+
+
+def _add_receive(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    receive = add_command(
+        verbs.add_parser("receive", help="print messages and remove them"), ABOUT_RECEIVE, EXAMPLES_RECEIVE
+    )
+    _add_path(receive)
+    _add_queue(receive)
+    receive.add_argument(
+        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
+    )
+    _add_output(receive)
+    receive.add_argument(
+        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
+    )
+    add_wait(receive, "store")
+    receive.set_defaults(run=run, verb=jobsverbs.receive)
+
+
+def _add_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the store's directory")
+
+
+def _add_queue(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--queue", metavar="NAME", help="which queue (default: the one that is always there, '')"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    framings = add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"])
+    framings.add_argument(
+        "--json",
+        action="store_const",
+        dest="framing",
+        const="json",
+        help="lines of JSON, with queue, id, priority, and data in base64",
+    )

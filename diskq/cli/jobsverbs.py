@@ -1,0 +1,230 @@
+# What the verbs of `diskq jobs` do to a store. Law: a message leaves its queue after it is written out,
+# never before; what cannot go on loses nothing.
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby
+from typing import TypeVar
+
+import trio
+
+from diskq.cli.directories import make_room
+from diskq.cli.framing import batches
+from diskq.cli.jobsjson import Job, as_json, job_of
+from diskq.cli.jobsview import check_store, is_store
+from diskq.cli.opening import LOOK_AGAIN, patient
+from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.pipes import CHUNK, MOST_AROUND, Output, read_stdin
+from diskq.cli.terminal import asked, note, progress, shown
+from diskq.engine.priority import PriorityRecord, PriorityStore
+from diskq.engine.storelook import log_trace, look_at_store
+from diskq.errors import DiskFullError, QueueNameError
+from diskq.options import PriorityOptions
+
+__all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
+
+T = TypeVar("T")
+
+_OUT_MESSAGES = 500  # written out, then acknowledged, in one go
+_OUT_BYTES = 1024 * 1024
+# What an open that was cut short leaves, or TaskFlux.
+_OURS = {"taskflux.settings.json", "data", ".diskq"}
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def create(args: argparse.Namespace) -> None:
+    limits = (args.max_size, args.max_message_size, args.priorities)
+    if args.name is None and (any(limit is not None for limit in limits) or args.kind != "H4"):
+        raise UsageError("which queue? Without NAME the store alone is made, which has no such limits")
+    is_new = _make_room(args.path)
+    with _opened(args, PriorityOptions(layout=args.layout)) as store:
+        if args.name is not None:
+            key_range = None if args.priorities is None else (args.priorities[0], args.priorities[1])
+            try:
+                store.create_queue(
+                    args.name,
+                    implementation=args.kind,
+                    max_size=args.max_size,
+                    max_message_size=args.max_message_size,
+                    key_range=key_range,
+                    durability="synced",
+                )
+            except QueueNameError:
+                raise
+            except ValueError as failure:
+                raise UsageError(str(failure)) from None
+    what = "" if args.name is None else f"queue {args.name!r} in "
+    word = "created" if is_new or args.name is not None else "there already:"
+    note(f"{word} {what}{shown(args.path)}")
+
+
+def delete(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("--yes is needed where nobody can be asked")
+        queue = look_at_store(args.path).queues.get(args.name)
+        stored = 0 if queue is None else queue.table.stored
+        if not asked(f"Remove queue {args.name!r} with all messages ({stored})?"):
+            raise CommandError("nothing was removed")
+    with _opened(args) as store:
+        removed = store.queue(args.name).table.stored
+        store.delete_queue(args.name, "synced")
+    note(f"queue {args.name!r} removed, with {removed} messages")
+
+
+def snapshot(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    with _opened(args) as store:
+        is_taken = store.snapshot()
+        covered = store.statistics().snapshot_lsn
+    if is_taken:
+        note(f"snapshot taken, up to command {covered}")
+    else:
+        note("nothing is new since the last snapshot" if covered >= 0 else "nothing is in the store")
+
+
+# --- send -----------------------------------------------------------------------------------------
+
+
+def send(args: argparse.Namespace) -> None:
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+    if args.create:
+        _make_room(args.path)
+    check_store(args.path, "; make one with `diskq jobs create`, or let --create make it")
+    trio.run(_send_all, args)
+
+
+async def _send_all(args: argparse.Namespace) -> None:
+    options = PriorityOptions()
+    most = options.max_message_size
+    sent = 0
+    numbers = count(1)
+
+    async def send_jobs(jobs: Iterable[Job]) -> None:
+        nonlocal sent
+        for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.data)):
+            for name, group in groupby(batch, lambda job: _told(args.queue, job.queue, "")):
+                some = list(group)
+                priorities = [_told(args.priority, job.priority, 0) for job in some]
+                try:
+                    queue = store.queue(name)
+                    store.enqueue_many(queue, [job.data for job in some], priorities, args.durability)
+                except DiskFullError as full:
+                    sent += full.accepted
+                    raise
+                sent += len(some)
+
+    async def send_data(messages: Iterable[bytes]) -> None:
+        await send_jobs(Job(None, None, data) for data in messages)
+
+    async def send_lines(lines: Iterable[bytes]) -> None:
+        jobs, failure = _jobs_of(lines, numbers)
+        await send_jobs(jobs)
+        if failure is not None:
+            raise failure
+
+    try:
+        with _opened(args, options) as store:
+            if args.messages:
+                await send_data(map(os.fsencode, args.messages))
+            elif args.framing == "json":
+                await read_stdin("lines", most * 4 // 3 + MOST_AROUND, send_lines)
+            else:
+                await read_stdin(args.framing, most, send_data)
+    finally:
+        note(f"{sent} sent")
+
+
+def _told(first: T | None, second: T | None, else_: T) -> T:
+    if first is not None:
+        return first
+    return else_ if second is None else second
+
+
+def _jobs_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Job], CommandError | None]:
+    """The messages before the first line that is none, and what is wrong with that."""
+    jobs = []
+    for line in lines:
+        try:
+            jobs.append(job_of(line, next(numbers)))
+        except CommandError as failure:
+            return jobs, failure
+    return jobs, None
+
+
+# --- receive --------------------------------------------------------------------------------------
+
+
+class JobOutput:
+    """stdout, for messages of priority queues."""
+
+    def __init__(self, framing: str | None) -> None:
+        self._is_json = framing == "json"
+        self._output = Output(None if self._is_json else framing)
+
+    @property
+    def written(self) -> int:
+        return self._output.written
+
+    async def write(self, records: Sequence[PriorityRecord]) -> None:
+        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        await self._output.write([as_json(record) if self._is_json else record.payload for record in records])
+
+
+def receive(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    if args.follow:
+        args.wait = float("inf")
+    output = JobOutput(args.framing)
+    try:
+        trio.run(_receive_all, args, output)
+    except BrokenPipeError:
+        note("the reader went away: what was not written stays in the queue")
+        raise
+    finally:
+        note(f"{output.written} received")
+
+
+async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
+    while True:
+        with _opened(args) as store:
+            queue = store.queue(args.queue or "")
+            with progress("receiving", queue.table.ready, is_wanted=not sys.stdout.isatty()) as advance:
+                while output.written != args.n:
+                    wanted = _OUT_MESSAGES if args.n is None else min(_OUT_MESSAGES, args.n - output.written)
+                    records = store.dequeue_many(queue, wanted, _OUT_BYTES)
+                    if not records:
+                        break
+                    await output.write(records)
+                    store.ack_many(queue, records)
+                    advance(len(records))
+            before = log_trace(args.path)
+        if not args.follow or output.written == args.n:
+            return
+        # Another process sends: there is no event.
+        while log_trace(args.path) == before:  # noqa: ASYNC110
+            await trio.sleep(LOOK_AGAIN)
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) -> PriorityStore:
+    return patient(lambda: PriorityStore(args.path, options), args.wait)
+
+
+def _make_room(path: str) -> bool:
+    """A directory for a store. False: there is one."""
+    if os.path.isdir(path) and is_store(path):
+        return False
+    make_room(path, "store of priority queues", _OURS)
+    return True
