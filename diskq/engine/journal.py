@@ -22,7 +22,7 @@ from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.segmentedlog import SegmentedLog
-from diskq.engine.streampoints import Points, read_points
+from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import (
     DiskFullError,
@@ -93,12 +93,14 @@ class Journal(Closing):
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
         uses_slate: bool = False,
+        first_offset: int = 0,
     ) -> None:
         """Open the journal in the directory `path`, which is made, with those above it, if it is not there.
 
         Returns when it is whole and durable; `repairs` tells what was mended. `clock` (seconds, monotonic)
         is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
-        messages may be jotted down, to be written by `flush` soon after: all for a channel.
+        messages may be jotted down, to be written by `flush` soon after: all for a channel. A journal that
+        has never had a message begins with `first_offset`: the copy of one whose oldest messages are gone.
 
         Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
@@ -124,6 +126,7 @@ class Journal(Closing):
         self._synced_offset = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._slate: Slate | None = None
+        self._first_offset = first_offset
         self._segment = JournalSegment(
             self._fs,
             self.files,
@@ -167,7 +170,7 @@ class Journal(Closing):
                 fs,
                 files,
                 self._debts,
-                point=points.partitions.get(0),
+                point=points.partitions.get(0) or self._beginning(),
                 was_closed=points.was_closed(0),
                 was_restarted=was_ours and not points.was_left and self._lock.was_restarted,
                 was_ours=was_ours,
@@ -190,6 +193,11 @@ class Journal(Closing):
             raise
         for repair in self._repairs:
             logger.warning("%s", repair)
+
+    def _beginning(self) -> Point | None:
+        """Where a journal that is not there yet is to begin, if not at 0."""
+        first = self._first_offset
+        return Point(first, 0, first) if first and not self.files.bases() else None
 
     def _keep_path(self) -> None:
         """Let no power cut take away what leads to the journal: who was killed may have made it.

@@ -489,3 +489,17 @@ def test_a_commit_loop_can_drive_it():
         engine.mark(ticket, is_replaced)
         assert (journal.synced_offset, engine.is_flushed, engine.note()) == (1, True, False)
     assert len(stored(fs)) == 2
+
+
+# --- the copy of a journal whose oldest messages are gone -----------------------------------------
+
+
+def test_a_new_journal_may_begin_later_and_an_old_one_goes_on():
+    fs = disk()
+    for first in (70, 5):
+        with Journal(ROOT, fs=fs, first_offset=first) as journal:
+            journal.append(b"value")
+    after = fs.crash()
+    assert after.read(data(70))[:8] == (70).to_bytes(8, "big")
+    with Journal(ROOT, fs=after) as journal:
+        assert (journal.files.bases(), journal.next_offset, journal.repairs) == ([70], 72, ())
