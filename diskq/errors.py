@@ -18,6 +18,7 @@ __all__ = [
     "DiskqError",
     "ForeignFilesError",
     "GroupNameError",
+    "HubError",
     "JournalNotFoundError",
     "KeySizeError",
     "LeaseError",
@@ -347,6 +348,33 @@ class StorageFailedError(DiskqError):
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: storage failed; close it and reopen to recover")
         self.path = path
+
+
+# --- what a hub said -----------------------------------------------------------------------------
+
+
+class HubError(DiskqError):
+    """The hub, or what is between, refused. `code` is gRPC's word for it, such as "FAILED_PRECONDITION".
+
+    `expected` is the offset that the hub expects next of this journal, where it told: everything before is
+    there, and synced. `first` is the first that it has. `is_temporary`: the same may work later.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        code: str = "UNKNOWN",
+        expected: int | None = None,
+        first: int | None = None,
+        is_temporary: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+        self.expected = expected
+        self.first = first
+        self.is_temporary = is_temporary
 
 
 # --- what a far end said: raised by who delivers for a spool --------------------------------------

@@ -14,10 +14,12 @@ __all__ = [
     "Budget",
     "Durability",
     "Encoding",
+    "HubOptions",
     "JournalOptions",
     "OnFull",
     "PriorityOptions",
     "QueueOptions",
+    "ReplicationOptions",
     "ScannerOptions",
     "SpoolOptions",
     "StreamOptions",
@@ -460,6 +462,81 @@ class JournalOptions:
         _positive("memory_flush", self.memory_flush)
         if not 0 <= self.checkpoint_slice < math.inf:
             raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOptions:
+    """What a hub takes, and what it gives. Sizes in bytes, durations in seconds."""
+
+    max_batch_size: int = 64 * MIB
+    """Larger requests are refused; so large an answer is at most."""
+    max_batch_messages: int = 100_000
+    """Requests with more messages are refused; so many are in an answer at most."""
+    max_get_size: int = MIB
+    """So many bytes of a journal are in an answer, but one message however large."""
+    max_open_journals: int = 256
+    """So many are open at a time; the one that was not used for longest makes way."""
+    idle_timeout: float = 60.0
+    """A journal that is not used for so long is closed."""
+    max_requests: int = 256
+    """So many requests are under way at a time; more are told to come later."""
+    max_streams: int = 100
+    """So many of them on one connection."""
+    threads: int = 16
+    """So many requests are worked on at a time."""
+    request_timeout: float = 30.0
+    """So long a request may take to come in, and to wait for its turn."""
+    stop_timeout: float = 10.0
+    """At the end, so long for what is under way."""
+    quota: int | None = None
+    """So many bytes of journals a client may have. None: what the disk has."""
+    journal: JournalOptions = field(default_factory=JournalOptions)
+    """How journals are kept, and how large a value may be. Each batch is synced, whatever is said there."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "max_batch_messages", "max_get_size"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("max_open_journals", "max_requests", "max_streams", "threads"):
+            _at_least(name, getattr(self, name), 1)
+        if self.max_batch_size > _LARGEST_MESSAGE:
+            raise ValueError(f"max_batch_size is at most {_LARGEST_MESSAGE}, got {self.max_batch_size}")
+        if self.quota is not None:
+            _at_least("quota", self.quota, 1)
+        for name in ("idle_timeout", "request_timeout", "stop_timeout"):
+            _positive(name, getattr(self, name))
+        if not isinstance(self.journal, JournalOptions):
+            raise TypeError(f"journal is a JournalOptions, got {self.journal!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationOptions:
+    """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
+
+    max_items: int = 10_000
+    """So many messages make a batch at most, which the hub syncs."""
+    max_bytes: int = MIB
+    """So many bytes of them make a batch at most; one message is one, however large."""
+    linger: float = 0.0
+    """From a queue or a stream: a batch that is not full waits so long for more messages."""
+    from_oldest: bool = False
+    """A journal whose oldest messages were removed may be copied from its first one on, where the hub has
+    nothing of it yet. Otherwise that is an error: what is gone cannot be copied."""
+    backoff_initial: float = 0.1
+    """A hub that is away is tried again after so long; each time after that twice as long as before."""
+    backoff_max: float = 10.0
+    """But never longer than this."""
+    backoff_jitter: float = 1.0
+    """Up to so much is added by chance, so that many clients do not come back all at once."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_items", self.max_items, 1)
+        _at_least("max_bytes", self.max_bytes, 1)
+        for name in ("linger", "backoff_jitter"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is 0 or more seconds, got {getattr(self, name)}")
+        _positive("backoff_initial", self.backoff_initial)
+        if not self.backoff_initial <= self.backoff_max < math.inf:
+            raise ValueError(f"backoff_max is at least backoff_initial, got {self.backoff_max}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -29,7 +29,7 @@ TABLE = """
   diskq.storage.*   PURE LEAVES PATH diskq.storage.*
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
-  diskq.hub.*       STDLIB LEAVES trio.* diskq diskq.engine.* diskq.channels.* diskq.hub.*
+  diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
@@ -45,6 +45,10 @@ TABLE = """
   diskq.storage.budget     threading
   diskq.storage.checksums  crc32c
   diskq.channels.delivery  stamina
+  diskq.hub.client         diskq._native.hubwire diskq._native.sej
+  diskq.hub.replication    diskq._native.sej stamina
+  diskq.hub.service        diskq._native.hubwire
+  diskq.hub.store          diskq._native.hubwire diskq._native.sej
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.cli.holders        diskq.storage.fs diskq.storage.lock
   diskq.spark.snapshots    diskq.storage.fs

@@ -1,0 +1,31 @@
+"""Copying journals across machines: `open_hub` takes them, `HubClient` and `replicate` bring them.
+
+The wire is that of sej's hub (gRPC), so either end may be sej's. Needs the extra `diskq[hub]`.
+"""
+
+from __future__ import annotations
+
+from diskq.errors import HubError
+from diskq.hub.access import Tls, Tokens
+from diskq.hub.client import HubClient, HubStatus
+from diskq.hub.replication import ReplicationStatistics, replicate
+from diskq.hub.server import Hub, open_hub
+from diskq.hub.store import HubJournal, HubStatistics, Range
+from diskq.options import HubOptions, ReplicationOptions
+
+__all__ = [
+    "Hub",
+    "HubClient",
+    "HubError",
+    "HubJournal",
+    "HubOptions",
+    "HubStatistics",
+    "HubStatus",
+    "Range",
+    "ReplicationOptions",
+    "ReplicationStatistics",
+    "Tls",
+    "Tokens",
+    "open_hub",
+    "replicate",
+]

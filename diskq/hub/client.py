@@ -1,0 +1,223 @@
+# The other end of a hub. gRPC sends and waits in a thread of its own; a call here is a task that sleeps until
+# that thread has the answer. Law: what a call returns is synced at the hub; what it was cancelled in may be
+# there or not, and sending it again does no harm, as the hub knows messages by their offsets.
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import grpc
+import trio
+
+from diskq._native import hubwire, sej
+from diskq._native.sej import JournalColumns
+from diskq.errors import HubError
+from diskq.hub.access import Tls, is_loopback
+from diskq.hub.names import checked_client, checked_journal
+from diskq.hub.service import BEGIN, FIRST, NEXT
+from diskq.hub.store import HubJournal, Range
+from diskq.messages import NULL_TIMESTAMP, JournalMessage
+
+__all__ = ["HubClient", "HubStatus"]
+
+# The same may work later: the hub is away, busy or full.
+_TEMPORARY = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED"}
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class HubStatus(NamedTuple):
+    """What a hub says of itself."""
+
+    journals: list[HubJournal]
+    """Those that the token is for, by client and name."""
+    statistics: dict[str, int]
+    """As `HubStatistics`."""
+
+
+class HubClient:
+    """A connection to a hub, diskq's or sej's: an async context manager. Connects when it is first used.
+
+    Any number of tasks may use it at once.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client_id: str,
+        *,
+        token: str | None = None,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        timeout: float = 60.0,
+    ) -> None:
+        """`address` is `host:port` or `unix:PATH`; `timeout` is for one call, seconds.
+
+        Raises ValueError for a client id that is none, and where messages, or the token, would go over a
+        network for everybody to read: give `tls`, or `insecure=True`.
+        """
+        self.address = address
+        self.client_id = checked_client(client_id)
+        self.timeout = timeout
+        self._client = self.client_id.encode()
+        self._tls = tls
+        self._metadata: Metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._channel: grpc.Channel | None = None
+        if tls is None and not insecure and not is_loopback(address):
+            raise ValueError(f"what goes to {address} can be read on the way: give tls, or insecure=True")
+
+    async def __aenter__(self) -> Self:
+        credentials = None
+        if self._tls is not None:
+            credentials = grpc.ssl_channel_credentials(*await trio.to_thread.run_sync(self._tls.read))
+        options = (
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            # A hub that comes back is found soon: `replicate` has a back-off of its own.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 1_000),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+        )
+        if credentials is None:
+            channel = grpc.insecure_channel(self.address, options)
+        else:
+            channel = grpc.secure_channel(self.address, credentials, options)
+        self._channel = channel
+        self._put = channel.unary_unary("/hub.Hub/Put")
+        self._get = channel.unary_unary("/hub.Hub/Get")
+        self._status = channel.unary_unary("/diskq.Hub/Status")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(channel.close)
+
+    # --- what it asks -----------------------------------------------------------------------------
+
+    async def put(self, journal: str, messages: Iterable[JournalMessage]) -> int | None:
+        """Have messages, whose offsets follow each other, appended to the journal, and synced.
+
+        Those that the hub has are passed over. Returns the offset that it expects next; None: it does not
+        tell (sej's does not). `Cancelled` means: nobody knows; put them again. Raises ValueError, and
+        HubError: with `expected`, where they do not follow what the hub has.
+        """
+        batch = list(messages)
+        for one, another in pairwise(batch):
+            if another.offset != one.offset + 1:
+                raise ValueError(f"message {another.offset} does not follow message {one.offset}")
+        columns = None
+        if batch:
+            data = sej.encode(
+                (
+                    (
+                        each.key,
+                        NULL_TIMESTAMP if each.timestamp_ns is None else each.timestamp_ns,
+                        each.type,
+                        each.value,
+                    )
+                    for each in batch
+                ),
+                batch[0].offset,
+            )
+            columns = sej.columns(data, batch[0].offset)
+        there = await self.put_columns(journal, columns)
+        return None if there is None else there.next
+
+    async def put_columns(
+        self, journal: str, columns: JournalColumns | None, *, begin: int | None = None
+    ) -> Range | None:
+        """As `put`, for messages as a journal's reader gives them. Returns what the hub has then.
+
+        `begin`: a journal that the hub does not have yet is to begin there, diskq's hub alone does so. With
+        None for columns nothing is put: the answer tells what the hub has.
+        """
+        request = hubwire.put_request(self._client, _name(journal), columns)
+        more: Metadata = () if begin is None else ((BEGIN, str(begin)),)
+        _, there = await self._call(self._put, request, more)
+        return there
+
+    async def get(
+        self, journal: str, offset: int = 0, *, client_id: str | None = None
+    ) -> list[JournalMessage]:
+        """Messages from `offset` on, as many as the hub gives at once; none: there are no more now.
+
+        Of another client's journal with its `client_id`. `Cancelled` means nothing. Raises HubError: with
+        `first` and `expected`, where the offset is gone or beyond the end.
+        """
+        client = self._client if client_id is None else checked_client(client_id).encode()
+        data, _ = await self._call(self._get, hubwire.get_request(client, _name(journal), offset))
+        try:
+            return hubwire.messages(data, hubwire.OF_GET)
+        except ValueError as wrong:
+            raise HubError(f"{self.address}: {wrong}", code="INTERNAL") from wrong
+
+    async def range(self, journal: str) -> Range | None:
+        """The first offset of the journal that the hub has, and the one that it expects next.
+
+        None: it does not tell (sej's does not). Raises HubError.
+        """
+        return await self.put_columns(journal, None)
+
+    async def status(self) -> HubStatus:
+        """The hub's journals, and what it has done. Raises HubError; sej's hub has none."""
+        data, _ = await self._call(self._status, b"")
+        told: dict[str, Any] = json.loads(data)
+        return HubStatus([HubJournal(**each) for each in told["journals"]], told["statistics"])
+
+    # --- the bridge -------------------------------------------------------------------------------
+
+    async def _call(
+        self, method: grpc.UnaryUnaryMultiCallable, request: bytes, more: Metadata = ()
+    ) -> tuple[bytes, Range | None]:
+        if self._channel is None:
+            raise trio.ClosedResourceError("this client of a hub is closed")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        answered = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(answered.set)
+
+        call = method.future(request, timeout=self.timeout, metadata=self._metadata + more)
+        call.add_done_callback(tell)
+        try:
+            await answered.wait()
+        except BaseException:
+            call.cancel()
+            raise
+        there = _range(call.trailing_metadata())
+        code = call.code()
+        if code is grpc.StatusCode.OK:
+            answer: bytes = call.result()
+            return answer, there
+        raise HubError(
+            f"hub {self.address}: {call.details() or code.name}",
+            code=code.name,
+            expected=None if there is None else there.next,
+            first=None if there is None else there.first,
+            is_temporary=code.name in _TEMPORARY,
+        )
+
+
+def _name(journal: str) -> bytes:
+    return checked_journal(journal).encode()
+
+
+def _range(metadata: Iterable[tuple[str, str | bytes]] | None) -> Range | None:
+    told = dict(metadata or ())
+    try:
+        return Range(int(told[FIRST]), int(told[NEXT]))
+    except (KeyError, ValueError):
+        return None

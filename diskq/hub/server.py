@@ -1,0 +1,195 @@
+# A hub that listens. gRPC has threads of its own, and the store works in them: Trio opens it, looks after it
+# once a second, and closes it. Law: when the block is left, every answer was given or refused, and the
+# journals are closed.
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import grpc
+import trio
+
+from diskq.channels.opening import Opening
+from diskq.hub.access import Tls, Tokens, is_loopback
+from diskq.hub.service import Patience, handlers
+from diskq.hub.store import HubJournal, HubStatistics, HubStore
+from diskq.options import HubOptions
+from diskq.storage.directories import make_directories
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+
+__all__ = ["Hub", "open_hub"]
+
+logger = logging.getLogger("diskq")
+
+_LOOK_EVERY = 1.0
+# Around the messages of a request there are names, and a length for each.
+_BESIDE = 64 * 1024
+
+
+class Hub:
+    """A hub that is open, and takes journals. Made by `open_hub`."""
+
+    def __init__(self, store: HubStore, address: str, port: int) -> None:
+        self._store = store
+        self.address = address
+        """Where it listens: `host:port`, the port as the system gave it."""
+        self.port = port
+
+    def statistics(self) -> HubStatistics:
+        """What it has done. Cheap."""
+        return self._store.statistics()
+
+    async def journals(self) -> list[HubJournal]:
+        """The journals that there are, by name. `Cancelled` means: nothing."""
+        return await trio.to_thread.run_sync(self._store.journals, _all, abandon_on_cancel=True)
+
+    def close(self) -> None:
+        """Nothing: it ends with its block."""
+
+
+class _Running:
+    """The server, as long as the block lasts."""
+
+    def __init__(
+        self, server: grpc.Server, pool: ThreadPoolExecutor, store: HubStore, patience: Patience, title: str
+    ) -> None:
+        self._server = server
+        self._pool = pool
+        self._store = store
+        self._patience = patience
+        self._is_closing = trio.Event()
+        self._failure: Exception | None = None
+        self.title = title
+
+    @property
+    def is_broken(self) -> bool:
+        return self._failure is not None
+
+    async def run(self) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                while not self._is_closing.is_set():
+                    with trio.move_on_after(_LOOK_EVERY):
+                        await self._is_closing.wait()
+                    self._patience.look()
+                    await trio.to_thread.run_sync(self._store.close_idle)
+                await trio.to_thread.run_sync(self._stop)
+            except Exception as failure:
+                self._failure = failure
+                logger.exception("%s", self.title)
+
+    def _stop(self) -> None:
+        self._server.stop(self._store.options.stop_timeout).wait()
+        self._pool.shutdown()
+        self._store.close()
+
+    def begin_to_close(self) -> None:
+        self._is_closing.set()
+
+    def check_end(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
+    """Take journals over the network: an async context manager that gives a `Hub`, which listens meanwhile.
+
+    `root` is the directory of the journals, made where it is missing. `listen` is `host:port` (port 0: any;
+    `Hub.port` tells) or `unix:PATH`. `tokens`: who shows one of them may write, the clients that it is for.
+
+    Where others can reach it, it needs `tls`, and `tokens` or a `ca` that signs clients' certificates;
+    `insecure=True` does without, on a network that nobody else is on. Options may be given as a
+    `HubOptions`, or one by one: `quota=10 * GIB`.
+
+    Leaving the block takes no new requests, lets those that are under way come to an end (`stop_timeout`),
+    and closes the journals, whoever is cancelled. Entering it raises ValueError, and OSError where the
+    address cannot be had.
+    """
+
+    def __init__(
+        self,
+        root: AnyPath,
+        listen: str = "localhost:0",
+        *,
+        tls: Tls | None = None,
+        tokens: Tokens | None = None,
+        insecure: bool = False,
+        options: HubOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._root = as_path(root)
+        self._listen = listen
+        self._tls = tls
+        self._tokens = tokens
+        self._options = dataclasses.replace(options or HubOptions(), **changes)
+        self._fs = fs or OsFileSystem()
+        if tls is not None and tls.certificate is None:
+            raise ValueError("a hub's tls needs a certificate and its key")
+        knows_clients = tokens is not None or (tls is not None and tls.ca is not None)
+        if not insecure and not is_loopback(listen) and not (tls is not None and knows_clients):
+            raise ValueError(
+                f"{listen} can be reached by others: give tls, and tokens or a ca for clients' certificates; "
+                "or insecure=True"
+            )
+
+    async def _open(self) -> tuple[_Running, Hub]:
+        return await trio.to_thread.run_sync(self._start)
+
+    def _start(self) -> tuple[_Running, Hub]:
+        options = self._options
+        make_directories(self._fs, self._root)
+        store = HubStore(self._root, options, self._fs)
+        patience = Patience(options.request_timeout, self._fs.monotonic)
+        credentials = None
+        if self._tls is not None:
+            ca, key, certificate = self._tls.read()
+            assert key is not None
+            assert certificate is not None
+            credentials = grpc.ssl_server_credentials(
+                [(key, certificate)], root_certificates=ca, require_client_auth=ca is not None
+            )
+        pool = ThreadPoolExecutor(options.threads, thread_name_prefix="diskq hub")
+        server = grpc.server(
+            pool,
+            handlers=handlers(store, self._tokens, patience),
+            options=(
+                ("grpc.max_receive_message_length", options.max_batch_size + _BESIDE),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", options.max_streams),
+                ("grpc.max_metadata_size", 16 * 1024),
+                ("grpc.so_reuseport", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+            ),
+            maximum_concurrent_rpcs=options.max_requests,
+        )
+        try:
+            bind: Callable[[str], int] = server.add_insecure_port
+            if credentials is not None:
+                bind = partial(server.add_secure_port, server_credentials=credentials)
+            try:
+                port = bind(self._listen)
+            except RuntimeError as refusal:
+                raise OSError(f"{self._listen} cannot be listened to: {refusal}") from None
+            server.start()
+        except BaseException:
+            pool.shutdown()
+            raise
+        address = self._listen
+        if not address.startswith("unix:"):
+            address = f"{address.rpartition(':')[0]}:{port}"
+        logger.info("hub %s listens at %s", self._root, address)
+        running = _Running(server, pool, store, patience, f"hub {os.fspath(self._root)}")
+        return running, Hub(store, address, port)
+
+
+def _all(_: str) -> bool:
+    return True

@@ -1,0 +1,171 @@
+# A hub's methods, as gRPC calls them in its threads. Law: whatever goes wrong has a word of gRPC's and a
+# sentence without a byte of anybody's message; who shows no token is told so before his request is read.
+#
+#     /hub.Hub/Put      PutRequest -> PutResponse       the wire is sej's
+#     /hub.Hub/Get      GetRequest -> GetResponse
+#     /diskq.Hub/Status () -> JSON                      ours alone
+#
+# Beside each answer, and each error that knows, these go as trailing metadata: sej's clients pass over them.
+#
+#     diskq-first-offset    the offset of the first message that is there
+#     diskq-next-offset     the offset that is expected next: everything before it is synced
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from diskq._native import hubwire
+from diskq.errors import DiskqError, HubError
+from diskq.hub.access import Tokens
+from diskq.hub.store import Allows, HubStore, Range
+
+__all__ = ["BEGIN", "FIRST", "NEXT", "Patience", "handlers"]
+
+logger = logging.getLogger("diskq")
+
+FIRST = "diskq-first-offset"
+NEXT = "diskq-next-offset"
+BEGIN = "diskq-begin"
+"""With a Put: a journal that is not there yet is to begin with this offset."""
+
+Method = Callable[[bytes, Allows, float, "dict[str, str]"], "tuple[bytes, Range | None]"]
+
+
+class Patience:
+    """Whose request does not come in is sent away: a connection that stays open costs a thread otherwise."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[Any, float] = {}
+
+    def begin(self, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            self._waiting[context] = self._clock() + self._seconds
+
+    def end(self, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            self._waiting.pop(context, None)
+
+    def look(self) -> None:
+        """Send away those who took too long. To be called now and then."""
+        now = self._clock()
+        with self._lock:
+            late = [context for context, until in self._waiting.items() if until <= now]
+        for context in late:
+            logger.warning("hub: %s: a request did not come in", context.peer())
+            context.cancel()
+
+
+def handlers(
+    store: HubStore, tokens: Tokens | None, patience: Patience
+) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
+    """What a gRPC server is to be given."""
+
+    def put(request: bytes, allows: Allows, timeout: float, told: dict[str, str]) -> tuple[bytes, Range]:
+        return b"", store.put(request, allows=allows, timeout=timeout, first=_beginning(told))
+
+    def get(request: bytes, allows: Allows, timeout: float, _: object) -> tuple[bytes, Range]:
+        columns, there = store.get(request, allows=allows, timeout=timeout)
+        return hubwire.get_response(columns), there
+
+    def status(_: bytes, allows: Allows, timeout: float, told: object) -> tuple[bytes, None]:
+        return json.dumps(
+            {
+                "journals": [dataclasses.asdict(each) for each in store.journals(allows)],
+                "statistics": dataclasses.asdict(store.statistics()),
+            }
+        ).encode(), None
+
+    def handler(method: Method) -> grpc.RpcMethodHandler:
+        # A stream of requests, of which one is read: a unary method is called only when its request is there,
+        # and nobody could stop waiting for it. On the wire they are the same.
+        return grpc.stream_unary_rpc_method_handler(_Call(method, store, tokens, patience))
+
+    return (
+        grpc.method_handlers_generic_handler("hub.Hub", {"Put": handler(put), "Get": handler(get)}),
+        grpc.method_handlers_generic_handler("diskq.Hub", {"Status": handler(status)}),
+    )
+
+
+class _Call:
+    """One method: checks who asks, reads the request, and tells what came of it."""
+
+    def __init__(self, method: Method, store: HubStore, tokens: Tokens | None, patience: Patience) -> None:
+        self._method = method
+        self._store = store
+        self._tokens = tokens
+        self._patience = patience
+
+    def __call__(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            told = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+            allows = self._allows(told)
+            self._patience.begin(context)
+            try:
+                request = next(requests, None)
+            finally:
+                self._patience.end(context)
+            if request is None:
+                raise HubError("there was no request", code="INVALID_ARGUMENT")
+            answer, there = self._method(request, allows, self._timeout(context), told)
+        except HubError as failure:
+            if failure.code != "FAILED_PRECONDITION":
+                self._store.count_refused()
+            logger.info("hub: %s: %s: %s", context.peer(), failure.code, failure.reason)
+            there = None
+            if failure.expected is not None:
+                there = Range(failure.first or 0, failure.expected)
+            code, reason = getattr(grpc.StatusCode, failure.code), failure.reason
+        except DiskqError as failure:
+            self._store.count_refused()
+            logger.exception("hub: %s", context.peer())
+            there, code, reason = None, grpc.StatusCode.INTERNAL, type(failure).__name__
+        else:
+            _tell(context, there)
+            return answer
+        _tell(context, there)
+        context.set_code(code)
+        context.set_details(reason)
+        return b""
+
+    def _allows(self, told: dict[str, str]) -> Allows:
+        if self._tokens is None:
+            return _anybody
+        try:
+            clients = self._tokens.clients_of(told.get("authorization"))
+        except PermissionError as refusal:
+            raise HubError(str(refusal), code="UNAUTHENTICATED") from None
+        return _anybody if clients is None else clients.__contains__
+
+    def _timeout(self, context: grpc.ServicerContext) -> float:
+        """Seconds that it may wait: whoever asked has gone when his own are over."""
+        left = context.time_remaining()
+        limit = self._store.options.request_timeout
+        return limit if left is None else min(limit, left)
+
+
+def _tell(context: grpc.ServicerContext, there: Range | None) -> None:
+    if there is not None:
+        context.set_trailing_metadata(((FIRST, str(there.first)), (NEXT, str(there.next))))
+
+
+def _beginning(told: dict[str, str]) -> int | None:
+    text = told.get(BEGIN)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
+        raise HubError(f"{BEGIN} is an offset", code="INVALID_ARGUMENT")
+    return int(text)
+
+
+def _anybody(_: str) -> bool:
+    return True

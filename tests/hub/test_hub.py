@@ -1,0 +1,198 @@
+# A hub and its clients, over loopback. Law: an answer is synced; whatever a client does, others are served;
+# and at the end nothing is left open.
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+import trio
+
+from diskq.errors import HubError
+from diskq.hub import HubClient, HubJournal, Range, open_hub
+from diskq.storage.fs import OsFileSystem
+from diskq.testing import FaultFS
+from tests.hub.rig import bytes_of, messages, put_request, records
+
+
+async def test_messages_come_back_as_they_were_put(tmp_path):
+    async with open_hub(tmp_path / "root") as hub, HubClient(hub.address, "web1") as client:
+        assert await client.range("log") == Range(0, 0)
+        assert await client.put("log", messages(0, 10)) == 10
+        assert await client.put("log", messages(5, 15)) == 15
+        assert await client.get("log", 3) == messages(3, 15)
+        assert await client.get("log", 15) == []
+        async with HubClient(hub.address, "web2") as other:
+            assert await other.get("log", 14, client_id="web1") == messages(14, 15)
+    assert bytes_of(tmp_path / "root" / "web1.log") == records(messages(0, 15))
+
+
+async def test_a_gap_tells_what_is_expected(tmp_path):
+    async with open_hub(tmp_path) as hub, HubClient(hub.address, "web1") as client:
+        await client.put("log", messages(0, 3))
+        with pytest.raises(HubError, match="message 5 does not follow: 3 is expected") as gap:
+            await client.put("log", messages(5, 6))
+        assert (gap.value.code, gap.value.expected, gap.value.first) == ("FAILED_PRECONDITION", 3, 0)
+        with pytest.raises(HubError) as gone:
+            await client.get("log", 9)
+        assert (gone.value.code, gone.value.expected) == ("OUT_OF_RANGE", 3)
+
+
+async def test_messages_that_do_not_follow_each_other_are_not_sent(tmp_path):
+    async with HubClient("localhost:1", "web1") as client:
+        with pytest.raises(ValueError, match="message 3 does not follow message 0"):
+            await client.put("log", [*messages(0, 1), *messages(3, 4)])
+        with pytest.raises(ValueError, match="a journal's name"):
+            await client.put("../log", messages(0, 1))
+    with pytest.raises(ValueError, match="a client id"):
+        HubClient("localhost:1", "a.b")
+
+
+async def test_a_request_that_is_too_large_is_refused(tmp_path):
+    async with open_hub(tmp_path, max_batch_size=10_000) as hub, HubClient(hub.address, "web1") as client:
+        with pytest.raises(HubError) as refusal:
+            await client.put("log", messages(0, 20, 10_000))
+        assert refusal.value.code == "RESOURCE_EXHAUSTED"
+        assert await client.range("log") == Range(0, 0)
+
+
+async def test_no_hub_is_something_that_may_change(tmp_path):
+    async with HubClient("localhost:1", "web1", timeout=5) as client:
+        with pytest.raises(HubError) as failure:
+            await client.put("log", messages(0, 1))
+        assert (failure.value.code, failure.value.is_temporary) == ("UNAVAILABLE", True)
+
+
+async def test_many_clients_at_once(tmp_path):
+    async with open_hub(tmp_path, threads=4) as hub:
+
+        async def push(name: str) -> None:
+            async with HubClient(hub.address, name) as client:
+                for first in range(0, 60, 10):
+                    assert await client.put("log", messages(first, first + 10)) == first + 10
+
+        async with trio.open_nursery() as nursery:
+            for number in range(12):
+                nursery.start_soon(push, f"web{number}")
+        assert hub.statistics().messages == 12 * 60
+        assert {each.next for each in await hub.journals()} == {60}
+
+
+async def test_status_tells_what_there_is(tmp_path):
+    async with open_hub(tmp_path) as hub, HubClient(hub.address, "web1") as client:
+        await client.put("log", messages(0, 3))
+        await client.put("blue.3.000", messages(0, 1))
+        (tmp_path / "lost+found").mkdir()
+        told = await client.status()
+        size = len(records(messages(0, 3)))
+        assert told.journals[1] == HubJournal(client="web1", journal="log", first=0, next=3, bytes=size)
+        assert [each.journal for each in told.journals] == ["blue.3.000", "log"]
+        assert (told.statistics["puts"], told.statistics["messages"]) == (2, 4)
+        assert hub.statistics().messages == 4
+
+
+async def test_a_hub_on_a_socket_file(tmp_path):
+    address = f"unix:{tmp_path / 'socket'}"
+    async with open_hub(tmp_path / "root", address), HubClient(address, "web1") as client:
+        assert await client.put("log", messages(0, 3)) == 3
+
+
+async def test_an_address_that_is_taken_is_told(tmp_path):
+    async with open_hub(tmp_path / "one") as hub:
+        with pytest.raises(OSError, match="cannot be listened to"):
+            async with open_hub(tmp_path / "two", hub.address):
+                pass
+
+
+# --- clients that do what they should not ---------------------------------------------------------
+
+
+async def test_who_begins_a_request_and_sends_nothing_is_sent_away(tmp_path):
+    async with open_hub(tmp_path, threads=2, request_timeout=0.2) as hub:
+        stay = threading.Event()
+
+        def nothing() -> Iterator[bytes]:
+            stay.wait()
+            yield from ()
+
+        with grpc.insecure_channel(hub.address) as channel:
+            put = channel.stream_unary("/hub.Hub/Put")
+            stalled = [put.future(nothing()) for _ in range(2)]  # they have all threads
+            async with HubClient(hub.address, "web1", timeout=20) as client:
+                assert await client.put("log", messages(0, 3)) == 3
+            for call in stalled:
+                code = await trio.to_thread.run_sync(call.code)
+                assert code is grpc.StatusCode.CANCELLED
+            stay.set()
+
+
+async def test_a_call_that_is_not_waited_for_leaves_nothing_behind(tmp_path):
+    fs = FaultFS(OsFileSystem())
+    async with open_hub(tmp_path, fs=fs) as hub, HubClient(hub.address, "web1") as client:
+        await client.put("log", messages(0, 3))
+        fs.delay("sync_files", 0.2)
+        with trio.move_on_after(0.05) as scope:
+            await client.put("log", messages(3, 6))
+        assert scope.cancelled_caught
+        fs.heal()
+        assert await client.put("log", messages(3, 8)) == 8
+        assert await client.get("log") == messages(0, 8)
+
+
+async def test_leaving_the_block_lets_what_is_under_way_come_to_its_end(tmp_path):
+    fs = FaultFS(OsFileSystem())
+    answers = []
+
+    async def put(client: HubClient, begun: trio.Event) -> None:
+        begun.set()
+        answers.append(await client.put("log", messages(3, 6)))
+
+    async with trio.open_nursery() as nursery:
+        begun = trio.Event()
+        async with open_hub(tmp_path, fs=fs) as hub:
+            client = await nursery.start(connected, hub.address)
+            await client.put("log", messages(0, 3))
+            fs.delay("sync_files", 0.1)
+            nursery.start_soon(put, client, begun)
+            await begun.wait()
+            while not hub.statistics().under_way:  # noqa: ASYNC110 (threads tell nobody)
+                await trio.sleep(0.001)
+        with pytest.raises(HubError):
+            await client.put("log", messages(6, 7))
+        nursery.cancel_scope.cancel()
+    assert answers == [6]
+    assert bytes_of(tmp_path / "web1.log") == records(messages(0, 6))
+
+
+async def connected(address: str, task_status: trio.TaskStatus[HubClient]) -> None:
+    async with HubClient(address, "web1") as client:
+        task_status.started(client)
+        await trio.sleep_forever()
+
+
+async def test_nothing_is_left_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
+    for _ in range(3):
+        with trio.CancelScope() as scope:
+            async with open_hub(tmp_path) as hub, HubClient(hub.address, "web1") as client:
+                await client.put("log", messages(0, 3))
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+    assert len(os.listdir("/proc/self/fd")) <= before + 8  # gRPC keeps some of its own
+    assert sum(thread.name.startswith("diskq hub") for thread in threading.enumerate()) == 0
+    assert threading.active_count() <= threads + 8
+
+
+async def test_what_another_program_sends_is_read_as_ours(tmp_path):
+    async with open_hub(tmp_path) as hub:
+        with grpc.insecure_channel(hub.address) as channel:
+            put = channel.unary_unary("/hub.Hub/Put")
+            assert await trio.to_thread.run_sync(put, put_request(messages(0, 4))) == b""
+            with pytest.raises(grpc.RpcError) as refusal:
+                await trio.to_thread.run_sync(put, b"\xff\xff")
+            assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert bytes_of(tmp_path / "web1.log") == records(messages(0, 4))
