@@ -25,7 +25,7 @@ demo: $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, 
 
 # Two at once, as what waits for a disk or for a JVM leaves a core idle; ARGS='-n 0' is one by one.
 test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests
-	@$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n 2 $(ARGS)
 
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
 	@:

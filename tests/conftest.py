@@ -10,22 +10,38 @@ to make stays in one of them.
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whose tests share one thing: a Spark session, Go programs that were built, a benchmark's run.
-_SHARING = ("tests/compat/", "tests/spark/", "tests/test_demo.py", "tests/test_floors.py")
+# Whose tests share one thing: Go programs that were built, a Spark session, a benchmark's run.
+_SHARING = (
+    "tests/compat/",
+    "tests/spark/",
+    "tests/soak/test_spark.py",
+    "tests/test_demo.py",
+    "tests/test_floors.py",
+)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        path = item.path.relative_to(config.rootpath).as_posix()
-        for shared in _SHARING:
-            if path.startswith(shared) or ("spark" in shared and "spark" in item.nodeid.partition("::")[0]):
-                item.add_marker(pytest.mark.xdist_group(shared))
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_Sharing())
+
+
+class _Sharing:
+    """By whom xdist has the tests parted."""
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        from xdist.scheduler import LoadScopeScheduling
+
+        class BySharing(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+            """The largest shares first, as they take longest; then one test at a time."""
+
+            def _split_scope(self, nodeid: str) -> str:
+                return next((shared for shared in _SHARING if nodeid.startswith(shared)), nodeid)
+
+        return BySharing(config, log)
