@@ -38,6 +38,7 @@ from diskq.errors import (
     QueueNameError,
     QueueNotFoundError,
     Retry,
+    ShardNameError,
     SinkError,
     SinkNameError,
     StagedError,
@@ -68,8 +69,11 @@ if TYPE_CHECKING:
     from diskq.channels.priority import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
     from diskq.channels.priorityqueue import DiskPriorityQueue, PriorityQueueStatistics
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
+    from diskq.channels.rootwatch import RootWatch, watch_root
     from diskq.channels.scanner import JournalScanner, ScannerStatistics, open_scanner
     from diskq.channels.selecting import select, select_nowait
+    from diskq.channels.shards import ShardWriter, open_shards
+    from diskq.channels.shardscanner import ShardScanner, scan_shards
     from diskq.channels.spool import Spool, SpoolStatistics, open_spool
     from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
     from diskq.channels.work import DiskWork
@@ -158,8 +162,12 @@ __all__ = [
     "Repair",
     "ReplicationOptions",
     "Retry",
+    "RootWatch",
     "ScannerOptions",
     "ScannerStatistics",
+    "ShardNameError",
+    "ShardScanner",
+    "ShardWriter",
     "SinkError",
     "SinkNameError",
     "Spool",
@@ -187,11 +195,14 @@ __all__ = [
     "open_producer",
     "open_queue",
     "open_scanner",
+    "open_shards",
     "open_spool",
     "read_journal_offset",
     "read_journal_offsets",
+    "scan_shards",
     "select",
     "select_nowait",
+    "watch_root",
 ]
 
 # Who has what: Spark starts many processes, which use little of it each, and no Trio.
@@ -204,8 +215,11 @@ _HOMES = {
     "channels.priority": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
     "channels.priorityqueue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.rootwatch": ("RootWatch", "watch_root"),
     "channels.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
     "channels.selecting": ("select", "select_nowait"),
+    "channels.shards": ("ShardWriter", "open_shards"),
+    "channels.shardscanner": ("ShardScanner", "scan_shards"),
     "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),
     "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
     "channels.work": ("DiskWork",),

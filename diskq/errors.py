@@ -35,6 +35,7 @@ __all__ = [
     "QueueNameError",
     "QueueNotFoundError",
     "Retry",
+    "ShardNameError",
     "SinkError",
     "SinkNameError",
     "StagedError",
@@ -267,6 +268,15 @@ class OffsetNameError(DiskqError, ValueError):
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"offset name {name!r}: {reason}")
         self.name = name
+        self.reason = reason
+
+
+class ShardNameError(DiskqError, ValueError):
+    """The prefix of shards becomes a directory name, and this one cannot."""
+
+    def __init__(self, prefix: object, reason: str) -> None:
+        super().__init__(f"shard prefix {prefix!r}: {reason}")
+        self.prefix = prefix
         self.reason = reason
 
 

@@ -12,7 +12,7 @@ import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Neighbours", "Reading", "Writing", "neighbours_of"]
+__all__ = ["Beside", "Neighbours", "Reading", "Writing", "neighbours_of"]
 
 
 class Writing(Protocol):
@@ -33,6 +33,21 @@ class Reading(Protocol):
         """All that it wrote is in the files, rows and all, or never will be."""
 
 
+class Beside(Protocol):
+    """What a reader asks of its neighbours."""
+
+    @property
+    def writer(self) -> Writing | None: ...
+
+    def reader_comes(self, reader: Reading) -> None: ...
+
+    def reader_leaves(self, reader: Reading) -> None: ...
+
+    def begin_to_wait(self, reader: Reading) -> None: ...
+
+    def end_waiting(self, reader: Reading) -> None: ...
+
+
 class Neighbours:
     """The writer and the readers of one stream or journal, as far as they are in this run."""
 
@@ -42,19 +57,24 @@ class Neighbours:
         self._readers: dict[Reading, None] = {}
         self.waiting: dict[Reading, None] = {}
         """Those to be called when something was written: `tell`."""
-        self.writer: Writing | None = None
+        self._writer: Writing | None = None
+
+    @property
+    def writer(self) -> Writing | None:
+        """Who writes; None: nobody in this run."""
+        return self._writer
 
     # --- for the writer ---------------------------------------------------------------------------
 
     def writer_comes(self, writer: Writing) -> None:
-        self.writer = writer
+        self._writer = writer
         for reader in list(self._readers):
             reader.writer_came(writer)
 
     def writer_leaves(self) -> None:
         """Idempotent."""
         if self.writer is not None:
-            self.writer = None
+            self._writer = None
             for reader in list(self._readers):
                 reader.writer_left()
             self._end_if_empty()

@@ -21,7 +21,7 @@ import outcome
 import trio
 
 from diskq.channels.commitloop import Gate
-from diskq.channels.neighbours import Neighbours, Writing
+from diskq.channels.neighbours import Beside, Writing
 from diskq.channels.parking import Line
 from diskq.channels.watch import Listener, listen
 from diskq.engine.logreader import Gap, LiveEnd
@@ -112,7 +112,7 @@ class Part:
 class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
-    def __init__(self, fs: FileSystem, gate: Gate, neighbours: Neighbours) -> None:
+    def __init__(self, fs: FileSystem, gate: Gate, neighbours: Beside) -> None:
         """`gate` is that of all readers' fast doors."""
         self.parts: dict[int, Part] = {}
         self.losses: list[Gap] = []

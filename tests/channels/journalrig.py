@@ -60,6 +60,6 @@ def drain(scanner: JournalScanner) -> list[JournalMessage]:
             return messages
 
 
-async def rest(scanner: JournalScanner) -> list[JournalMessage]:
+async def rest(scanner: trio.abc.ReceiveChannel[JournalMessage]) -> list[JournalMessage]:
     """Everything up to the end."""
     return [message async for message in scanner]
