@@ -94,3 +94,7 @@ def test_the_opentelemetry_example_loses_no_span_and_runs_again(tmp_path):
         *_, spans, dead = printed("spool_otel.py", tmp_path)
         assert spans.startswith("1,000 spans are there, ")
         assert dead == "0 dead letters"
+
+
+def test_the_journals_example_adds_each_message_once(tmp_path):
+    assert printed("journals.py", tmp_path) == ["each was added once: True"]
