@@ -23,6 +23,7 @@ EXAMPLES = """
   diskq pipeline replay /data/clicks clicks-again
   diskq pipeline reshard clicks clicks-12 --partitions 12
   diskq pipeline merge journals/* --into all --id "get_json_object(cast(value AS string), '$.id')"
+  diskq pipeline dedupe-merge /srv/hub --into all
   diskq pipeline audit clicks
 """
 
@@ -113,6 +114,22 @@ EXAMPLES_MERGE = """
   diskq pipeline merge journals/* --into all --id "get_json_object(cast(value AS string), '$.id')"
 """
 
+ABOUT_DEDUPE_MERGE = """
+What clients have sent to a hub, into one stream, without what was sent twice; what is in a journal stays in
+order. ROOT is the hub's directory, with a journal in each directory CLIENT.JOURNAL; those that are new are
+merged, too, the next time, or with --follow as they come.
+
+With --id two messages are the same if they are of one client, and the SQL expression gives the same for
+both; without, if key, time, type and value are the same, whichever client sent them. The first one is kept.
+A stream keeps no types, and all its messages have a key and a time: one without gets one as it is written.
+"""
+
+EXAMPLES_DEDUPE_MERGE = """
+  diskq pipeline dedupe-merge /srv/hub --into all
+  diskq pipeline dedupe-merge /srv/hub --into all --journal web --follow 5s
+  diskq pipeline dedupe-merge /srv/hub --into all --id "get_json_object(cast(value AS string), '$.id')"
+"""
+
 
 def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     noun = add_command(
@@ -196,6 +213,29 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_job(merge, "merge")
     _add_going_on(merge, pipelineruns.MOST_IN_A_ROUND)
     _add_spark(merge, pipelineruns.merge)
+
+    dedupe = add(
+        "dedupe-merge",
+        "what a hub's clients sent, into a stream",
+        ABOUT_DEDUPE_MERGE,
+        EXAMPLES_DEDUPE_MERGE,
+    )
+    dedupe.add_argument("root", metavar="ROOT", help="the hub's directory")
+    dedupe.add_argument(
+        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
+    )
+    dedupe.add_argument(
+        "--journal", metavar="NAME", help="of each client the journal of this name (default: all of them)"
+    )
+    dedupe.add_argument(
+        "--id",
+        metavar="SQL",
+        help="what tells a client's messages apart (default: key, time, type and value, of whichever client)",
+    )
+    _add_partitions(dedupe, "3, or as it has")
+    _add_job(dedupe, "dedupe-merge")
+    _add_going_on(dedupe, pipelineruns.MOST_IN_A_ROUND)
+    _add_spark(dedupe, pipelineruns.dedupe_merge)
 
 
 def run(args: argparse.Namespace) -> None:

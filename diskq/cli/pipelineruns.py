@@ -33,6 +33,7 @@ __all__ = [
     "aggregate",
     "archive",
     "audit",
+    "dedupe_merge",
     "merge",
     "replay",
     "reshard",
@@ -134,11 +135,29 @@ def reshard(args: argparse.Namespace) -> None:
 
 def merge(args: argparse.Namespace) -> None:
     for path in args.paths:
-        StreamView(path)
+        if not os.path.isdir(os.path.join(path, "jnl")):  # a journal, as it seems; it is looked at there
+            StreamView(path)
     with _spark(args, "merging") as (spark, watch):
         from diskq.spark import pipelines
 
         _tell(args, pipelines.merge(spark, args.paths, args.into, id_of=args.id, **_of_copies(args, watch)))
+
+
+def dedupe_merge(args: argparse.Namespace) -> None:
+    if not os.path.isdir(args.root):
+        raise CommandError(f"{args.root}: there is no such directory")
+    with _spark(args, "merging") as (spark, watch):
+        from diskq.spark import pipelines
+
+        merged = pipelines.dedupe_merge(
+            spark,
+            args.root,
+            args.into,
+            journal=args.journal,
+            id_of=args.id,
+            **_of_copies(args, watch),
+        )
+        _tell(args, merged)
 
 
 def _of_copies(args: argparse.Namespace, watch: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from diskq.cli import main, pipelineruns
 from diskq.engine.stream import Stream
 
-VERBS = ["archive", "aggregate", "replay", "reshard", "audit", "merge"]
+VERBS = ["archive", "aggregate", "replay", "reshard", "audit", "merge", "dedupe-merge"]
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def test_neither_diskq_nor_its_help_loads_spark():
         ["reshard", "s", "t", "--partitions", "0"],
         ["merge", "s"],
         ["merge", "--into", "t"],
+        ["dedupe-merge", "s"],
         ["audit"],
     ],
 )
@@ -122,6 +123,7 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, stream, monkeypat
         (["reshard", "nowhere", "t"], 1),
         (["replay", "nowhere", "t"], 1),
         (["merge", "s", "nowhere", "--into", "t"], 1),
+        (["dedupe-merge", "nowhere", "--into", "t"], 1),
         (["audit", "nowhere"], 2),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from diskq import Message
+from diskq import NULL_TIMESTAMP, Message
 from diskq.engine.jobs import Job
+from diskq.engine.journal import Item, Journal
 from diskq.engine.stream import Stream
 from diskq.engine.streamreader import StreamReader
 from diskq.options import StreamOptions
@@ -312,6 +314,40 @@ def test_clients_are_merged_without_what_they_sent_twice(spark, tmp_path):
     append(twin, first)
     same = pipelines.merge(spark, [str(ada), str(twin)], str(tmp_path / "same"), 1)
     assert same.messages == len(set(facts(found(ada)))) == same.read - 51
+
+
+def test_what_a_hub_keeps_is_merged_without_what_was_sent_twice(spark, tmp_path):
+    root, into = tmp_path / "hub", tmp_path / "all"
+
+    def keep(name: str, *items: Item) -> None:
+        with Journal(root / name) as journal:
+            journal.append_many(items)
+
+    with pytest.raises(DiskqSparkError, match="DISKQ_NOT_FOUND"):
+        pipelines.dedupe_merge(spark, str(root), str(into))
+    first: list[Item] = [(b"k", b"%d" % n, n, 0) for n in range(20)]
+    keep("ada.web", *first, *first[5:10], (b"k", b"5", 5, 1), (b"k", b"5", NULL_TIMESTAMP, 0))
+    keep("ada.log.errors", first[3], (b"k", b"alone", 1, 0))
+    keep("grace.web", (b"k", b"5", NULL_TIMESTAMP, 0), (b"k", b"grace", 0, 0))
+    keep("no client's", (b"k", b"no", 0, 0))
+    done = pipelines.dedupe_merge(spark, str(root), str(into), 1)
+    assert (done.read, done.messages) == (31, 24)
+
+    keep("grace.web", first[7], (b"k", b"grace", 1, 0))
+    keep("joan.web", first[8], (b"k", b"joan", 0, 0))
+    again = pipelines.dedupe_merge(spark, str(root), str(into))
+    assert (again.read, again.messages, again.was_resumed) == (4, 2, True)
+    kept = [m.value for m in found(into)]
+    twice = [b"5", b"5", b"grace", b"grace"]
+    assert Counter(kept) == Counter([b"%d" % n for n in range(20)] + [b"alone", b"joan"] + twice)
+    assert [n for n in map(int, filter(bytes.isdigit, kept)) if n > 5] == list(range(6, 20))
+
+    shutil.rmtree(root / "ada.web")
+    keep("ada.web", *first)
+    with pytest.raises(DiskqSparkError, match="DISKQ_STREAM_CHANGED"):
+        pipelines.dedupe_merge(spark, str(root), str(into))
+    with pytest.raises(DiskqSparkError, match="DISKQ_NOT_FOUND"):
+        pipelines.dedupe_merge(spark, str(root), str(into), journal="errors")
 
 
 # --- audit, and the command -----------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Pipelines on Spark: whole jobs, each a function that can be killed at any moment and called again.
 
-archive    a stream into Parquet, by date and hour
-aggregate  counts, bytes and rates in windows of time, by key or by an expression
-replay     Parquet, or a stream, back into a stream
-reshard    a stream into one with another number of partitions
-merge      many streams into one, without duplicates
-audit      is a stream as it should be?
+archive       a stream into Parquet, by date and hour
+aggregate     counts, bytes and rates in windows of time, by key or by an expression
+replay        Parquet, or a stream, back into a stream
+reshard       a stream into one with another number of partitions
+merge         many streams into one, without duplicates
+dedupe_merge  what a hub's clients have sent into a stream, without duplicates
+audit         is a stream as it should be?
 
 At the command line: `diskq pipeline`. To read on: docs/spark.md.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 from diskq.spark.pipelines.aggregating import BY_KEY, Aggregated, aggregate, json_field
 from diskq.spark.pipelines.archiving import Archived, archive
 from diskq.spark.pipelines.auditing import Audit, audit
-from diskq.spark.pipelines.merging import merge
+from diskq.spark.pipelines.merging import dedupe_merge, merge
 from diskq.spark.pipelines.progress import Progress
 from diskq.spark.pipelines.replaying import replay
 from diskq.spark.pipelines.resharding import reshard
@@ -31,6 +32,7 @@ __all__ = [
     "aggregate",
     "archive",
     "audit",
+    "dedupe_merge",
     "json_field",
     "merge",
     "replay",

@@ -31,11 +31,15 @@ from diskq.spark.pipelines.rounds import (
     streams_between,
     written,
 )
-from diskq.spark.schema import NANOS
+from diskq.spark.schema import NANOS, TYPE
+from diskq.spark.snapshots import log_at
 
-__all__ = ["merge"]
+__all__ = ["dedupe_merge", "merge"]
 
 _PLACE = ("topic", "partition", "offset")
+_STREAM = "topic"
+_OF_A_HUB = "substring_index(topic, '.', 1)"
+"""Whose a message is: the client that a stream's directory is named for, or the first part of its name."""
 _SEEN_PARTITIONS = 1
 
 
@@ -59,7 +63,8 @@ def merge(
     columns, gives the same text for both; where it gives null a message is like no other. Without it they
     are the same, whichever client sent them, if their key, timestamp (to the nanosecond) and value are. Of
     those that are the same the first is kept: by rounds, then by the clients' names, then by partition and
-    offset. A client is called as its stream's directory; others may join later, between two runs.
+    offset. A client is called as its stream's directory; others may join later, between two runs. It may
+    also be a journal; of what that is like in a stream, see `dedupe_merge`.
 
     What a client sent stays in order, in each partition of `into`, as far as it was in one partition; the
     partition is the one that the key belongs to. Keys, values and timestamps stay as they are.
@@ -69,9 +74,110 @@ def merge(
 
     `follow`, `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
     """
-    source = Source([SourceStream.opened(stream) for stream in streams])
+    source = Source([SourceStream.opened(stream, may_be_journal=True) for stream in streams])
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
+    return _merged(
+        spark,
+        source,
+        into,
+        partitions,
+        of={"pipeline": "merge", "id": id_of},
+        id_of=id_of,
+        client_of=_STREAM,
+        follow=follow,
+        most_in_a_round=most_in_a_round,
+        job=job,
+        lock_timeout=lock_timeout,
+        options=options,
+        watch=watch,
+    )
+
+
+def dedupe_merge(
+    spark: SparkSession,
+    root: str,
+    into: str,
+    partitions: int | None = None,
+    *,
+    journal: str | None = None,
+    id_of: str | None = None,
+    follow: float | None = None,
+    most_in_a_round: int = MOST_IN_A_ROUND,
+    job: str = "dedupe-merge",
+    lock_timeout: float = LOCK_TIMEOUT,
+    options: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Copied:
+    """Every message that clients have sent to a hub is in the stream `into`, once: as `merge` does it.
+
+    `root` is the hub's, with a journal in each directory `CLIENT.JOURNAL`; a client is what is before the
+    first dot. All of them are merged, or with `journal` those of this name; those that are new, too, from
+    one round to the next. With `id_of` messages of one client are compared, in whichever of its journals they
+    are; the columns that it may name are the source's with `type`. Without it key, timestamp, value and type
+    decide.
+
+    In a stream a message has no type; one without a key gets a random one, as from any producer, and one
+    without a time that at which it is written. All else, and what it raises, is as `merge`'s; and
+    DISKQ_NOT_FOUND where there is no such journal, unless it is to `follow`; DISKQ_STREAM_CHANGED where a
+    journal is shorter than what was copied of it.
+    """
+
+    def find() -> list[str]:
+        return _journals(root, journal)
+
+    source = Source([SourceStream.opened(path, may_be_journal=True) for path in find()], find)
+    if not source.streams and follow is None:
+        what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
+        raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal here that is named {what}")
+    return _merged(
+        spark,
+        source,
+        into,
+        partitions,
+        of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},
+        id_of=id_of,
+        client_of=_OF_A_HUB,
+        follow=follow,
+        most_in_a_round=most_in_a_round,
+        job=job,
+        lock_timeout=lock_timeout,
+        options=options,
+        watch=watch,
+    )
+
+
+def _journals(root: str, journal: str | None) -> list[str]:
+    """The journals of a hub's clients, of this name or all. Raises DISKQ_NOT_FOUND, OSError."""
+    try:
+        names = sorted(os.listdir(root))
+    except (FileNotFoundError, NotADirectoryError):
+        raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no such directory") from None
+    found = []
+    for name in names:
+        client, _, its = name.partition(".")
+        path = os.path.join(root, name)
+        if client and its and journal in (None, its) and log_at(path) == "sej":
+            found.append(path)
+    return found
+
+
+def _merged(
+    spark: SparkSession,
+    source: Source,
+    into: str,
+    partitions: int | None,
+    *,
+    of: Mapping[str, Any],
+    id_of: str | None,
+    client_of: str,
+    follow: float | None,
+    most_in_a_round: int,
+    job: str,
+    lock_timeout: float,
+    options: Mapping[str, Any] | None,
+    watch: Watch | None,
+) -> Copied:
     made(into, partitions, lock_timeout)
     seen = os.path.join(into, ".diskq", "jobs", f"{job}.seen")
     os.makedirs(os.path.dirname(seen), exist_ok=True)
@@ -84,7 +190,7 @@ def merge(
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
         messages = streams_between(spark, source, ranges, options or {})
-        first = _first_of_each(messages.withColumn("digest", _digest(id_of)))
+        first = _first_of_each(messages.withColumn("digest", _digest(messages, id_of, client_of)))
         new = first
         if more["seen"]:
             digests = (
@@ -111,7 +217,7 @@ def merge(
         spark,
         into,
         job=job,
-        of={"pipeline": "merge", "id": id_of},
+        of=of,
         next_round=next_round,
         copy=copy,
         identities=source.identities,
@@ -126,11 +232,17 @@ def _first_of_each(messages: DataFrame) -> DataFrame:
     return messages.withColumn("nth", number).where("nth = 1 OR digest IS NULL").drop("nth")
 
 
-def _digest(id_of: str | None) -> Column:
+def _digest(messages: DataFrame, id_of: str | None, client_of: str) -> Column:
     """32 bytes, the same for messages that are the same."""
     if id_of is not None:
-        return F.unhex(F.sha2(_framed(F.col("topic"), F.expr(id_of).cast("string")), 256))
-    return F.unhex(F.sha2(_framed(F.col("key"), F.col(NANOS).cast("string"), F.col("value")), 256))
+        return F.unhex(F.sha2(_framed(F.expr(client_of), F.expr(id_of).cast("string")), 256))
+    # One without a time is like another; and a type is only told where it is not 0, as if all had one.
+    time = F.coalesce(F.col(NANOS).cast("string"), F.lit(""))
+    told = _framed(F.col("key"), time, F.col("value"))
+    if TYPE in messages.columns:
+        kind = F.when(F.col(TYPE) > 0, _framed(F.col(TYPE).cast("string")))
+        told = F.concat(told, F.coalesce(kind, F.lit("").cast("binary")))
+    return F.unhex(F.sha2(told, 256))
 
 
 def _framed(*columns: Column) -> Column:

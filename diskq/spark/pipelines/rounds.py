@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,13 @@ from diskq.engine.jobs import Job, check_job_name
 from diskq.engine.streamsettings import settings_at
 from diskq.options import StreamOptions
 from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.journals import JournalLayout
+from diskq.spark.layouts import Layout
 from diskq.spark.offsets import share
 from diskq.spark.options import name_of
 from diskq.spark.patience import LOCK_TIMEOUT, open_patiently
 from diskq.spark.pipelines.progress import Progress, Watch, watched
+from diskq.spark.snapshots import log_at
 from diskq.spark.triplets import TripletLayout
 
 __all__ = [
@@ -74,15 +77,17 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class SourceStream:
-    """A stream that is read."""
+    """A stream that is read, or a journal."""
 
     path: str
-    layout: TripletLayout
+    layout: Layout
 
     @classmethod
-    def opened(cls, path: str) -> SourceStream:
+    def opened(cls, path: str, *, may_be_journal: bool = False) -> SourceStream:
         """Raises DiskqSparkError where there is none."""
         with telling():
+            if may_be_journal and log_at(path) == "sej":
+                return cls(path, JournalLayout(path))
             return cls(path, TripletLayout(path))
 
     @property
@@ -93,7 +98,11 @@ class SourceStream:
 class Source:
     """What a job copies: where it begins, up to where there is something, and how it is read."""
 
-    def __init__(self, streams: Sequence[SourceStream]) -> None:
+    def __init__(
+        self, streams: Sequence[SourceStream], find: Callable[[], Iterable[str]] | None = None
+    ) -> None:
+        """`find` tells of more to copy, between two rounds: the paths of all there are then."""
+        self._find = find
         self.streams = {stream.name: stream for stream in streams}
         if len(self.streams) < len(streams):
             names = sorted(stream.name for stream in streams)
@@ -103,7 +112,10 @@ class Source:
             )
 
     def identities(self) -> dict[str, str | None]:
-        """What tells a source from one that was made anew in its place."""
+        """What tells a source from one that was made anew in its place; of all that there are now."""
+        for path in () if self._find is None else self._find():
+            if name_of(path) not in self.streams:
+                self.streams[name_of(path)] = SourceStream.opened(path, may_be_journal=True)
         return {name: stream.layout.identity() for name, stream in self.streams.items()}
 
     def next_round(self, begun: Places, most: int) -> Ranges:
@@ -115,6 +127,8 @@ class Source:
                 for number, span in stream.layout.spans().items():
                     part = name, number
                     starts[part] = begun.get(part, span.first)
+                    if span.next < starts[part] and stream.layout.identity() is None:
+                        raise _cut(f"{stream.path}[{number}]", starts[part], span.next)
                     if span.next > starts[part]:
                         waiting[part] = span.next - starts[part]
         taken = share(most, waiting)
@@ -126,26 +140,42 @@ class Source:
         return sum(end - start for start, end in ranges.values())
 
 
+def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
+    return DiskqSparkError(
+        "DISKQ_STREAM_CHANGED",
+        f"{where}: what is before offset {copied} was copied, and the next is {next_offset}: it was cut, or "
+        "made anew; name the job otherwise to copy it from its beginning",
+    )
+
+
 def streams_between(
     spark: SparkSession, source: Source, ranges: Ranges, options: Mapping[str, Any]
 ) -> DataFrame:
-    """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle."""
+    """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
+
+    Sources of one directory come together, as each read that is loaded takes its time.
+    """
+    by_root: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+    for (name, number), between in sorted(ranges.items()):
+        root = os.path.dirname(os.path.abspath(source.streams[name].path))
+        by_root.setdefault(root, {}).setdefault(name, {})[number] = between
     frames = []
-    for name in sorted({name for name, _ in ranges}):
-        parts = {number: between for (of, number), between in sorted(ranges.items()) if of == name}
-        path = os.path.abspath(source.streams[name].path)
+    for root, named in by_root.items():
+        starts = {name: {n: start for n, (start, _) in parts.items()} for name, parts in named.items()}
+        ends = {name: {n: end for n, (_, end) in parts.items()} for name, parts in named.items()}
         frames.append(
             spark.read.format("diskq")
             .option("includeTimestampNanos", True)
             .options(**options)
-            .option("assign", json.dumps({name: list(parts)}))
-            .option("startingOffsets", json.dumps({name: {n: start for n, (start, _) in parts.items()}}))
-            .option("endingOffsets", json.dumps({name: {n: end for n, (_, end) in parts.items()}}))
-            .load(os.path.dirname(path))
+            .option("assign", json.dumps({name: list(parts) for name, parts in named.items()}))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
+            .load(root)
         )
     all_of_them = frames[0]
     for frame in frames[1:]:
-        all_of_them = all_of_them.unionAll(frame)
+        # Journals have a column more.
+        all_of_them = all_of_them.unionByName(frame, allowMissingColumns=True)
     return all_of_them
 
 
