@@ -33,6 +33,7 @@ build: $(STAMPS)/compiled ## install into .venv and compile what changed
 soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a minute of retention, 70 processes killed (an hour)
 	@DISKQ_SOAK_RUNS=100 DISKQ_SOAK_ROLLS=1000 DISKQ_SOAK_SECONDS=60 DISKQ_SOAK_KILLS=20 \
 	    DISKQ_SOAK_SPOOL_MESSAGES=100000 DISKQ_SOAK_SPOOL_KILLS=50 DISKQ_SOAK_SPOOL_LIVES=200 DISKQ_SOAK_RECORDS=1000000 \
+	    DISKQ_SOAK_HUB_SECONDS=1800 \
 	    $(PY) -m pytest tests/soak $(ARGS)
 
 lint: $(STAMPS)/dev ## style and likely bugs (ruff)

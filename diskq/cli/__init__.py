@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import jobs, pipeline, queue, spool, stream
+from diskq.cli import hub, jobs, pipeline, queue, spool, stream
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import warnings_on_stderr
 from diskq.errors import DiskqError
 
 __all__ = ["main"]
 
-NOUNS = (queue, stream, jobs, spool, pipeline)
+NOUNS = (queue, stream, jobs, spool, hub, pipeline)
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
@@ -38,6 +38,7 @@ EXAMPLES = """
   diskq stream tail clicks -f                      print the last messages, and what comes
   diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
+  diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """
 

@@ -1,8 +1,8 @@
 """The hub of sej's protocol in Go, on the other end of a connection: another implementation of gRPC.
 
-    peer = GoHub.build()                                  # raises GoUnavailableError without Go
-    peer.put("127.0.0.1:7070", journal="log", count=100)  # as a client
-    with peer.serving(root) as address: ...               # as a hub
+peer = GoHub.build()                                  # raises GoUnavailableError without Go
+peer.put("127.0.0.1:7070", journal="log", count=100)  # as a client
+with peer.serving(root) as address: ...               # as a hub
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GoHub:
     @contextmanager
     def serving(self, root: Path) -> Iterator[str]:
         """Where it listens."""
-        command = [self.program, "serve", f"--root={root}"]
+        command = [str(self.program), "serve", f"--root={root}"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None

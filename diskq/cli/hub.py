@@ -1,0 +1,137 @@
+# `diskq hub`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import hubverbs, units
+from diskq.cli.parsing import add_command, count
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A hub takes journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>, synced
+before it answers. The wire is sej's (gRPC), so either end may be sej's.
+
+Needs `pip install diskq[hub]`. Where others can reach a hub it needs TLS, and tokens or certificates.
+"""
+
+EXAMPLES = """
+  diskq hub serve /srv/journals --listen localhost:7070
+  diskq hub push journals/web --to localhost:7070 --client-id web1 --follow
+  diskq hub status --at localhost:7070
+"""
+
+ABOUT_SERVE = """
+Listen, and keep what is put, until interrupted (Ctrl-C, SIGTERM): what is under way then comes to its end,
+and the journals are closed. stdout tells the address.
+
+A token file has a token in each line (16 characters or more), and behind it, if it is not for all, the ids of
+the clients that it is for.
+"""
+
+EXAMPLES_SERVE = r"""
+  diskq hub serve /srv/journals
+  diskq hub serve /srv/journals --listen 0.0.0.0:7070 --tls-certificate hub.pem --tls-key hub.key \
+      --token-file tokens
+  diskq hub serve /srv/journals --listen 10.0.0.1:7070 --insecure --quota 50GiB
+"""
+
+ABOUT_PUSH = """
+Copy a journal into a hub, from where the hub's copy ends: until the hub has all that is there, or with
+--follow for ever. The journal may be written by another process meanwhile. While the hub is away it is tried
+again and again. One at a time may push into a journal.
+
+It stops at what cannot be copied: messages that were removed before the hub had them, or damage.
+"""
+
+EXAMPLES_PUSH = """
+  diskq hub push journals/web --to localhost:7070 --client-id web1
+  diskq hub push journals/web --to hub:7070 --client-id web1 --follow --tls --tls-ca ca.pem --token-file token
+"""
+
+ABOUT_STATUS = """
+Show the journals of a hub, with the offset that it expects next of each, and what it has done.
+"""
+
+EXAMPLES_STATUS = """
+  diskq hub status --at localhost:7070
+  diskq hub status --at localhost:7070 --json | jq '.journals[] | select(.client == "web1")'
+"""
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(nouns.add_parser("hub", help="journals, copied across machines"), ABOUT, EXAMPLES)
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    serve = add_command(verbs.add_parser("serve", help="be a hub"), ABOUT_SERVE, EXAMPLES_SERVE)
+    serve.add_argument("root", metavar="ROOT", help="the directory of the journals")
+    serve.add_argument(
+        "--listen",
+        default="localhost:7070",
+        metavar="ADDRESS",
+        help="host:port (port 0: any) or unix:PATH (default: localhost:7070)",
+    )
+    serve.add_argument("--tls-certificate", metavar="FILE", help="our certificate, PEM (default: no TLS)")
+    serve.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
+    serve.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="take only clients whose certificate this authority has signed",
+    )
+    serve.add_argument("--token-file", metavar="FILE", help="take only who shows one of these tokens")
+    serve.add_argument(
+        "--insecure", action="store_true", help="do without, on a network that nobody else is on"
+    )
+    serve.add_argument(
+        "--quota", type=units.size, metavar="SIZE", help="so much may each client have (default: no limit)"
+    )
+    serve.add_argument(
+        "--max-open", type=count, metavar="N", help="so many journals are open at a time (default: 256)"
+    )
+    serve.set_defaults(run=run, verb=hubverbs.serve)
+
+    push = add_command(verbs.add_parser("push", help="copy a journal into a hub"), ABOUT_PUSH, EXAMPLES_PUSH)
+    push.add_argument("path", metavar="DIR", help="the journal's directory")
+    _add_connection(push, "--to")
+    push.add_argument(
+        "--client-id", required=True, metavar="ID", help="who we are: letters, digits and _ : # -"
+    )
+    push.add_argument("--journal", metavar="NAME", help="what the hub calls it (default: as DIR is called)")
+    push.add_argument(
+        "--follow", action="store_true", help="go on until interrupted (default: what is there)"
+    )
+    push.add_argument(
+        "--from-oldest",
+        action="store_true",
+        help="a journal whose oldest messages are gone: begin the copy with the first that is there",
+    )
+    push.add_argument(
+        "--batch", type=count, metavar="N", help="so many messages go together at most (default: 10000)"
+    )
+    push.set_defaults(run=run, verb=hubverbs.push)
+
+    status = add_command(verbs.add_parser("status", help="what a hub has"), ABOUT_STATUS, EXAMPLES_STATUS)
+    _add_connection(status, "--at")
+    status.add_argument("--json", action="store_true", help="for programs: one object")
+    status.set_defaults(run=run, verb=hubverbs.status, client_id="status")
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+def _add_connection(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
+    parser.add_argument(
+        "--tls", action="store_true", help="with TLS (default: without, on this machine only)"
+    )
+    parser.add_argument(
+        "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
+    )
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", help="our certificate, PEM, if the hub wants one"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
+    parser.add_argument("--token-file", metavar="FILE", help="the first token in it is shown to the hub")
+    parser.add_argument("--insecure", action="store_true", help="without TLS, whoever may listen")
