@@ -98,3 +98,13 @@ def test_the_opentelemetry_example_loses_no_span_and_runs_again(tmp_path):
 
 def test_the_journals_example_adds_each_message_once(tmp_path):
     assert printed("journals.py", tmp_path) == ["each was added once: True"]
+
+
+def test_the_hub_example_runs_and_goes_on(tmp_path):
+    for _ in range(2):
+        assert printed("hub.py", tmp_path) == [
+            "copied from the journal: 2",
+            "taken from the queue: 3 left in it: 0",
+            "web1.clicks: the last message is b'two'",
+            "web1.events: the last message is b'five'",
+        ]
