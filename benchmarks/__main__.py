@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import bench_fsync, bench_queue, bench_spark, bench_spool, bench_stream, harness, machine
+from benchmarks import (
+    bench_fsync,
+    bench_priority,
+    bench_queue,
+    bench_spark,
+    bench_spool,
+    bench_stream,
+    harness,
+    machine,
+)
 from benchmarks.floors import Section
 from benchmarks.report import Report
 from benchmarks.sparkworks import SparkWork
@@ -21,6 +30,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "queue": bench_queue,
     "stream": bench_stream,
     "spool": bench_spool,
+    "priority": bench_priority,
     "spark": bench_spark,
     "fsync": bench_fsync,
 }

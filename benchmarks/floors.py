@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FIGURES", "FSYNC", "QUEUE", "SPARK", "SPOOL", "STREAM", "Figure", "Row", "Section", "calls"]
+__all__ = [
+    "FIGURES",
+    "FSYNC",
+    "PRIORITY",
+    "QUEUE",
+    "SPARK",
+    "SPOOL",
+    "STREAM",
+    "Figure",
+    "Row",
+    "Section",
+    "calls",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,8 @@ FIGURES = {
     "cpu_us": Figure("µs", more_is_better=False),
     "cpu_ms": Figure("ms", more_is_better=False),
     "batch_ms": Figure("ms", more_is_better=False),
+    "record_bytes": Figure("B", more_is_better=False),
+    "longest_ms": Figure("ms", more_is_better=False),
 }
 
 
@@ -256,6 +270,52 @@ SPOOL = (
         (
             *(Row("receive, ack", "leases", peer) for peer in _GET_AND_ACK),
             *(Row("receive_many(100), ack", "leases, batched", peer) for peer in _GET_AND_ACK),
+        ),
+    ),
+)
+
+# --- priority queues: what others give to users who want jobs acknowledged ---------------------------
+
+_JOB_QUEUES = ("localqueue", "persist-queue ack", "litequeue")
+
+PRIORITY = (
+    Section(
+        "Durable: 100 B, each send returns after its sync",
+        (
+            Row("synced, 64 tasks", "synced 64", "localqueue put", at_least=20.0),
+            *(Row("synced, 64 tasks", "synced 64", f"{peer} put") for peer in _JOB_QUEUES[1:]),
+            Row("synced, 64 tasks, and pipelines of 64", "synced 64", "redis put 64"),
+            *(Row("synced, 1 task", "synced 1", f"{peer} put") for peer in _JOB_QUEUES),
+        ),
+    ),
+    Section(
+        "Receiving and acknowledging: 100 B, from a backlog of 100,000",
+        (
+            Row("receive_many(100), ack", "drain", "localqueue get", at_least=20.0),
+            *(Row("receive_many(100), ack", "drain", f"{peer} get") for peer in _JOB_QUEUES[1:]),
+            Row("receive_many(100), ack, and ZPOPMIN of 100", "drain", "redis get 100"),
+            *(Row("receive, ack", "drain 1", f"{peer} get") for peer in _JOB_QUEUES),
+        ),
+    ),
+    Section(
+        "The backlog: 100 sent, received and acknowledged, while so many stay",
+        (
+            Row("100,000, beside 1,000", "backlog 100k", "backlog 1k", at_least=0.8),
+            Row("1,000,000, beside 1,000", "backlog 1M", "backlog 1k", at_least=0.8),
+            Row("1,000,000 of as many priorities", "backlog 1M distinct", "backlog 1k"),
+        ),
+    ),
+    Section(
+        "1,000,000 x 100 B in one queue",
+        (
+            Row("open from a snapshot", "million: open", at_most=3000.0, figure="open_ms"),
+            Row("memory beyond the payload", "million: open", at_most=250.0, figure="record_bytes"),
+            Row(
+                "longest send while a snapshot is taken",
+                "million: snapshot",
+                at_most=20.0,
+                figure="longest_ms",
+            ),
         ),
     ),
 )

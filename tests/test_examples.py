@@ -60,6 +60,17 @@ def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
         ]
 
 
+def test_the_jobs_example_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("jobs.py", tmp_path) == [
+            "the mail server hung up - the job is back in its place",
+            "1 password reset",
+            "1 login code",
+            "5 receipt",
+            "9 newsletter",
+        ]
+
+
 @pytest.mark.slow
 def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):

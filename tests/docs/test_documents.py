@@ -189,7 +189,7 @@ def test_a_program_in_a_document_runs(block: Block, tmp_path: Path) -> None:
 
 def test_the_programs_in_the_readme_are_the_examples() -> None:
     programs = [block.text for block in blocks(ROOT / "README.md") if block.info == "python"]
-    examples = ("quickstart", "streams", "spool")
+    examples = ("quickstart", "streams", "spool", "jobs")
     assert programs == [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in examples]
 
 

@@ -1,0 +1,45 @@
+"""A store of priority queues, beside what Python users have for jobs that are acknowledged."""
+
+from __future__ import annotations
+
+from benchmarks.floors import PRIORITY
+from benchmarks.harness import Measurement, Scale, Work
+
+ROUNDS = 5
+SECTIONS = PRIORITY
+
+# A second or so each, at rates of a 2026 laptop.
+GETS = {"localqueue": 3_000, "persist-queue ack": 2_000, "litequeue": 10_000}
+
+
+def work(name: str, **options: object) -> Work:
+    return Work(name, options, module="priorityworks")
+
+
+def measurements(scale: Scale) -> dict[str, Measurement]:
+    backlog, million = scale(100_000, least=1_000), scale(1_000_000, least=1_000)
+    exchanged = scale(300_000, least=1_000)
+    return {
+        "synced 1": work("send_synced", count=scale(2_000)),
+        "synced 64": work("send_synced", count=scale(80_000, least=640), tasks=64),
+        **{f"{peer} put": work("put_durably", peer=peer, count=scale(1_500)) for peer in GETS},
+        "redis put 64": work("put_durably", peer="redis", count=scale(40_000, least=640), batch=64),
+        "drain": work("receive_and_ack", backlog=backlog, count=backlog // 2),
+        "drain 1": work("receive_and_ack", backlog=backlog, count=backlog // 5, batch=1),
+        **{
+            f"{peer} get": work("get_and_ack", peer=peer, backlog=backlog, count=scale(count))
+            for peer, count in GETS.items()
+        },
+        "redis get 100": work("get_and_ack", peer="redis", backlog=backlog, count=backlog // 2, batch=100),
+        **{
+            f"backlog {name}": work("at_backlog", backlog=scale(size, least=100), count=exchanged)
+            for name, size in (("1k", 1_000), ("100k", 100_000), ("1M", 1_000_000))
+        },
+        "backlog 1M distinct": work("at_backlog", backlog=million, count=exchanged, distinct=True),
+        "million": Work(
+            "many",
+            {"count": million},
+            module="priorityworks",
+            after=work("filled", count=million),
+        ),
+    }

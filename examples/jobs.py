@@ -1,0 +1,29 @@
+import trio
+
+import diskq
+
+
+async def work(mail: diskq.DiskPriorityQueue, failures: set[bytes]) -> None:
+    while mail.statistics().ready:
+        try:
+            async with mail.receiving() as record:  # leaving it cleanly is the acknowledgement
+                if record.payload in failures:
+                    failures.remove(record.payload)
+                    raise ConnectionError("the mail server hung up")
+                print(record.priority, record.payload.decode())
+        except ConnectionError as failure:
+            print(failure, "- the job is back in its place")
+
+
+async def main() -> None:
+    async with diskq.open_priority_store("jobs", durability="synced") as store:
+        try:
+            mail = store.queue("mail")
+        except diskq.QueueNotFoundError:
+            mail = await store.create_queue("mail", max_size=10_000)
+        await mail.send(b"newsletter", priority=9)
+        await mail.send_many([(1, b"password reset"), (5, b"receipt"), (1, b"login code")])
+        await work(mail, failures={b"password reset"})
+
+
+trio.run(main)
