@@ -37,9 +37,6 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         },
         "backlog 1M distinct": work("at_backlog", backlog=million, count=exchanged, distinct=True),
         "million": Work(
-            "many",
-            {"count": million},
-            module="priorityworks",
-            after=work("filled", count=million),
+            "many", {"count": million}, module="priorityworks", after=work("fill", count=million)
         ),
     }

@@ -311,10 +311,19 @@ PRIORITY = (
             Row("open from a snapshot", "million: open", at_most=3000.0, figure="open_ms"),
             Row("memory beyond the payload", "million: open", at_most=250.0, figure="record_bytes"),
             Row(
-                "longest send while a snapshot is taken",
-                "million: snapshot",
+                "longest send, during a snapshot",
+                "million: written, snapshot",
                 at_most=20.0,
                 figure="longest_ms",
+            ),
+            *(
+                Row(
+                    f"longest send, {word}, beside as long without",
+                    f"million: {word}, snapshot",
+                    f"million: {word}, beside",
+                    figure="longest_ms",
+                )
+                for word in ("written", "synced")
             ),
         ),
     ),

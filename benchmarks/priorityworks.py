@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ import trio
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, shares
 from diskq import DiskPriorityQueue, PriorityStore, open_priority_store
+from diskq.options import Durability
 
 BATCH = 100
 KEYS = 1000
@@ -96,7 +98,10 @@ async def at_backlog(directory: str, *, backlog: int, count: int, distinct: bool
 
 
 async def many(directory: str, *, count: int) -> dict[str, Reading]:
-    """Open a store of so many messages from its snapshot; and send to it while another one is taken."""
+    """Open a store of so many messages from its snapshot; and send to it, one message after the other.
+
+    While another snapshot is taken, and as long without one; each is written, and each is synced.
+    """
     path = f"{directory}/store"
     resident = _resident_bytes()
     watch = Stopwatch()
@@ -106,24 +111,34 @@ async def many(directory: str, *, count: int) -> dict[str, Reading]:
         opened |= {"open_ms": opened["seconds"] * 1e3, "record_bytes": grown / count}
         queue, body = store.queue(), body_of(100)
         assert queue.statistics().ready == count
-        delays: list[float] = []
-        await queue.send(body)
-        watch = Stopwatch()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.snapshot)
-            await trio.lowlevel.checkpoint()
-            while not delays or store.statistics().is_taking_snapshot:
+
+        async def send_while(is_so: Callable[[], bool], word: Durability) -> Reading:
+            delays: list[float] = []
+            watch = Stopwatch()
+            while is_so() or not delays:
                 began = perf_counter()
-                await queue.send(body, 5)
+                await queue.send(body, 5, durability=word)
                 await trio.lowlevel.checkpoint()
                 delays.append(perf_counter() - began)
-        sent = watch.stop(len(delays)) | {"longest_ms": max(delays) * 1e3}
-    return {"open": opened, "snapshot": sent}
+            return watch.stop(len(delays)) | {"longest_ms": max(delays) * 1e3}
+
+        readings = {"open": opened}
+        words: tuple[Durability, ...] = ("written", "synced")
+        for word in words:
+            await queue.send(body)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.snapshot)
+                while not store.statistics().is_taking_snapshot:
+                    await trio.lowlevel.checkpoint()
+                found = await send_while(lambda: store.statistics().is_taking_snapshot, word)
+            readings[f"{word}, snapshot"] = found
+            end = perf_counter() + found["seconds"]
+            readings[f"{word}, beside"] = await send_while(partial(_is_before, end), word)
+    return readings
 
 
-def filled(directory: str, *, count: int) -> None:
-    """What `many` opens."""
-    fill(directory, count)
+def _is_before(end: float) -> bool:
+    return perf_counter() < end
 
 
 def _resident_bytes() -> int:

@@ -32,6 +32,8 @@ _CRC = 4
 # So many bytes are read at once; and so many encoded, for which nobody else runs.
 _PIECE = 1024 * 1024
 _AT_ONCE = 64 * 1024
+# So many bytes of a snapshot wait for the disk at most: who syncs the log meanwhile stands behind them.
+_MOST_UNSYNCED = 4 * 1024 * 1024
 
 
 class SnapshotStopped(Exception):
@@ -111,12 +113,15 @@ class StateSnapshot:
     def _write_to(self, handle: int) -> None:
         head = encode_snapshot_head(self.lsn, self._term, self.length, self._document)
         write_all(self._fs, handle, head, 0)
-        at = len(head)
+        at = synced = len(head)
         crc = crc32_mpeg2(b"")
         for piece in self._pieces():
             crc = crc32_mpeg2(piece, crc)
             write_all(self._fs, handle, piece, at)
             at += len(piece)
+            if at - synced >= _MOST_UNSYNCED:
+                Barrier(files=(handle,)).pay(self._fs)
+                synced = at
         assert at == len(head) + self.length
         write_all(self._fs, handle, crc.to_bytes(_CRC, "big"), at)
 
