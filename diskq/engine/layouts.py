@@ -7,13 +7,15 @@ from typing import Literal
 
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Layout", "is_journal", "layout_of", "queue_names"]
 
-Layout = Literal["triplet", "sej", "nsq"]
-"""A stream in go-diskq's files, a journal in sej's, or queues in those of NSQ."""
+Layout = Literal["triplet", "sej", "taskflux", "nsq"]
+"""A stream in go-diskq's files, a journal in sej's, a store of priority queues in TaskFlux's, or queues in
+those of NSQ."""
 
 _OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTALL)
 
@@ -25,6 +27,8 @@ def layout_of(fs: FileSystem, path: str) -> Layout | None:
     names = queue_names(fs, path)  # first: it raises where there is no directory
     if is_journal(fs, path):
         return "sej"
+    if StoreFiles.found(fs, path).are_there:
+        return "taskflux"
     return "nsq" if names else None
 
 

@@ -62,9 +62,17 @@ class StoreFiles:
         """Those of the store at `path`. Raises FileNotFoundError, CorruptionError for its settings."""
         text = as_path(path)
         files = cls.found(fs, text, read_settings(fs, text).data_directory)
-        if all(fs.size_of(name) is None for name in (files.metadata, files.snapshot, files.log)):
+        if not files.are_there:
             raise FileNotFoundError(errno.ENOENT, "there is no store of priority queues here", text)
         return files
+
+    @property
+    def are_there(self) -> bool:
+        """Is there a store?"""
+        if any(self._fs.size_of(name) is not None for name in (self.metadata, self.snapshot)):
+            return True
+        # Directories called log are everywhere.
+        return self._fs.size_of(self.log) is not None and bool(self.segments())
 
     def segment(self, base: int) -> str:
         return join(self.log, _SEGMENTS.name(base))

@@ -51,6 +51,11 @@ def read_range(options: ReadOptions, schema: StructType, partition: InputPartiti
     if not isinstance(partition, OffsetRange):
         return
     _spare_collections()
+    if partition.layout == "taskflux":
+        from diskq.spark.stores import state_of
+
+        yield from state_of(options, schema, partition)
+        return
     losses = Losses(is_fatal=options.fail_on_data_loss)
     batches = Batches(
         schema,

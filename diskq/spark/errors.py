@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 
 from diskq.errors import (
     CorruptionError,
+    DamagedStoreError,
     DiskFullError,
     DiskqError,
     ForeignFilesError,
@@ -50,6 +51,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 
 _BY_CLASS: dict[type[DiskqError], Code] = {
     CorruptionError: "DISKQ_CORRUPT",
+    DamagedStoreError: "DISKQ_CORRUPT",
     DiskFullError: "DISKQ_DISK_FULL",
     ForeignFilesError: "DISKQ_FORMAT",
     JournalNotFoundError: "DISKQ_NOT_FOUND",

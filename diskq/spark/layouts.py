@@ -111,8 +111,8 @@ def find_layout(path: str) -> str:
         return "nsq"
     raise DiskqSparkError(
         "DISKQ_NOT_FOUND",
-        f"{path}: there is no stream here, no journal and no queue; on a cluster each machine must see it at "
-        "this path",
+        f"{path}: there is no stream here, no journal, no store and no queue; on a cluster each machine must "
+        "see it at this path",
     )
 
 
@@ -122,6 +122,10 @@ def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = No
         from diskq.spark.snapshots import QueueLayout
 
         return QueueLayout(path, pinned, parts)
+    if kind == "taskflux":
+        from diskq.spark.stores import StoreLayout
+
+        return StoreLayout(path, pinned)
     try:
         if kind == "sej":
             from diskq.spark.journals import JournalLayout

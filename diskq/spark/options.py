@@ -24,7 +24,7 @@ logger = logging.getLogger("diskq.spark")
 
 T = TypeVar("T")
 
-LAYOUTS = ("triplet", "sej", "nsq")
+LAYOUTS = ("triplet", "sej", "taskflux", "nsq")
 ROWS_IN_A_BATCH = 8192
 BYTES_IN_A_BATCH = 4 * MIB
 _MOST_BYTES_IN_A_BATCH = 64 * MIB

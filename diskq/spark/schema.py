@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from diskq.spark.errors import DiskqSparkError
 
-__all__ = ["NANOS", "SCHEMA", "TYPE", "arrow_schema", "check_projection", "schema_of"]
+__all__ = ["NANOS", "SCHEMA", "TYPE", "arrow_schema", "check_projection", "is_of_stores", "schema_of"]
 
 NANOS = "timestampNanos"
 TYPE = "type"
@@ -45,6 +45,15 @@ _TYPES: dict[str, DataType] = {
     NANOS: LongType(),
 }
 
+_OF_A_STORE: dict[str, DataType] = {
+    "topic": StringType(),
+    "queue": StringType(),
+    "id": LongType(),
+    "key": LongType(),
+    "payload": BinaryType(),
+}
+"""Another table altogether: what a store of priority queues holds. None of it is ever null."""
+
 _NULLS = {
     "triplet": {TYPE},
     "sej": {"timestamp", NANOS},
@@ -53,8 +62,22 @@ _NULLS = {
 """By layout what may be null: the format keeps none, or its messages need not have one."""
 
 
+def is_of_stores(kinds: Collection[str]) -> bool:
+    """Are these options.LAYOUTS that of stores? Raises DISKQ_OPTION where it is one of several."""
+    if "taskflux" in kinds and len(set(kinds)) > 1:
+        raise DiskqSparkError(
+            "DISKQ_OPTION", "stores of priority queues have other columns than all else: read them alone"
+        )
+    return "taskflux" in kinds
+
+
 def schema_of(kinds: Collection[str] = ("triplet",), *, with_nanos: bool = False) -> StructType:
-    """What a read of these options.LAYOUTS gives that names no columns itself."""
+    """What a read of these options.LAYOUTS gives that names no columns itself.
+
+    Raises DISKQ_OPTION for a store of priority queues beside something else.
+    """
+    if is_of_stores(kinds):
+        return StructType([StructField(name, kind, nullable=False) for name, kind in _OF_A_STORE.items()])
     nullable = set().union(*(_NULLS[kind] for kind in kinds))
     is_in = {NANOS: with_nanos, TYPE: "sej" in kinds}
     return StructType(
@@ -69,19 +92,20 @@ def schema_of(kinds: Collection[str] = ("triplet",), *, with_nanos: bool = False
 SCHEMA = schema_of()
 
 
-def check_projection(schema: StructType) -> None:
+def check_projection(schema: StructType, kinds: Collection[str] = ("triplet",)) -> None:
     """Can these columns be read? Raises DISKQ_OPTION naming those that cannot, and what there is."""
+    types = _OF_A_STORE if is_of_stores(kinds) else _TYPES
     problems = [
         f"no column {field.name!r}"
-        if field.name not in _TYPES
-        else f"{field.name} is {_TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}"
+        if field.name not in types
+        else f"{field.name} is {types[field.name].simpleString()}, not {field.dataType.simpleString()}"
         for field in schema.fields
-        if _TYPES.get(field.name) != field.dataType
+        if types.get(field.name) != field.dataType
     ]
     names = schema.fieldNames()
     problems += [f"{name} twice" for name in sorted(set(names)) if names.count(name) > 1]
     if problems or not names:
-        there = ", ".join(f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())
+        there = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
         raise DiskqSparkError(
             "DISKQ_OPTION", f".schema(...): {'; '.join(problems) or 'no column at all'}; there are {there}"
         )

@@ -36,7 +36,10 @@ def queue_names(directory: str) -> list[str]:
 
 
 def log_at(path: str) -> str | None:
-    """Of which of options.LAYOUTS this directory is a stream, or a journal; None: of none. Raises OSError."""
+    """Of which of options.LAYOUTS this directory is a stream, a journal or a store; None: of none.
+
+    Raises OSError.
+    """
     try:
         found = layout_of(OsFileSystem(), path)
     except (FileNotFoundError, NotADirectoryError):

@@ -30,6 +30,7 @@ from diskq.spark.errors import telling
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from diskq.spark.options import ReadOptions
     from diskq.spark.planning import Snapshot
 
 __all__ = ["FORMAT", "DiskqDataSource", "DiskqPushdownDataSource", "register"]
@@ -39,7 +40,7 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class DiskqDataSource(DataSource):
-    """Streams, journals and queues of diskq. Options: docs/spark.md."""
+    """Streams, journals, stores and queues of diskq. Options: docs/spark.md."""
 
     _takes_filters = False
 
@@ -64,34 +65,38 @@ class DiskqDataSource(DataSource):
     def schema(self) -> StructType:
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import schema_of
-        from diskq.spark.streams import kinds_of
 
         # Asked for batches and streams alike, which have different options: what is wrong for one of
         # them its reader says.
         options = ReadOptions.parse(self.options, is_streaming=None)
-        kinds: set[str] = set()
-        with contextlib.suppress(DiskqError, OSError):
-            kinds = kinds_of(options)
-        return schema_of(kinds or {"triplet"}, with_nanos=options.with_nanos)
+        return schema_of(_kinds_of(options), with_nanos=options.with_nanos)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from diskq.spark.batch import DiskqPushdownReader, DiskqReader
         from diskq.spark.options import ReadOptions
-        from diskq.spark.schema import check_projection
+        from diskq.spark.schema import check_projection, is_of_stores
 
-        check_projection(schema)
+        options = ReadOptions.parse(self.options, is_streaming=False)
+        kinds = _kinds_of(options)
+        check_projection(schema, kinds)
+        if is_of_stores(kinds):
+            from diskq.spark.stores import check_options
+
+            check_options(self.options)
+            return DiskqReader(options, schema, self._snapshot)
         reader = DiskqPushdownReader if self._takes_filters else DiskqReader
-        return reader(ReadOptions.parse(self.options, is_streaming=False), schema, self._snapshot)
+        return reader(options, schema, self._snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import check_projection
         from diskq.spark.streaming import DiskqStreamReader
 
-        check_projection(schema)
-        return DiskqStreamReader(ReadOptions.parse(self.options, is_streaming=True), schema)
+        options = ReadOptions.parse(self.options, is_streaming=True)
+        check_projection(schema, _kinds_of(options))
+        return DiskqStreamReader(options, schema)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -106,6 +111,15 @@ class DiskqDataSource(DataSource):
 
         with telling():
             return DiskqStreamWriter(self.options, schema, overwrite)
+
+
+def _kinds_of(options: ReadOptions) -> set[str]:
+    """Of which options.LAYOUTS they are; streams, where nobody can tell: whoever reads them says why."""
+    from diskq.spark.streams import kinds_of
+
+    with contextlib.suppress(DiskqError, OSError):
+        return kinds_of(options) or {"triplet"}
+    return {"triplet"}
 
 
 class DiskqPushdownDataSource(DiskqDataSource):

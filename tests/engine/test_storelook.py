@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+
 import pytest
 
 from diskq.engine.priority import PriorityStore
@@ -82,6 +85,37 @@ def test_a_snapshot_that_comes_in_between_is_no_damage(tmp_path):
         look = look_at_store(tmp_path, fs=Meanwhile(lambda: store.finish_snapshot(snapshot)))
         assert len(told(look)[""]) == 6
         assert store.statistics().segments == 1
+
+
+def test_a_look_beside_a_writer_is_always_a_beginning_of_its_log(tmp_path):
+    # Numbers go in at one end and out at the other: what is there at any moment has no gap.
+    options = PriorityOptions(soft_limit=2000, snapshot_segments=2)
+    is_over = threading.Event()
+
+    def work():
+        with PriorityStore(tmp_path, options) as store:
+            queue = store.queue()
+            for number in itertools.count():
+                store.enqueue(queue, b"%d" % number, number)
+                if number >= 20:
+                    store.ack_many(queue, store.dequeue_many(queue, 1))
+                if is_over.is_set():
+                    return
+
+    PriorityStore(tmp_path, options).close()
+    writer = threading.Thread(target=work)
+    writer.start()
+    ends: set[int] = set()
+    try:
+        while len(ends) <= 10 and writer.is_alive():
+            found = [number for _, number, _ in told(look_at_store(tmp_path))[""]]
+            assert found == list(range(found[0], found[-1] + 1)) if found else True
+            assert len(found) <= 21
+            ends.update(found[-1:])
+    finally:
+        is_over.set()
+        writer.join()
+    assert len(ends) > 10
 
 
 def test_damage_is_told_and_not_looked_at_for_ever():
