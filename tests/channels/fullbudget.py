@@ -1,6 +1,6 @@
-"""Members of a budget on a disk that is really full: `python tests/channels/fullbudget.py DIRECTORY SCENE`.
+"""Members of a budget on a disk that is really full: `python -m tests.channels.fullbudget DIRECTORY SCENE`.
 
-To be run in a mount namespace of its own, on a small tmpfs. Prints `done` when all of it was as it should be.
+To be run on a disk of 1 MiB. Prints `done` when all of it was as it should be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A spool on a disk of its own, which is soon full: `python -m tests.channels.fulldisk MOUNT ON_FULL BOUND`.
 
-Runs in a namespace where it may mount: a tmpfs of 1 MiB at MOUNT. BOUND is the queue's `max_bytes`; 0:
+There is 1 MiB at MOUNT. BOUND is the queue's `max_bytes`; 0:
 the disk is. The far end is away at first; the disk fills; then it is back. Prints one JSON object.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +19,6 @@ import trio
 import diskq
 from diskq.options import QueueOptions
 
-DISK = 1024 * 1024
 PATIENCE = 0.3
 """Seconds after which a sender that waits for room has shown that it does."""
 
@@ -117,5 +115,4 @@ async def drain(spool: diskq.Spool, far_end: FarEnd) -> dict[str, Any]:
 
 if __name__ == "__main__":
     mount, on_full, bound = sys.argv[1:]
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", mount], check=True)
     print(json.dumps(trio.run(main, mount, on_full, int(bound))))

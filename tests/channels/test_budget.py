@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +17,7 @@ from diskq.messages import Position
 from diskq.testing import CrashFS
 from tests.channels.rig import DIRECTORY, Tasks, blocked, crash_disk, drain, until
 from tests.channels.streamrig import producing, stored
+from tests.namespaces import run_on_small_disk
 
 KIB = 1024
 BODY = b"x" * 1020  # with its framing: 1 KiB
@@ -545,18 +542,10 @@ async def test_cancelled_senders_of_a_stream_have_sent_nothing():
 
 # --- a disk that is really full ---------------------------------------------------------------
 
-FULL_DISK = Path(__file__).parent / "fullbudget.py"
-MOUNT = 'mount -t tmpfs -o size=1m tmpfs "$1" && exec "$2" "$3" "$1" "$4"'
-
 
 @pytest.mark.parametrize("scene", ["within_the_budget", "healing"])
 def test_a_tmpfs_of_one_mib(tmp_path, scene):
-    own_namespace = ["unshare", "--user", "--map-root-user", "--mount"]
-    if shutil.which("unshare") is None or subprocess.run([*own_namespace, "true"], check=False).returncode:
-        pytest.skip("no namespaces for mounts here")
-    command = [*own_namespace, "sh", "-c", MOUNT, "sh", tmp_path, sys.executable, FULL_DISK, scene]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "done\n", done.stderr
+    assert run_on_small_disk(tmp_path, "tests.channels.fullbudget", scene) == "done\n"
 
 
 # --- a spool ----------------------------------------------------------------------------------
