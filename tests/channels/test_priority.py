@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import assert_checkpoints
 
 import diskq
 from diskq.storage.fs import FileSystem
@@ -723,7 +724,7 @@ CALLS: dict[str, Callable[[diskq.DiskPriorityStore, diskq.DiskPriorityQueue], Aw
     "receiving": lambda store, queue: use_block(queue),
     "ack": lambda store, queue: queue.ack([]),
     "create_queue": lambda store, queue: store.create_queue("new"),
-    "create_queue synced": lambda store, queue: store.create_queue("new", durability="synced"),
+    "create_queue synced": lambda store, queue: store.create_queue("newer", durability="synced"),
     "delete_queue": lambda store, queue: store.delete_queue("old"),
     "sync": lambda store, queue: store.sync(),
     "snapshot": lambda store, queue: store.snapshot(),
@@ -919,3 +920,69 @@ async def test_what_is_sent_without_waiting_is_received_when_it_is_synced(disk):
         with trio.fail_after(60):
             assert (await queue.receive()).payload == b"x"
         assert left_in(disk.crash()) == [(0, b"x")]
+
+
+# --- who runs, and for how long ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["memory", "written", "synced"])
+async def test_in_strict_mode_every_call_is_a_checkpoint(disk, durability):
+    async with opened(disk, checkpoint_slice=0, durability=durability) as store:
+        await store.create_queue("old")
+        queue = store.queue()
+        await queue.send_many(numbered(40), durability="synced")
+        for name, call in CALLS.items():
+            if "lingering" not in name:
+                with assert_checkpoints():
+                    await call(store, queue)
+        for _ in range(2):
+            with assert_checkpoints():
+                await queue.ack(await queue.receive())
+            with assert_checkpoints():
+                await queue.aclose()
+            queue = store.queue()
+
+
+async def test_a_task_that_loops_lets_others_run_once_per_slice(tmp_path):
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with (
+        diskq.open_priority_store(tmp_path / "store", checkpoint_slice=100e-6) as store,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(count_turns)
+        queue = store.queue()
+        for _ in range(2000):
+            await queue.send(b"x" * 100)
+            await queue.ack(await queue.receive())
+        nursery.cancel_scope.cancel()
+    # Some microseconds each, 6000 calls: more than a hundred slices, and not one for each call.
+    assert 50 < turns < 6000
+
+
+async def test_an_idle_store_wakes_nobody(disk, mock_clock):
+    steps: list[str] = []
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(task.name)
+
+    async with opened(disk) as store:
+        await store.queue().send(b"x")
+        await store.queue().ack(await store.queue().receive())
+        await store.sync()
+        await store.snapshot()
+        await until(lambda: store.statistics().unsynced_bytes == 0)
+        await blocked()
+        trio.lowlevel.add_instrument(instrument := Steps())
+        for _ in range(10):
+            mock_clock.jump(3600)
+            await blocked()
+        trio.lowlevel.remove_instrument(instrument)
+    assert not [name for name in steps if "io_loop" in name]
