@@ -20,6 +20,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "read three": SparkWork(
             "read", rows=small, columns="partition int, offset long, timestamp timestamp"
         ),
+        "read journals": SparkWork("read_journals", rows=small),
         "read 1 KiB": SparkWork("read", rows=large),
         "read parquet 1 KiB": SparkWork("read_parquet", rows=large),
         "write": SparkWork("write", rows=small),

@@ -338,6 +338,7 @@ SPARK = (
             Row("diskq", "read", "read parquet", at_least=1 / 1.15),
             Row("diskq, and a source of tuples", "read", "read tuples", at_least=10.0),
             Row("three columns of it", "read three", "read parquet"),
+            Row("the same rows from journals", "read journals", "read parquet"),
         ),
     ),
     Section(

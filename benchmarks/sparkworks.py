@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -120,19 +121,36 @@ class SparkWork:
         assert SparkWork._inputs is not None
         path = SparkWork._inputs / f"stream-{self.rows.count}-{self.rows.size}"
         if not path.exists():
-            rng, size, count = random.Random(0), self.rows.size, self.rows.count
             with Stream(str(path), StreamOptions(partition_count=PARTITIONS)) as stream:
-                for first in range(0, count, 10_000):
-                    numbers = range(first, min(first + 10_000, count))
-                    # No two alike: of values that repeat, Parquet would keep one, and read no more.
-                    bodies = rng.randbytes(size * len(numbers))
-                    stream.append_many(
-                        [
-                            (f"{n:08d}", bodies[at : at + size])
-                            for n, at in zip(numbers, range(0, len(bodies), size), strict=True)
-                        ]
-                    )
+                for messages in self._messages():
+                    stream.append_many(messages)
         return path
+
+    def journals(self) -> Path:
+        """A directory of journals that hold the rows, as many as a stream has partitions; made once."""
+        from diskq.engine.journal import Journal
+
+        assert SparkWork._inputs is not None
+        path = SparkWork._inputs / f"journals-{self.rows.count}-{self.rows.size}"
+        if not path.exists():
+            with ExitStack() as stack:
+                shards = [stack.enter_context(Journal(path / f"shard.2.{n:03x}")) for n in range(PARTITIONS)]
+                for messages in self._messages():
+                    for number, shard in enumerate(shards):
+                        shard.append_many(messages[number::PARTITIONS])
+        return path
+
+    def _messages(self) -> Iterator[list[tuple[str, bytes]]]:
+        """The rows, ten thousand at a time."""
+        rng, size, count = random.Random(0), self.rows.size, self.rows.count
+        for first in range(0, count, 10_000):
+            numbers = range(first, min(first + 10_000, count))
+            # No two alike: of values that repeat, Parquet would keep one, and read no more.
+            bodies = rng.randbytes(size * len(numbers))
+            yield [
+                (f"{n:08d}", bodies[at : at + size])
+                for n, at in zip(numbers, range(0, len(bodies), size), strict=True)
+            ]
 
     def parquet(self, spark: SparkSession) -> Path:
         """The same rows as Parquet, uncompressed, with all columns; made once."""
@@ -152,6 +170,11 @@ def read(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     if work.columns:
         reader = reader.schema(work.columns)
     _to_nowhere(reader.load(str(work.stream())))
+
+
+def read_journals(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    reader = spark.read.format("diskq").option("layout", "sej").option("subscribePattern", "shard.*")
+    _to_nowhere(reader.load(str(work.journals())))
 
 
 def read_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:
@@ -217,7 +240,16 @@ def _batches(work: SparkWork, spark: SparkSession, directory: Path, sink: str) -
 
 WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
     work.__name__: work
-    for work in (read, read_parquet, read_tuples, write, write_parquet, stream, stream_parquet)
+    for work in (
+        read,
+        read_journals,
+        read_parquet,
+        read_tuples,
+        write,
+        write_parquet,
+        stream,
+        stream_parquet,
+    )
 }
 
 # --- what it costs --------------------------------------------------------------------------------
