@@ -13,6 +13,7 @@ from types import ModuleType
 
 from benchmarks import (
     bench_fsync,
+    bench_hub,
     bench_priority,
     bench_queue,
     bench_spark,
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "stream": bench_stream,
     "spool": bench_spool,
     "priority": bench_priority,
+    "hub": bench_hub,
     "spark": bench_spark,
     "fsync": bench_fsync,
 }

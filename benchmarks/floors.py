@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = [
     "FIGURES",
     "FSYNC",
+    "HUB",
     "PRIORITY",
     "QUEUE",
     "SPARK",
@@ -247,6 +248,16 @@ STREAM = (
 )
 
 # --- the spool: what it costs where the far end takes everything at once ---------------------------------
+
+HUB = (
+    Section(
+        "Hub on loopback: 100 B, each batch synced before the answer, a client in Go",
+        (
+            Row("batches of 1,000", "hub, 1000", "hub in Go, 1000", at_least=0.5),
+            Row("batches of 100", "hub, 100", "hub in Go, 100"),
+        ),
+    ),
+)
 
 # Each gets a message and says that it is done, in a loop (benchmarks/spoolworks.py).
 _GET_AND_ACK = ("localqueue", "persist-queue ack", "persist-queue file")

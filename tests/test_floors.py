@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_fsync, bench_priority, bench_queue, bench_spool, bench_stream, harness
-from benchmarks.floors import FIGURES, FSYNC, PRIORITY, QUEUE, SPOOL, STREAM, Row, Section
+from benchmarks import bench_fsync, bench_hub, bench_priority, bench_queue, bench_spool, bench_stream, harness
+from benchmarks.floors import FIGURES, FSYNC, HUB, PRIORITY, QUEUE, SPOOL, STREAM, Row, Section
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
 
 SMOKE = Scale("smoke", 0.004)
-BENCHMARKS = (bench_queue, bench_stream, bench_spool, bench_priority, bench_fsync)
-TABLES = (QUEUE, STREAM, SPOOL, PRIORITY, FSYNC)
+BENCHMARKS = (bench_queue, bench_stream, bench_spool, bench_priority, bench_hub, bench_fsync)
+TABLES = (QUEUE, STREAM, SPOOL, PRIORITY, HUB, FSYNC)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms")
 ROWS = [row for table in TABLES for section in table for row in section.rows]

@@ -90,6 +90,8 @@ class _Place:
     used_at: float = 0.0
     journal: Journal | None = None
     reader: JournalReader | None = None
+    first: int | None = None
+    """The first offset that is there, when it was last looked for."""
 
     def close(self) -> None:
         journal, reader = self.journal, self.reader
@@ -139,6 +141,8 @@ class HubStore:
         if not asked.messages and not self._is_there(client, name):
             return Range(0, 0)
         with self._place(client, name, timeout) as place:
+            if not asked.messages:
+                place.first = None  # who asks is to know; a batch is not worth two listings
             return self._append(place, request, first)
 
     def _append(self, place: _Place, request: bytes, first: int | None) -> Range:
@@ -191,6 +195,7 @@ class HubStore:
             return None, Range(0, 0)
         with self._place(client, name, timeout) as place:
             journal = self._journal(place, 0)
+            place.first = None
             there = self._range(place, journal)
             if not there.first <= asked.offset <= there.next:
                 raise _out_of_range(asked.offset, there)
@@ -362,8 +367,10 @@ class HubStore:
             return False
 
     def _range(self, place: _Place, journal: Journal) -> Range:
+        if place.first is None:
+            place.first = min(journal.files.bases(), default=0)
         # What found no room waits in memory, and is not there.
-        return Range(min(journal.files.bases(), default=0), journal.synced_offset)
+        return Range(place.first, journal.synced_offset)
 
     def _error(self, place: _Place, reason: str, code: str, *, is_temporary: bool = False) -> HubError:
         """With what the journal expects, all of which is synced."""

@@ -49,12 +49,18 @@ class GoHub:
     @contextmanager
     def serving(self, root: Path) -> Iterator[str]:
         """Where it listens."""
+        with self.running(root) as (address, _):
+            yield address
+
+    @contextmanager
+    def running(self, root: Path) -> Iterator[tuple[str, int]]:
+        """Where it listens, and its process."""
         command = [str(self.program), "serve", f"--root={root}"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                yield process.stdout.readline().strip()
+                yield process.stdout.readline().strip(), process.pid
             finally:
                 process.stdin.close()
                 try:

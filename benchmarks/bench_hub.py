@@ -1,0 +1,76 @@
+"""The hub on loopback, beside one in Go: the same client puts into both, and each batch is synced.
+
+The client and the hub in Go are of our own writing (tests/compat/gohub): sej's hub cannot be had. That one
+writes a batch into one file, syncs it and answers; it has no checksums, no limits and no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.floors import HUB
+from benchmarks.harness import Measurement, MissingError, Readings, Scale
+from benchmarks.stopwatch import reading
+from tests.compat.gohub import GoHub
+from tests.compat.golang import GoUnavailableError
+
+ROUNDS = 7
+SECTIONS = HUB
+
+
+class HubWork:
+    """Batches of messages of 100 bytes, one after the other, into a hub in a process of its own."""
+
+    def __init__(self, hub: str, count: int, batch: int) -> None:
+        self._hub = hub
+        self._count = count
+        self._batch = batch
+
+    def measure(self, directory: Path) -> Readings:
+        try:
+            go = GoHub.build()
+        except GoUnavailableError as reason:
+            raise MissingError(str(reason)) from reason
+        with (go.running if self._hub == "go" else ours)(directory) as (address, pid):
+            before = _cpu_seconds(pid)
+            told = go.put(address, count=self._count, batch=self._batch, size=100)
+            assert told["code"] == "OK", told
+            used = _cpu_seconds(pid) - before
+        return {"": reading(self._count, told["seconds"], used)}
+
+    def describe(self) -> dict[str, Any]:
+        return {"hub": self._hub, "count": self._count, "batch": self._batch, "size": 100}
+
+
+@contextmanager
+def ours(root: Path) -> Iterator[tuple[str, int]]:
+    """Where `diskq hub serve` listens, and its process."""
+    command = [sys.executable, "-m", "diskq", "hub", "serve", str(root), "--listen", "127.0.0.1:0"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams) as process:  # type: ignore[call-overload]
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used, user and system."""
+    told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measurements(scale: Scale) -> dict[str, Measurement]:
+    return {
+        f"{name}, {batch}": HubWork(hub, scale(count, least=batch), batch)
+        for name, hub in (("hub", "diskq"), ("hub in Go", "go"))
+        for batch, count in ((1000, 400_000), (100, 40_000))
+    }
