@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import hub, jobs, pipeline, queue, spool, stream
+from diskq.cli import hub, jobs, journal, pipeline, queue, spool, stream
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import warnings_on_stderr
 from diskq.errors import DiskqError
 
 __all__ = ["main"]
 
-NOUNS = (queue, stream, jobs, spool, hub, pipeline)
+NOUNS = (queue, stream, journal, jobs, spool, hub, pipeline)
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'

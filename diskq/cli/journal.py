@@ -1,0 +1,170 @@
+# `diskq journal`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+import argparse
+
+from diskq.cli import journallooks, journalverbs
+from diskq.cli.moments import MOMENTS, moment
+from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.cli.places import place
+from diskq.errors import LockedError
+from diskq.options import DURABILITY_WORDS
+
+__all__ = ["add_parser", "run"]
+
+ABOUT = """
+A journal is a directory with messages (a value, a key, a type of 0 to 255, a time) that stay where they are;
+readers with a name remember how far they have come. The files are those of sej, and so are the verbs.
+
+A journal has one writer at a time, and any number of readers. Looking takes no lock and changes nothing.
+"""
+
+EXAMPLES = """
+  diskq journal put journals/web 'hello' --create
+  diskq journal tail journals/web --follow
+  diskq journal scan journals/web --start -1h --json
+  diskq journal offset journals/web
+"""
+
+_PLACE = f"oldest, newest, an offset, or a time: {MOMENTS}"
+
+
+def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = add_command(nouns.add_parser("journal", help="journals (sej's files)"), ABOUT, EXAMPLES)
+    noun.set_defaults(advice={LockedError: "or wait for it: --wait 30s"})
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+
+    put = _verb(
+        verbs, "put", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
+    )
+    put.add_argument("messages", metavar="MESSAGE", nargs="*", help="values; without any, stdin is read")
+    put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
+    put.add_argument(
+        "--type", type=number, default=0, metavar="N", help="of all of them, up to 255 (default: 0)"
+    )
+    put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
+    add_framing(put, "from stdin", ["lines", "length_prefixed", "whole"])
+    put.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch (default: written, to the page cache)",
+    )
+    put.add_argument(
+        "--batch", type=count, default=1000, metavar="N", help="messages in one go (default: 1000)"
+    )
+    put.add_argument(
+        "--create", action="store_true", help="make the journal if there is none (default: refuse)"
+    )
+    add_wait(put, "journal")
+    put.set_defaults(verb=journalverbs.put)
+
+    scan = _verb(
+        verbs,
+        "scan",
+        "print messages",
+        "Print the messages of a stretch, and stop at its end.",
+        "--start -1h --json",
+    )
+    _add_stretch(scan)
+    scan.add_argument("--count", "-n", type=count, metavar="N", help="messages at most (default: all)")
+    _add_output(scan)
+    scan.set_defaults(verb=journallooks.scan)
+
+    counted = _verb(verbs, "count", "count messages", "Count the messages of a stretch.", "--type 3")
+    _add_stretch(counted)
+    counted.set_defaults(verb=journallooks.count)
+
+    tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
+    tail.add_argument("--count", "-n", type=number, default=10, metavar="N", help="so many (default: 10)")
+    tail.add_argument("--follow", "-f", action="store_true", help="go on with what comes (default: stop)")
+    _add_output(tail)
+    tail.set_defaults(verb=journallooks.tail)
+
+    offset = _verb(
+        verbs,
+        "offset",
+        "how far readers are",
+        "Show the first and the next offset, and its readers.",
+        "--json",
+    )
+    offset.add_argument("--json", action="store_true", help="for programs: one object")
+    offset.set_defaults(verb=journallooks.offset)
+
+    reset = _verb(
+        verbs, "reset", "move a reader", "Have a reader go on elsewhere.", "--reader billing --to -1h"
+    )
+    reset.add_argument("--reader", required=True, metavar="NAME", help="which one; it is made if need be")
+    reset.add_argument(
+        "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
+    )
+    add_wait(reset, "reader's offset")
+    reset.set_defaults(verb=journalverbs.reset)
+
+    old = _verb(
+        verbs,
+        "old",
+        "files that may be removed",
+        "Print the files whose last message is older, and that every reader has passed; never the last file.",
+        "--days 30",
+    )
+    old.add_argument("--days", type=number, default=7, metavar="N", help="older than so many (default: 7)")
+    old.set_defaults(verb=journallooks.old)
+
+    timestamp = _verb(
+        verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
+    )
+    timestamp.add_argument("--offset", required=True, type=number, metavar="N", help="which one")
+    timestamp.set_defaults(verb=journallooks.timestamp)
+
+    file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
+    file.add_argument("--json", action="store_true", help="for programs: one object")
+    file.set_defaults(verb=journallooks.file)
+
+    dump = _verb(
+        verbs, "dump", "print a file's messages", "Print all messages of one file.", "--json", "FILE"
+    )
+    _add_output(dump)
+    dump.set_defaults(verb=journallooks.dump)
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    short: str,
+    about: str,
+    example: str,
+    what: str = "DIR",
+) -> argparse.ArgumentParser:
+    shown = "journals/web" if what == "DIR" else "journals/web/jnl/0000000000000000.jnl"
+    parser = add_command(
+        verbs.add_parser(name, help=short), about, f"  diskq journal {name} {shown} {example}"
+    )
+    text = "the journal's directory" if what == "DIR" else "one of its files, jnl/*.jnl"
+    parser.add_argument("path", metavar=what, help=text)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_stretch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--start", type=place, metavar="PLACE", help=f"{_PLACE} (default: oldest)")
+    parser.add_argument("--end", type=place, metavar="PLACE", help="before which it ends (default: newest)")
+    parser.add_argument("--type", type=number, metavar="N", help="only these (default: all)")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    group = add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"])
+    text = "lines of JSON, with offset, time, type, and key and value in base64"
+    group.add_argument("--json", action="store_const", dest="framing", const="json", help=text)
+    # sej's way of saying it.
+    group.add_argument(
+        "--format",
+        dest="framing",
+        choices=["lines", "length_prefixed", "base64", "raw", "json"],
+        help="the same by its name (default: lines)",
+    )

@@ -1,0 +1,232 @@
+# What the verbs of `diskq journal` show. Law: looking takes no lock and changes nothing; what cannot be read
+# is told, and what is behind it is read.
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from binascii import b2a_base64
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any
+
+import trio
+
+from diskq.cli import units
+from diskq.cli.journalview import check_journal, file_at, offset_at
+from diskq.cli.moments import show_moment
+from diskq.cli.opening import LOOK_AGAIN
+from diskq.cli.parsing import CommandError
+from diskq.cli.pipes import Output
+from diskq.cli.terminal import note, progress, show_table, shown
+from diskq.engine.journaloffsets import read_journal_offsets
+from diskq.engine.journalreader import JournalReader
+from diskq.messages import JournalMessage
+
+__all__ = ["count", "dump", "file", "offset", "old", "scan", "tail", "timestamp"]
+
+_MANY = 1000
+_BYTES = 1024 * 1024
+_DAY = 86_400 * 10**9
+
+
+# --- messages out ---------------------------------------------------------------------------------
+
+
+class _Output:
+    def __init__(self, framing: str | None) -> None:
+        self._is_json = framing == "json"
+        self._output = Output(None if self._is_json else framing)
+
+    async def write(self, messages: list[JournalMessage]) -> None:
+        await self._output.write([_as_json(each) if self._is_json else each.value for each in messages])
+
+
+def _as_json(message: JournalMessage) -> bytes:
+    told = {
+        "offset": message.offset,
+        "timestamp": _time(message.timestamp_ns),
+        "type": message.type,
+        "key": b2a_base64(message.key, newline=False).decode(),
+        "value": b2a_base64(message.value, newline=False).decode(),
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _time(nanoseconds: int | None) -> str | None:
+    return None if nanoseconds is None else show_moment(nanoseconds)
+
+
+def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> Iterator[list[JournalMessage]]:
+    """The messages start:end, those of one type if one is named. What is missing is told."""
+    reader.seek(max(start, reader.first_offset()))
+    while reader.position < end:
+        messages = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        for gap in reader.losses:
+            note(f"warning: {gap}")
+        reader.losses.clear()
+        if not messages:
+            return
+        wanted = [each for each in messages if each.offset < end and type in (None, each.type)]
+        yield wanted
+
+
+def _bounds(args: argparse.Namespace, reader: JournalReader) -> tuple[int, int]:
+    start = reader.first_offset() if args.start is None else offset_at(args.path, args.start)
+    end = reader.next_offset() if args.end is None else offset_at(args.path, args.end)
+    return start, min(end, reader.next_offset())
+
+
+def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContextManager[Any]:
+    return progress("reading", max(0, end - start), is_wanted=is_wanted)
+
+
+async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
+    output, left = _Output(args.framing), getattr(args, "count", None)
+    wanted = getattr(args, "type", None)
+    with _progress(start, end, is_wanted=not sys.stdout.isatty()) as advance:
+        before = start
+        for messages in _stretch(reader, start, end, wanted):
+            await output.write(messages if left is None else messages[:left])
+            advance(reader.position - before)
+            before = reader.position
+            left = None if left is None else max(0, left - len(messages))
+            if left == 0:
+                return
+
+
+def scan(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        trio.run(_write, args, reader, *_bounds(args, reader))
+
+
+def count(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        start, end = _bounds(args, reader)
+        found, before = 0, start
+        with _progress(start, end) as advance:
+            for messages in _stretch(reader, start, end, args.type):
+                found += len(messages)
+                advance(reader.position - before)
+                before = reader.position
+    print(found)
+
+
+def tail(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        end = reader.next_offset()
+        reader.seek(end)
+        last = reader.take_back(args.count)[::-1] if args.count else []
+        reader.seek(end)
+        trio.run(_tail, args, reader, last)
+
+
+async def _tail(args: argparse.Namespace, reader: JournalReader, messages: list[JournalMessage]) -> None:
+    output = _Output(args.framing)
+    while True:
+        for gap in reader.losses:
+            note(f"warning: {gap}")
+        reader.losses.clear()
+        if messages:
+            await output.write(messages)
+        elif args.follow:
+            await trio.sleep(LOOK_AGAIN)
+        if not args.follow:
+            return
+        messages = reader.take_many(_MANY, _BYTES)
+
+
+def dump(args: argparse.Namespace) -> None:
+    journal, base, behind = file_at(args.path)
+    with JournalReader(journal) as reader:
+        trio.run(_write, args, reader, base, reader.next_offset() if behind is None else behind)
+
+
+# --- offsets and files ----------------------------------------------------------------------------
+
+
+def offset(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    readers = read_journal_offsets(args.path)
+    with JournalReader(args.path) as reader:
+        first, following = reader.first_offset(), reader.next_offset()
+    if args.json:
+        told = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
+        print(json.dumps(told, separators=(",", ":")))
+        return
+    print(f"{'first':14}{first}\n{'next':14}{following}")
+    if readers:
+        print()
+        rows = [
+            (
+                shown(each.name),
+                "-" if each.offset is None else str(each.offset),
+                str(following - (first if each.offset is None else each.offset)),
+            )
+            for each in readers
+        ]
+        show_table(["reader", "offset", "behind"], rows, numeric=["offset", "behind"])
+    for each in readers:
+        if each.repair is not None:
+            note(f"warning: {each.repair}")
+
+
+def timestamp(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        reader.seek(args.offset)
+        message = reader.take()
+        if message is None or message.offset != args.offset:
+            raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
+        print(_time(message.timestamp_ns) or "none")
+
+
+def file(args: argparse.Namespace) -> None:
+    journal, base, behind = file_at(args.path)
+    messages, first, last = 0, None, None
+    with JournalReader(journal) as reader:
+        end = reader.next_offset() if behind is None else behind
+        with _progress(base, end) as advance:
+            for some in _stretch(reader, base, end, None):
+                first = first or (some[0] if some else None)
+                last = some[-1] if some else last
+                messages += len(some)
+                advance(len(some))
+    told = {
+        "journal": journal,
+        "first": base,
+        "next": end,
+        "messages": messages,
+        "bytes": os.path.getsize(args.path),
+        "is_last": behind is None,
+        "from": None if first is None else _time(first.timestamp_ns),
+        "to": None if last is None else _time(last.timestamp_ns),
+    }
+    if args.json:
+        print(json.dumps(told, separators=(",", ":")))
+        return
+    for what, value in (told | {"bytes": units.show_size(told["bytes"])}).items():  # type: ignore[arg-type]
+        print(f"{what:14}{'-' if value is None else value}")
+
+
+def old(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    # Who has not committed yet would begin at the first message.
+    slowest = min((each.offset or 0 for each in read_journal_offsets(args.path)), default=None)
+    oldest = time.time_ns() - args.days * _DAY
+    with JournalReader(args.path) as reader:
+        bases = reader.files.bases()
+        for base, behind in pairwise(bases):
+            reader.seek(behind)
+            last = reader.take_back(1)
+            moment = last[0].timestamp_ns if last and last[0].offset >= base else None
+            if moment is None or moment >= oldest or (slowest is not None and slowest < behind):
+                return
+            print(reader.files.data(base))

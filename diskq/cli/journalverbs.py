@@ -1,0 +1,78 @@
+# `diskq journal put` and `reset`. Law: what is told to be in the journal is in it, and a reader is moved
+# only while nobody reads by its name.
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+
+import trio
+
+from diskq.cli.directories import make_room
+from diskq.cli.framing import batches
+from diskq.cli.journalview import check_journal, is_a_journal, offset_at
+from diskq.cli.opening import patient
+from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.pipes import CHUNK, read_stdin
+from diskq.cli.terminal import note
+from diskq.engine.journal import Journal
+from diskq.engine.journaloffsets import JournalOffset
+from diskq.errors import DiskFullError
+from diskq.options import JournalOptions
+
+__all__ = ["put", "reset"]
+
+# What an open that was cut short leaves.
+_OURS = {"jnl", "jnl.lck", "ofs", ".diskq"}
+
+
+def put(args: argparse.Namespace) -> None:
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+    if args.type > 255:
+        raise UsageError(f"--type is 0 to 255, not {args.type}")
+    if args.create and not is_a_journal(args.path):
+        make_room(args.path, "journal", _OURS)
+    elif not args.create:
+        check_journal(args.path, "; let --create make it")
+    trio.run(_put_all, args)
+
+
+async def _put_all(args: argparse.Namespace) -> None:
+    options = JournalOptions()
+    key = None if args.key is None else os.fsencode(args.key)
+    sent = 0
+
+    async def send(values: Iterable[bytes]) -> None:
+        nonlocal sent
+        for batch in batches(values, args.batch, CHUNK):
+            items = [(key, value, args.timestamp, args.type) for value in batch]
+            try:
+                journal.append_many(items, args.durability)
+            except DiskFullError as full:
+                sent += full.accepted
+                raise
+            sent += len(batch)
+
+    try:
+        with patient(lambda: Journal(args.path, options), args.wait) as journal:
+            if args.messages:
+                await send(map(os.fsencode, args.messages))
+            else:
+                await read_stdin(args.framing, options.max_message_size, send)
+    finally:
+        note(f"{sent} put")
+
+
+def reset(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    to, first, following = (offset_at(args.path, place) for place in (args.to, "oldest", "newest"))
+    if not first <= to <= following:
+        raise CommandError(f"{args.path}: offset {to} is not there: the journal has {first} to {following}")
+    with patient(lambda: JournalOffset(args.path, args.reader), args.wait) as reader:
+        reader.commit_to(to, seek=True)
+        reader.sync()
+    print(f"{args.reader} {to}")
