@@ -14,6 +14,7 @@ from types import ModuleType
 from benchmarks import (
     bench_fsync,
     bench_hub,
+    bench_journal,
     bench_priority,
     bench_queue,
     bench_spark,
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS: dict[str, ModuleType] = {
     "queue": bench_queue,
     "stream": bench_stream,
+    "journal": bench_journal,
     "spool": bench_spool,
     "priority": bench_priority,
     "hub": bench_hub,

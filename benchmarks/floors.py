@@ -12,6 +12,7 @@ __all__ = [
     "FIGURES",
     "FSYNC",
     "HUB",
+    "JOURNAL",
     "PRIORITY",
     "QUEUE",
     "SPARK",
@@ -21,6 +22,7 @@ __all__ = [
     "Row",
     "Section",
     "calls",
+    "sej_calls",
 ]
 
 
@@ -244,6 +246,52 @@ STREAM = (
     Section(
         "Waiting: 2 s without a message",
         (Row("CPU of a consumer", "idle", at_most=1.0, figure="cpu_ms"),),
+    ),
+)
+
+# --- journals: nor is sej --------------------------------------------------------------------------------
+
+
+def sej_calls(act: str) -> str:
+    """The system calls that sej makes for it, and nothing else (benchmarks/gocalls)."""
+    return f"sej's system calls alone, of {act}"
+
+
+JOURNAL = (
+    Section(
+        "Sending: 100 B with a key of 8 B, in the page cache when the call returns",
+        (
+            # Append's messages are still in the process when it returns; its calls are a write of 4 KiB.
+            Row("send_many(100)", "send_many", sej_calls("Append")),
+            Row("send_many(100)", "send_many", sej_calls("Append and Flush"), at_least=1.0),
+            Row("send", "send", sej_calls("Append and Flush"), at_least=0.7),
+            Row("send, 16 tasks", "send 16", sej_calls("Append and Flush"), at_least=0.7),
+        ),
+    ),
+    Section(
+        "Durable: each send returns after its sync",
+        (
+            Row("synced, 1 task", "synced 1", sej_calls("Append, Flush and Sync")),
+            Row(
+                "synced, 16 tasks",
+                "synced 16",
+                sej_calls("Append, Flush and Sync, 16 goroutines"),
+                at_least=8.0,
+            ),
+        ),
+    ),
+    Section(
+        "Receiving: from a journal filled and reopened before",
+        (
+            # Scan's calls are a read of 64 KiB for some 480 messages: what it costs is between them.
+            Row("async for", "scan", sej_calls("Scan")),
+            Row("receive_many(100)", "scan batched", sej_calls("Scan")),
+            Row("columns", "columns", reaches=1.5, figure="gb_s"),
+        ),
+    ),
+    Section(
+        "Waiting: 2 s without a message",
+        (Row("CPU of a scanner", "idle", at_most=1.0, figure="cpu_ms"),),
     ),
 )
 

@@ -11,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_fsync, bench_hub, bench_priority, bench_queue, bench_spool, bench_stream, harness
-from benchmarks.floors import FIGURES, FSYNC, HUB, PRIORITY, QUEUE, SPOOL, STREAM, Row, Section
+from benchmarks import (
+    bench_fsync,
+    bench_hub,
+    bench_journal,
+    bench_priority,
+    bench_queue,
+    bench_spool,
+    bench_stream,
+    harness,
+)
+from benchmarks.floors import FIGURES, FSYNC, HUB, JOURNAL, PRIORITY, QUEUE, SPOOL, STREAM, Row, Section
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
 
 SMOKE = Scale("smoke", 0.004)
-BENCHMARKS = (bench_queue, bench_stream, bench_spool, bench_priority, bench_hub, bench_fsync)
-TABLES = (QUEUE, STREAM, SPOOL, PRIORITY, HUB, FSYNC)
+BENCHMARKS = (bench_queue, bench_stream, bench_journal, bench_spool, bench_priority, bench_hub, bench_fsync)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, FSYNC)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
@@ -42,7 +51,7 @@ def test_a_floor_that_is_a_ratio_has_a_peer():
 
 
 def test_what_is_not_the_peer_does_not_go_by_its_name():
-    for section in STREAM:
+    for section in (*STREAM, *JOURNAL):
         for row in section.rows:
             assert not row.peer or "alone" in row.peer or row.peer == "raw fdatasync"
 

@@ -1,5 +1,5 @@
-// Gocalls makes the system calls that go-diskq makes for a piece of work, and does nothing between
-// them: no encoding, no decoding, no searching, no choice of a partition.
+// Gocalls makes the system calls that go-diskq makes for a piece of work, or sej (append, flush, scan), and
+// does nothing between them: no encoding, no decoding, no searching, no choice of a partition.
 //
 //	gocalls ACT --dir DIR [--flag ...]
 //
@@ -42,6 +42,9 @@ var acts = map[string]func(options) (measured, error){
 	"lookup":  lookup,
 	"latency": latency,
 	"across":  across,
+	"append":  bufferedAppend,
+	"flush":   appendAndFlush,
+	"scan":    scan,
 }
 
 type report struct {
@@ -60,7 +63,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: push, read, consume, lookup, latency or across")
+		return errors.New("say what to do: push, read, consume, lookup, latency, across, append, flush or scan")
 	}
 	o, err := parse(args[1:])
 	if err != nil {

@@ -1,0 +1,50 @@
+"""Journals, beside the least that sej could take: the system calls that it makes, and nothing else.
+
+sej itself is not measured. What is so many times as fast as its calls alone is at least so many times as
+fast as sej. Where its work is not in its calls (Append fills a buffer, Scan empties one), the ratio has no
+floor: it is far below the one to sej.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.floors import JOURNAL, sej_calls
+from benchmarks.harness import GoBench, Measurement, Scale, Work
+from benchmarks.systemcalls import GoCalls
+
+ROUNDS = 5
+SECTIONS = JOURNAL
+
+# 26 bytes, a key of 8 and a value of 100.
+RECORD = 134
+
+
+def measurements(scale: Scale) -> dict[str, Measurement]:
+    many, synced = scale(1_000_000), scale(1_000)
+    return {
+        "send": _ours("send", count=many),
+        "send 16": _ours("send", count=many, tasks=16),
+        "send_many": _ours("send", count=many, batch=100),
+        sej_calls("Append"): _calls("append", count=many),
+        sej_calls("Append and Flush"): _calls("flush", count=many),
+        "synced 1": _ours("send", count=synced, durability="synced"),
+        "synced 16": _ours("send", count=scale(40_000, least=1_600), tasks=16, durability="synced"),
+        sej_calls("Append, Flush and Sync"): _calls("flush", count=synced, sync=True),
+        sej_calls("Append, Flush and Sync, 16 goroutines"): _calls(
+            "flush", count=synced, sync=True, producers=16
+        ),
+        "scan": _ours("scan", count=many),
+        "scan batched": _ours("scan", count=many, batch=100),
+        "columns": _ours("columns", count=scale(10_000_000)),
+        sej_calls("Scan"): _calls("scan", count=many),
+        "idle": _ours("idle", seconds=0.1 if scale.name == "smoke" else 2.0),
+    }
+
+
+def _ours(work: str, **options: Any) -> Work:
+    return Work(work, options, module="journalworks")
+
+
+def _calls(act: str, **options: Any) -> GoBench:
+    return GoBench(act, GoCalls, record=RECORD, **options)
