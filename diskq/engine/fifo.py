@@ -38,7 +38,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
-from diskq.storage.slate import RESERVE, Slate, open_slate
+from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
 from diskq.storage.slate import SIZE as SLATE_SIZE
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -269,8 +269,8 @@ class FifoQueue(Closing):
     def close(self) -> None:
         """Sync everything, write the metadata and let go of the lock. Idempotent.
 
-        Raises as `sync`; the queue is closed all the same. What stands on the slate and found no room
-        is written by the next open.
+        Raises as `sync`; the queue is closed all the same. What stands on the slate and finds no room in
+        what that gives back is written by the next open.
         """
         if self._is_closed:
             return
@@ -278,6 +278,9 @@ class FifoQueue(Closing):
             if self._failure is None:
                 if self._worker is not None:
                     self._worker.close()
+                if self._slate is not None:
+                    with contextlib.suppress(OSError):
+                        flush_to_the_end(self.flush, [self._slate])
                 self.sync()
                 if self._was_refused:
                     self.sync()  # what gave way was gone only after the metadata had found no room

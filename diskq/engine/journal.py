@@ -40,7 +40,7 @@ from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
-from diskq.storage.slate import Slate, open_slate, write_waiting
+from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Journal", "JournalTicket", "Key", "Value", "When"]
@@ -161,7 +161,7 @@ class Journal(Closing):
             if not points.partitions and points.is_readable:
                 self._keep_path()
             if was_ours:
-                write_waiting(fs, files.slate, files.data)
+                clear_slates(fs, [(files.slate, files.data)])
             else:
                 open_slate(fs, files.slate, None)
                 self._find_a_peer(points)
@@ -230,7 +230,8 @@ class Journal(Closing):
     def _open_slate(self, is_wanted: bool) -> None:
         """Only now, with what stood on the old one written and synced, may there be a new one."""
         try:
-            self._slate = open_slate(self._fs, self.files.slate, self.buffer if is_wanted else None)
+            buffer = self.buffer if is_wanted else None
+            self._slate = open_slate(self._fs, self.files.slate, buffer, RESERVE)
         except BaseException:
             self._release()
             raise
@@ -245,8 +246,8 @@ class Journal(Closing):
         try:
             if self._failure is None:
                 self._is_closing = True
-                with contextlib.suppress(DiskFullError, OSError):
-                    self.flush()
+                with contextlib.suppress(OSError):
+                    flush_to_the_end(self.flush, [self._slate] if self._slate is not None else [])
                 # What found no room stands on the slate for who opens it next.
                 self._is_closing = not self._waiting_bytes
                 ticket = self.take_ticket(with_metadata=True)

@@ -40,7 +40,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
-from diskq.storage.slate import Slate, open_slate, write_waiting
+from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When"]
@@ -285,8 +285,9 @@ class Stream(Closing):
             self._keep_path()
         self._debts.removals += self.files.leftovers()
         there = self.files.partitions()
-        for files in map(self.files.partition, there if was_ours else ()):
-            write_waiting(self._fs, files.slate, files.data)
+        if was_ours:
+            partitions = map(self.files.partition, there)
+            clear_slates(self._fs, [(files.slate, files.data) for files in partitions])
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are not to be written to any more.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -358,7 +359,8 @@ class Stream(Closing):
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
         try:
             for partition in self._partitions[:most]:
-                slate = open_slate(self._fs, partition.files.slate, partition.buffer)
+                reserve = 0 if self._slates else RESERVE
+                slate = open_slate(self._fs, partition.files.slate, partition.buffer, reserve)
                 self._slates += [slate] if slate else []
         except BaseException:
             self._release()
@@ -374,8 +376,8 @@ class Stream(Closing):
         try:
             if self._failure is None:
                 self._is_closing = True
-                with contextlib.suppress(DiskFullError, OSError):
-                    self.flush()
+                with contextlib.suppress(OSError):
+                    flush_to_the_end(self.flush, self._slates)
                 # What found no room stands on the slate for who opens it next, and he looks there only
                 # where nobody else can have been.
                 if not (self._slates and self._waiting_bytes):

@@ -492,7 +492,7 @@ async def test_memory_messages_that_find_no_room_until_the_end_are_missed_aloud(
             await queue.send(b"first")
             await queue.sync()
             disk.capacity(0)
-            await queue.send(b"second")
+            await queue.send(bytes(100_000))  # more than the slate's reserve
     assert left_in(disk.inner) == [b"first"]
 
 

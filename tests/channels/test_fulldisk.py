@@ -1,5 +1,5 @@
-# A spool on a real file system that is full: a tmpfs of 1 MiB. Law: what was accepted is delivered, in
-# order, what was refused is not in, and nothing of either is left behind.
+# Spools, streams and journals on a real file system that is full: a tmpfs of 1 MiB. Law: what was
+# accepted is delivered, in order, what was refused is not in, and nothing of either is left behind.
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ def test_a_spool_on_a_full_disk(tmp_path, on_full, bound, stopped_by):
             assert each["free"] >= DISK - bound - BESIDE
         assert each.get("left", DISK) > DISK * 3 // 4
     assert not [name for name in found["files"] if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("word", ["written", "synced", "memory"])
+def test_streams_and_journals_open_on_the_disk_that_they_have_filled(tmp_path, word):
+    assert run_on_small_disk(tmp_path, "tests.channels.fullproducers", word) == "done\n"

@@ -147,7 +147,7 @@ async def test_closing_on_a_full_disk_syncs_what_is_written() -> None:
                 await queue.send(b"%d" % number)
             await trio.testing.wait_all_tasks_blocked()
             fs.capacity(2000)
-            await queue.send(bytes(10_000), durability="memory")
+            await queue.send(bytes(100_000), durability="memory")
 
     with pytest.raises(diskq.DiskFullError):
         await fill_and_close()

@@ -10,6 +10,8 @@ import pytest
 import trio
 
 import diskq
+from diskq.engine.streamfiles import StreamFiles
+from diskq.storage.slate import read_slate
 from diskq.testing import CrashFS, FaultFS
 
 
@@ -114,6 +116,55 @@ async def test_what_finds_no_room_until_the_end_is_there_at_the_next_open() -> N
         await fill_the_disk()
     assert await left_in(inner) == [(0, b"0"), (0, b"1"), (0, b"2"), (0, b"written")]
     assert "/q/s/owner" not in inner.files()
+
+
+async def fill_the_disk(fs: FaultFS[CrashFS], sent: list[bytes], partitions: int = 4) -> None:
+    """Send until the disk refuses, with as much as can be on the slates, and leave."""
+    async with diskq.open_producer(
+        "/q/s", partition_count=partitions, fs=fs, checkpoint_slice=60.0
+    ) as producer:
+        fs.capacity(300 * 1024)
+        with pytest.raises(diskq.DiskFullError):  # noqa: PT012
+            while True:
+                value = b"%06d" % len(sent) + bytes(300)
+                await producer.send(value)
+                sent.append(value)
+
+
+async def test_leaving_on_a_full_disk_has_room_for_what_was_accepted() -> None:
+    fs, sent = FaultFS(disk()), list[bytes]()
+    await fill_the_disk(fs, sent)
+    fs.capacity(0)  # somebody else was faster with what that gave back
+    # The slate that is left makes room for the next open.
+    async with diskq.open_producer("/q/s", fs=fs, checkpoint_slice=60.0) as producer:
+        assert producer.repairs == ()
+        assert sorted(value for _, value in await left_in(fs.inner.kill())) == sent
+        fs.capacity(None)
+        await producer.send(b"there is room again")
+    assert sorted(value for _, value in await left_in(fs.inner)) == [*sent, b"there is room again"]
+
+
+async def test_after_a_kill_every_slate_makes_room_for_the_next_one() -> None:
+    fs, sent = FaultFS(disk()), list[bytes]()
+    async with diskq.open_producer("/q/s", partition_count=4, fs=fs, checkpoint_slice=60.0) as producer:
+        # What does not fit is refused: all slates are nearly full, and nothing of them is written.
+        while len(sent) < 700:
+            sent.append(b"%06d" % len(sent) + bytes(300))
+            await producer.send(sent[-1])
+        killed = FaultFS(fs.inner.kill())
+    assert sum(size_of_waiting(killed.inner, index) for index in range(4)) > 2 * 64 * 1024
+    killed.capacity(0)
+    async with diskq.open_producer("/q/s", fs=killed, checkpoint_slice=60.0) as producer:
+        assert producer.repairs == ()
+    assert sorted(value for _, value in await left_in(killed.inner)) == sent
+
+
+def size_of_waiting(fs: CrashFS, index: int) -> int:
+    files = StreamFiles(fs, "/q/s").partition(index)
+    waiting = read_slate(fs, files.slate)
+    if waiting is None:
+        return 0
+    return waiting.start + len(waiting.records) - (fs.size_of(files.data(waiting.file)) or 0)
 
 
 async def test_without_amortised_schedule_points_there_is_no_slate() -> None:
