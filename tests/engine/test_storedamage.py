@@ -331,6 +331,30 @@ def test_a_full_disk_refuses_and_the_state_is_whole():
             assert len(state(store)[""].records) == accepted
 
 
+def test_a_store_opens_on_the_disk_that_it_has_filled():
+    fs, accepted = failing_disk(), 0
+    with opened(fs) as store:
+        fs.capacity(50_000)
+        with pytest.raises(DiskFullError):  # noqa: PT012
+            while True:
+                accepted += len(store.enqueue_many(store.queue(), [bytes(100)]))
+    for _ in range(2):
+        fs.capacity(0)  # somebody else was faster with what the close gave back
+        with opened(fs) as store:
+            queue = store.queue()
+            assert (store.repairs, store.info(queue).ready) == ((), accepted)
+            records = store.dequeue_many(queue, accepted)
+            with pytest.raises(DiskFullError):
+                store.ack(queue, records[0])
+            store.nack_many(queue, records)
+            assert store.info(queue).ready == accepted
+    with opened(fs) as store:
+        fs.capacity(None)
+        store.ack_many(store.queue(), store.dequeue_many(store.queue(), accepted))
+        store.enqueue(store.queue(), b"there is room again")
+        assert store.info(store.queue()).stored == 1
+
+
 def test_what_is_held_in_memory_is_written_when_there_is_room():
     fs = failing_disk()
     with opened(fs) as store:
