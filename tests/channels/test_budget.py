@@ -509,7 +509,7 @@ async def test_a_producer_drops_its_oldest_segments_without_stopping_anybody():
 
 
 async def test_messages_that_pass_the_compiled_door_stay_within_the_lease():
-    disk, budget = crash_disk(), budget_of(1088)
+    disk, budget = crash_disk(), budget_of(1152)
     stream = producing(disk, budget=budget, partition_count=1)
     async with stream as producer, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -521,7 +521,7 @@ async def test_messages_that_pass_the_compiled_door_stay_within_the_lease():
         await tasks.start("sender", send)
         await until(lambda: budget.statistics().waiting == 1)
         await producer.sync()
-        assert size_on(disk) <= budget.statistics().used <= 1088 * KIB - budget.headroom
+        assert size_on(disk) <= budget.statistics().used <= 1152 * KIB - budget.headroom
         assert budget.statistics().free < 8 * KIB
         nursery.cancel_scope.cancel()
 
