@@ -91,7 +91,7 @@ def zipped(name: str, data: bytes) -> bytes:
     "name, data",
     [
         ("flights.csv", b"rows"),
-        ("flights.csv.gz", gzip.compress(b"rows")),
+        ("flights.csv.gz", gzip.compress(b"rows", mtime=0)),
         ("flights.csv.zip", zipped("flights.csv", b"rows")),
     ],
 )
