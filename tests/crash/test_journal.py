@@ -461,7 +461,7 @@ MUTATIONS = [
     # What recovery does with what it finds.
     Mutation(RECOVERY, "elif was_restarted and not was_closed:", "elif False:"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(JOURNAL, "write_waiting(fs, files.slate, files.data)", "pass", by=killed_with_a_slate),
+    Mutation(JOURNAL, "clear_slates(fs, [(files.slate, files.data)])", "pass", by=killed_with_a_slate),
     Mutation(JOURNAL, "open_slate(fs, files.slate, None)", "pass", by=a_slate_of_long_ago),
 ]
 

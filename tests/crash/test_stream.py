@@ -469,7 +469,9 @@ MUTATIONS = [
         "self.debts.removals += self.files.orphans(found.bases)",
     ),
     Mutation(RECOVERY, "if first > point.base and first in found.bases:", "if False:"),
-    Mutation(STREAM, "write_waiting(self._fs, files.slate, files.data)", "pass", by=0),
+    Mutation(
+        STREAM, "clear_slates(self._fs, [(files.slate, files.data) for files in partitions])", "pass", by=0
+    ),
     Mutation(STREAM, "self._forget_slates()", "pass", by=a_slate_of_long_ago),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
