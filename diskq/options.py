@@ -117,23 +117,17 @@ class QueueOptions:
         _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
         if self.max_message_size > _LARGEST_MESSAGE:
             raise ValueError(f"max_message_size is at most {_LARGEST_MESSAGE}, got {self.max_message_size}")
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
-        _one_of("durability", self.durability, DURABILITY_WORDS)
-        _at_least("max_unsynced", self.max_unsynced, 1)
+        _check_writer(self)
         if self.max_bytes is not None:
             _at_least("max_bytes", self.max_bytes, _LEAST_BOUND)
         _one_of("on_full", self.on_full, _ON_FULL)
         _budget(self.budget)
-        _positive("memory_flush", self.memory_flush)
         _at_least("memory_size", self.memory_size, 0)
         if self.memory_size and self.durability != "memory":
             raise ValueError(
                 f'memory_size is for durability="memory": messages that are to be {self.durability!r} '
                 "cannot wait in memory"
             )
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
 
     @property
     def file_size(self) -> int:
@@ -234,13 +228,7 @@ class StreamOptions:
         _at_least("max_key_size", self.max_key_size, 32)  # a key that is made has 32 digits
         if self.max_key_size > _LARGEST_KEY:
             raise ValueError(f"max_key_size is at most {_LARGEST_KEY}, got {self.max_key_size}")
-        _one_of("durability", self.durability, DURABILITY_WORDS)
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
-        _at_least("max_unsynced", self.max_unsynced, 1)
-        _positive("memory_flush", self.memory_flush)
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _check_writer(self)
         _budget(self.budget)
         _one_of("on_full", self.on_full, _ON_FULL)
         _one_of("age_rule", self.age_rule, _AGE_RULES)
@@ -262,10 +250,7 @@ class ConsumerOptions:
     """In a group: try again so often for partitions that other members have."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
+        _check_syncing(self)
         _positive("claim_interval", self.claim_interval)
 
 
@@ -385,13 +370,7 @@ class PriorityOptions:
         if self.max_message_size > _LARGEST_COMMAND:
             raise ValueError(f"max_message_size is at most {_LARGEST_COMMAND}, got {self.max_message_size}")
         _one_of("on_full", self.on_full, _ON_FULL_QUEUE)
-        _one_of("durability", self.durability, DURABILITY_WORDS)
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
-        _at_least("max_unsynced", self.max_unsynced, 1)
-        _positive("memory_flush", self.memory_flush)
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _check_writer(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,10 +387,7 @@ class ScannerOptions:
     """Sync so many seconds after the first unsynced commit at the latest."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
+        _check_syncing(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,13 +431,7 @@ class JournalOptions:
         _at_least("max_key_size", self.max_key_size, 0)
         if self.max_key_size > _LARGEST_JOURNAL_KEY:
             raise ValueError(f"max_key_size is at most {_LARGEST_JOURNAL_KEY}, got {self.max_key_size}")
-        _one_of("durability", self.durability, DURABILITY_WORDS)
-        _at_least("sync_every", self.sync_every, 1)
-        _positive("sync_timeout", self.sync_timeout)
-        _at_least("max_unsynced", self.max_unsynced, 1)
-        _positive("memory_flush", self.memory_flush)
-        if not 0 <= self.checkpoint_slice < math.inf:
-            raise ValueError(f"checkpoint_slice is 0 or more seconds, got {self.checkpoint_slice}")
+        _check_writer(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -537,6 +507,42 @@ class ReplicationOptions:
         _positive("backoff_initial", self.backoff_initial)
         if not self.backoff_initial <= self.backoff_max < math.inf:
             raise ValueError(f"backoff_max is at least backoff_initial, got {self.backoff_max}")
+
+
+class _Syncing(Protocol):
+    """What is synced by a policy, and yields by slices."""
+
+    @property
+    def checkpoint_slice(self) -> float: ...
+    @property
+    def sync_every(self) -> int: ...
+    @property
+    def sync_timeout(self) -> float: ...
+
+
+class _Writer(_Syncing, Protocol):
+    """What is written to besides."""
+
+    @property
+    def durability(self) -> Durability: ...
+    @property
+    def max_unsynced(self) -> int: ...
+    @property
+    def memory_flush(self) -> float: ...
+
+
+def _check_syncing(options: _Syncing) -> None:
+    if not 0 <= options.checkpoint_slice < math.inf:
+        raise ValueError(f"checkpoint_slice is 0 or more seconds, got {options.checkpoint_slice}")
+    _at_least("sync_every", options.sync_every, 1)
+    _positive("sync_timeout", options.sync_timeout)
+
+
+def _check_writer(options: _Writer) -> None:
+    _check_syncing(options)
+    _one_of("durability", options.durability, DURABILITY_WORDS)
+    _at_least("max_unsynced", options.max_unsynced, 1)
+    _positive("memory_flush", options.memory_flush)
 
 
 def _at_least(name: str, value: int, least: int) -> None:
