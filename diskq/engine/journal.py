@@ -505,16 +505,13 @@ class Journal(Closing):
         if len(self._debts.closing) >= _MANY_WAITING:
             self._policy.force()
         if len(self._debts.closing) >= _MOST_WAITING:
-            # So many in one batch: nobody else could give their handles back. But those that a barrier is
-            # being paid for stay open: their numbers must not become another file's.
-            paid_for = self._outstanding.barrier.files if self._outstanding is not None else ()
-            kept = [handle for handle in self._debts.closing if handle in paid_for]
-            self._debts.closing[:] = [handle for handle in self._debts.closing if handle not in paid_for]
+            # So many in one batch: nobody else could give their handles back.
             try:
-                self._debts.freeze((), ()).pay(self._fs)
+                self._debts.pay(
+                    self._fs, self._outstanding.barrier if self._outstanding is not None else None
+                )
             except OSError as failure:
                 self.fail(failure)
-            self._debts.closing += kept
 
     # --- syncing ----------------------------------------------------------------------------------
 

@@ -158,3 +158,15 @@ class Debts:
         for debts in (self.files, self.directories, self.asides, self.removals, self.closing):
             debts.clear()
         return barrier
+
+    def pay(self, fs: FileSystem, outstanding: Barrier | None) -> None:
+        """Have them paid now. Raises OSError; then nothing may be believed.
+
+        Files that `outstanding`, a barrier on its way, has yet to sync stay open, and owed: the numbers of
+        their handles must not become another file's.
+        """
+        busy = outstanding.files if outstanding is not None else ()
+        kept = [handle for handle in self.closing if handle in busy]
+        self.closing[:] = [handle for handle in self.closing if handle not in busy]
+        self.freeze((), ()).pay(fs)
+        self.closing += kept
