@@ -20,7 +20,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "  ARGS=... goes to the program that a target runs: make test ARGS='-k torn -x'"
 
-demo: $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
+demo: $(STAMPS)/demo $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
 	@$(PY) examples/demo.py $(ARGS)
 
 # Two at once, as what waits for a disk or for a JVM leaves a core idle; ARGS='-n 0' is one by one.
@@ -86,6 +86,14 @@ $(STAMPS)/install: $(STAMPS)/venv pyproject.toml
 $(STAMPS)/dev: $(STAMPS)/install
 	$(call say,install,'test and lint tools')
 	@$(PIP) install --no-build-isolation -e '.[cli,dev]'
+	@touch $@
+
+# Spark is large: it is for who has the Java that it runs on.
+$(STAMPS)/demo: $(STAMPS)/install
+	@if command -v java >/dev/null || [ -n "$$JAVA_HOME" ]; then \
+	    printf '  %-9s %s\n' install "Spark, for the demo's last part"; \
+	    $(PIP) install --no-build-isolation -e '.[cli,demo]'; \
+	fi
 	@touch $@
 
 $(STAMPS)/bench: $(STAMPS)/install
