@@ -30,7 +30,8 @@ TABLE = """
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
-  diskq.cli.*       STDLIB LEAVES trio.* rich.* diskq diskq.engine.* diskq.channels.* diskq.hub.* diskq.cli.*
+  diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
+  diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
   pyspark_diskq     PURE diskq.spark.*
@@ -71,6 +72,8 @@ GROUPS = {
     "STDLIB": {f"{name}.*" for name in sys.stdlib_module_names - {"asyncio"}},
     "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
     "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
+    # What a command may be about.
+    "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tools.*"},
     # The compiled objects that every message passes through; the codecs are their neighbours.
     "PATH": {
         f"diskq._native.{name}" for name in ("appendbuffer", "blocks", "door", "framing", "gate", "readahead")
@@ -85,7 +88,14 @@ DURABLE_OF_OS = {"remove", "removedirs", "replace", "rmdir"}  # common words els
 MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.testing.*"}
 
 # The language's own `open` goes round the door; above the engines that harms no promise.
-ABOVE = {"diskq.channels.*", "diskq.cli.*", "diskq.hub.*", "diskq.spark.*", "diskq.testing.*"}
+ABOVE = {
+    "diskq.channels.*",
+    "diskq.cli.*",
+    "diskq.hub.*",
+    "diskq.spark.*",
+    "diskq.testing.*",
+    "diskq.tools.*",
+}
 MAY_CALL_OPEN = {"diskq.storage.fs", *ABOVE}
 
 # --- the checker ------------------------------------------------------------------------------
