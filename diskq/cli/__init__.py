@@ -24,7 +24,7 @@ from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import warnings_on_stderr
 from diskq.errors import DiskqError
 
-__all__ = ["main"]
+__all__ = ["command_parser", "main"]
 
 NOUNS = (queue, stream, journal, jobs, spool, hub, pipeline)
 
@@ -48,6 +48,13 @@ _HERE = {"open with take_over=True": "add --take-over"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (None: this process's own). Returns its exit code."""
+    args = parse(command_parser(), argv)
+    with warnings_on_stderr():
+        return _exit_code(args)
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """The whole command line: every noun, every verb, their options and examples."""
     parser = argparse.ArgumentParser(prog="diskq")
     add_command(parser, "Disk queues and streams at the command line: a noun, then a verb.", EXAMPLES)
     parser.set_defaults(debug=False, advice={})
@@ -55,9 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")
     for noun in NOUNS:
         noun.add_parser(nouns)
-    args = parse(parser, argv)
-    with warnings_on_stderr():
-        return _exit_code(args)
+    return parser
 
 
 def _exit_code(args: argparse.Namespace) -> int:
