@@ -65,6 +65,15 @@ class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
             except OSError as failure:
                 self._write_failed(failure)
         word = self._checked_word(durability)
+        if word == "synced":
+            position = None
+            try:
+                position = self._loop.send_through(*message)
+            except OSError as failure:
+                self._write_failed(failure)
+            if position is not None:
+                await self._loop.barrier(with_metadata=False)
+                return position
         size, put_in = self._checked(message, word)
         return await self._deliver(size, put_in, word)
 

@@ -127,6 +127,19 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         self._follow_up()
         return position
 
+    def send_through(self, *message: Any) -> P | None:
+        """Write one message through the compiled door, for a caller who then waits for a `barrier`.
+
+        None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
+        """
+        door = self.door
+        is_awake, door.is_awake = door.is_awake, True  # nobody need be: nothing is left to be written
+        position = self._put_through(*message)
+        door.is_awake = is_awake
+        if position is not None and self.waiting:
+            self.tell(self.partition_of(position))
+        return position
+
     def tell(self, partition: int | None = None) -> None:
         """Something was sent, to that partition only if it is given: call the readers who wait."""
         try:
