@@ -22,6 +22,7 @@ __all__ = [
     "JournalNotFoundError",
     "KeySizeError",
     "LeaseError",
+    "LineError",
     "LockedError",
     "MessageSizeError",
     "OffsetMismatchError",
@@ -242,6 +243,16 @@ class LeaseError(DiskqError, LookupError):
         )
         self.queue = queue
         self.id = lease_id
+
+
+class LineError(DiskqError, ValueError):
+    """A line of JSON is no message, or none that can be taken."""
+
+    def __init__(self, path: str, number: int, reason: str) -> None:
+        super().__init__(f"{path}, line {number}: {reason}")
+        self.path = path
+        self.number = number
+        self.reason = reason
 
 
 class GroupNameError(DiskqError, ValueError):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
-__all__ = ["as_text", "as_timestamp"]
+__all__ = ["as_text", "as_timestamp", "from_text"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 1_000_000_000
+_RFC_3339 = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
 
 
 def as_timestamp(when: datetime | int) -> int:
@@ -33,5 +40,28 @@ def as_timestamp(when: datetime | int) -> int:
 def as_text(timestamp: int) -> str:
     """RFC 3339 in UTC, to the nanosecond, without zeros at the end: as Go writes it."""
     seconds, part = divmod(timestamp, _SECOND)
-    whole = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
-    return f"{whole}{f'.{part:09}'.rstrip('0').rstrip('.')}Z"
+    return f"{_whole(seconds)}{f'.{part:09}'.rstrip('0').rstrip('.')}Z" if part else f"{_whole(seconds)}Z"
+
+
+def from_text(text: str) -> int:
+    """The moment that RFC 3339 says, to the nanosecond. Raises ValueError for anything else."""
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no time: one is 2013-07-04T10:00:00.5Z")
+    whole, part, zone = match.groups()
+    try:
+        return as_timestamp(_seconds(whole, zone) * _SECOND + int((part or "").ljust(9, "0")))
+    except ValueError as failure:
+        raise ValueError(f"{text!r} is no time: {failure}") from None
+
+
+# Messages that follow each other are mostly of one second.
+@lru_cache(256)
+def _whole(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+
+
+@lru_cache(256)
+def _seconds(whole: str, zone: str) -> int:
+    found = datetime.fromisoformat(whole.upper() + zone.upper())
+    return (found - _EPOCH) // timedelta(seconds=1)
