@@ -51,15 +51,12 @@ TABLE = """
   diskq.hub.service        diskq._native.hubwire
   diskq.hub.store          diskq._native.hubwire diskq._native.sej
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
-  diskq.cli.holders        diskq.storage.fs diskq.storage.lock
   diskq.spark.snapshots    diskq.storage.fs
   diskq.spark.columns      diskq._native.tripletcolumns
   diskq.spark.sink         diskq._native.tripletcolumns
-  diskq.cli.queueview      diskq.storage.fs diskq.storage.lock diskq.storage.slate
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.directories
-  diskq.cli.spoolview      diskq.storage.fs diskq.storage.lock
-  diskq.cli.jobsview       diskq.storage.fs diskq.storage.lock
+  diskq.cli.jobsview       diskq.storage.fs
 """
 
 # Doors to the operating system, and clocks.

@@ -13,7 +13,7 @@ import trio
 
 from diskq.cli import units
 from diskq.cli.jobsverbs import JobOutput
-from diskq.cli.jobsview import StoreOwner, check_store, owner_of
+from diskq.cli.jobsview import check_store
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError
 from diskq.cli.terminal import note, preview, printable, show_table, shown, warnings_left_out
@@ -21,6 +21,7 @@ from diskq.engine.priority import QueueInfo
 from diskq.engine.storeaudit import LoggedCommand, SegmentReport, StoreReport, inspect_store, read_commands
 from diskq.engine.storelook import Repair, StoreOpening, look_at_store, repair_store, try_opening
 from diskq.errors import DamagedStoreError, QueueNotFoundError
+from diskq.tools.holders import StoreOwner, owner_of
 
 __all__ = ["inspect", "peek", "queues", "repair"]
 

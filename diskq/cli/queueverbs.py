@@ -21,10 +21,10 @@ from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, Output, read_stdin
-from diskq.cli.queueview import QueueView, look, queue_names
 from diskq.cli.terminal import asked, note, preview, progress, show_table
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
+from diskq.tools.queueview import QueueView, look, queue_names
 
 __all__ = ["empty", "info", "peek", "receive", "send"]
 

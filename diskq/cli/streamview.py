@@ -7,18 +7,17 @@ import os
 from collections.abc import Iterable
 
 from diskq.cli.directories import check_directory
-from diskq.cli.holders import holder_of
 from diskq.cli.parsing import CommandError
 from diskq.cli.places import Moment, Place
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamowner import owner_state
 from diskq.engine.streamreader import StreamReader
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.engine.timelookup import TimeLookup
 from diskq.engine.timestamps import as_text
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.fs import OsFileSystem
+from diskq.tools.holders import writer_of
 
 __all__ = ["StreamView", "is_stream", "listed"]
 
@@ -51,13 +50,7 @@ class StreamView:
     @property
     def writer(self) -> str | None:
         """Who writes to it; None where nobody does."""
-        holder, is_held = holder_of(self.fs, self.files.lock)
-        if is_held:
-            return str(holder)
-        state = owner_state(self.fs, self.files)
-        if state in ("peer", "opening"):
-            return "a go-diskq producer, or it crashed"
-        return f"perhaps {holder}" if is_held is None and state == "ours" else None
+        return writer_of(self.fs, self.files)
 
     def partitions(self, wanted: Iterable[int] | None = None) -> list[int]:
         """All that are there, or those that are wanted. Raises StreamNotFoundError for one that is not."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diskq.cli.holders import holder_of
 from diskq.engine import layouts
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
-from diskq.storage.fs import OsFileSystem, join
+from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder
 from diskq.storage.slate import read_slate
+from diskq.tools.holders import holder_of
 
 __all__ = ["QueueView", "look", "queue_names"]
 
@@ -47,14 +47,14 @@ class QueueView:
         return self.read < self.write
 
 
-def queue_names(directory: str) -> list[str]:
+def queue_names(directory: str, *, fs: FileSystem | None = None) -> list[str]:
     """The queues that have files in `directory`, sorted. Raises OSError."""
-    return layouts.queue_names(OsFileSystem(), directory)
+    return layouts.queue_names(fs or OsFileSystem(), directory)
 
 
-def look(directory: str, name: str) -> QueueView:
+def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueView:
     """The queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
-    fs = OsFileSystem()
+    fs = fs or OsFileSystem()
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
     metadata = Metadata.parse(content) if content is not None else None
@@ -87,7 +87,7 @@ def look(directory: str, name: str) -> QueueView:
     )
 
 
-def _add_what_waits(fs: OsFileSystem, slate: str, sizes: dict[int, int]) -> None:
+def _add_what_waits(fs: FileSystem, slate: str, sizes: dict[int, int]) -> None:
     """What was accepted and not yet written counts as if it were: the next open would write it."""
     waiting = read_slate(fs, slate)
     if waiting is not None and waiting.start <= sizes.get(waiting.file, -1):

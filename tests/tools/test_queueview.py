@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from diskq import FifoQueue, QueueOptions
-from diskq.cli.queueview import look, queue_names
+from diskq.tools.queueview import look, queue_names
 from tests.cli.conftest import fill
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    return directory
 
 
 def data_file(directory: Path, number: int = 0) -> Path:
