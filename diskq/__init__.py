@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from diskq.engine.stream import Stream
     from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
     from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
+    from diskq.storage.durations import Durations
     from diskq.storage.recovery import Repair
 
     __version__: str
@@ -115,6 +116,7 @@ __all__ = [
     "DiskQueue",
     "DiskWork",
     "DiskqError",
+    "Durations",
     "FifoQueue",
     "FifoWork",
     "ForeignFilesError",
@@ -238,6 +240,7 @@ _HOMES = {
     "engine.stream": ("Stream",),
     "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
+    "storage.durations": ("Durations",),
     "storage.recovery": ("Repair",),
 }
 

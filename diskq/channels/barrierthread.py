@@ -14,6 +14,7 @@ import outcome
 import trio
 
 from diskq.storage.barrier import Barrier
+from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import FileSystem
 
 __all__ = ["BarrierThread", "Payable"]
@@ -35,6 +36,8 @@ class BarrierThread:
 
     def __init__(self, fs: FileSystem, name: str) -> None:
         self._fs = fs
+        self.paid = DurationCounter()
+        """How long barriers took on the disk, those that failed not among them."""
         self._token = trio.lowlevel.current_trio_token()
         self._work: SimpleQueue[tuple[Callable[[], Any], OnDone] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
@@ -42,7 +45,7 @@ class BarrierThread:
 
     def pay(self, ticket: Payable, on_paid: OnPaid) -> None:
         """Call `on_paid` in Trio's thread with what `Barrier.pay` returned or raised."""
-        self.do(lambda: ticket.barrier.pay(self._fs), on_paid)
+        self.do(lambda: self._pay(ticket.barrier), on_paid)
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
         """Call `on_done` in Trio's thread with what `job` returned or raised: after what was given before."""
@@ -52,6 +55,12 @@ class BarrierThread:
         """End the thread, which must have nothing to pay any more."""
         self._work.put(None)
         self._thread.join()
+
+    def _pay(self, barrier: Barrier) -> bool:
+        began = self._fs.monotonic()
+        is_replaced = barrier.pay(self._fs)
+        self.paid.note(self._fs.monotonic() - began)
+        return is_replaced
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:

@@ -23,6 +23,7 @@ import trio
 from diskq.channels.barrierthread import BarrierThread, Payable
 from diskq.channels.parking import NOTHING, Line
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.storage.durations import Durations
 
 __all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket"]
 
@@ -142,6 +143,11 @@ class CommitLoop(Generic[E]):
         self._paid: outcome.Outcome[bool] | None = None
         self.new_slice()
         self._open_gates()
+
+    @property
+    def barrier_seconds(self) -> Durations:
+        """How long its barriers took on the disk."""
+        return self._thread.paid.now()
 
     @property
     def title(self) -> str:

@@ -39,8 +39,9 @@ class PartitionLag:
 
     position: int
     """The offset of the message that comes next."""
-    lag: int
-    """Messages that are there and were not received yet."""
+    lag: int | None
+    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
+    else at the last `look`. None: nobody has looked."""
     committed: int | None
     """The last offset that the group has processed; None: none, or no group."""
 
@@ -178,22 +179,27 @@ class StreamConsumer(TailReceiver[Message]):
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
 
     def statistics(self) -> ConsumerStatistics:
-        """The consumer as it is now. Looks at the files of each partition. Raises OSError."""
-        self._check()
+        """The consumer as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
         engine = self._loop.engine if self._loop is not None else None
-        partitions = {}
-        for index, part in sorted(self._tail.parts.items()):
+        partitions, parts = {}, dict(self._tail.parts)
+        for index, part in sorted(parts.items()):
             marker = engine.marker(index) if engine is not None else None
             partitions[index] = PartitionLag(
                 position=part.position,
-                lag=max(0, part.reader.next_offset() - part.position),
+                lag=part.lag,
                 committed=marker.committed if marker is not None else None,
             )
         return ConsumerStatistics(
             partitions=partitions,
-            lost=sum(gap.count for gap in self._tail.losses),
+            lost=sum(part.lost for part in parts.values()),
             tasks_waiting_receive=self._tail.tasks_waiting_receive,
         )
+
+    def look(self) -> ConsumerStatistics:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        for part in tuple(self._tail.parts.values()):
+            part.look()
+        return self.statistics()
 
 
 def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:

@@ -25,6 +25,7 @@ from diskq.engine.journal import Item, Journal, Key, Value, When
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
 from diskq.options import Durability, JournalOptions
+from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
@@ -32,16 +33,21 @@ __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
-    """A journal's writer at one moment. `sent` and `barriers` count since the open."""
+    """A journal's writer at one moment. `sent`, `written_bytes`, `barriers` and their seconds count since
+    the open."""
 
     next_offset: int
     """The offset that the next message gets."""
     synced_offset: int
     """All messages before this one are on the platter."""
     sent: int
+    written_bytes: int
+    """Of their records, with keys and framing."""
     unsynced_bytes: int
     """Accepted, and not yet on the platter."""
     barriers: int
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
     tasks_waiting_send: int
     """For room, or for a sync."""
     open_handles: int
@@ -177,13 +183,15 @@ class JournalWriter(Sender[int]):
         return self._engine.next_offset
 
     def statistics(self) -> JournalStatistics:
-        """The writer as it is now. Cheap."""
+        """The writer as it is now. Cheap, and from any thread."""
         return JournalStatistics(
             next_offset=self._engine.next_offset,
             synced_offset=self._engine.synced_offset,
             sent=self._engine.buffer.records,
+            written_bytes=self._engine.accepted_bytes,
             unsynced_bytes=self._engine.unsynced_bytes,
             barriers=self._loop.barriers_taken,
+            barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             open_handles=self._loop.open_handles,
         )

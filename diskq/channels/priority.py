@@ -16,9 +16,11 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.opening import Opening
 from diskq.channels.priorityloop import PriorityLoop
 from diskq.channels.priorityqueue import DiskPriorityQueue, checked_word
+from diskq.channels.telling import fields_of
 from diskq.engine.priority import Implementation, PriorityStore, QueueInfo, StoreStatistics
 from diskq.engine.storedqueue import DEFAULT, KeyRange, StoredQueue
 from diskq.options import Durability, PriorityOptions
+from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
@@ -27,12 +29,17 @@ __all__ = ["DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityStoreStatistics(StoreStatistics):
-    """As `StoreStatistics`, and who waits."""
+    """As `StoreStatistics`, how long barriers took, and who waits."""
 
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
     tasks_waiting_send: int
     """For room, or for a sync."""
     tasks_waiting_receive: int
     is_taking_snapshot: bool
+
+
+_fields = fields_of(StoreStatistics)
 
 
 class DiskPriorityStore:
@@ -138,10 +145,10 @@ class DiskPriorityStore:
         return self._engine.warnings
 
     def statistics(self) -> PriorityStoreStatistics:
-        """The store as it is now. Cheap."""
-        of_engine = self._engine.statistics()
+        """The store as it is now. Cheap, and from any thread."""
         return PriorityStoreStatistics(
-            **{field.name: getattr(of_engine, field.name) for field in dataclasses.fields(StoreStatistics)},
+            **_fields(self._engine.statistics()),
+            barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,
             is_taking_snapshot=self._loop.snapshots.is_busy,

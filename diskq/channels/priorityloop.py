@@ -308,9 +308,9 @@ class PriorityLoop(CommitLoop[PriorityStore]):
 
     @property
     def tasks_waiting_send(self) -> int:
-        waiting = sum(len(lines.senders) for lines in self._sending)
+        waiting = sum(len(lines.senders) for lines in tuple(self._sending))
         return waiting + len(self._unsynced) + len(self._syncing)
 
     @property
     def tasks_waiting_receive(self) -> int:
-        return sum(len(lines.receivers) for lines in self._receiving)
+        return sum(len(lines.receivers) for lines in tuple(self._receiving))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.priorityloop import PriorityLoop, QueueLines, Want
+from diskq.channels.telling import fields_of
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability
@@ -37,6 +37,9 @@ class PriorityQueueStatistics(QueueInfo):
     tasks_waiting_send: int
     """For room; who waits for a sync, the store's statistics tell."""
     tasks_waiting_receive: int
+
+
+_fields = fields_of(QueueInfo)
 
 
 class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
@@ -280,10 +283,9 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
     # --- the queue as a whole ---------------------------------------------------------------------
 
     def statistics(self) -> PriorityQueueStatistics:
-        """The queue as it is now. Cheap."""
-        info = self._engine.info(self._queue)
+        """The queue as it is now. Cheap, and from any thread."""
         return PriorityQueueStatistics(
-            **{field.name: getattr(info, field.name) for field in dataclasses.fields(QueueInfo)},
+            **_fields(self._engine.info(self._queue)),
             tasks_waiting_send=len(self._lines.senders),
             tasks_waiting_receive=len(self._lines.receivers),
         )

@@ -19,12 +19,14 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.channels.opening import Opening
+from diskq.channels.telling import fields_of
 from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.engine.work import Exhausted, FifoWork
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, QueueOptions, WorkOptions
 from diskq.storage.closing import Closing
+from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
@@ -35,12 +37,17 @@ _MANY_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelStatistics(QueueStatistics):
-    """As `QueueStatistics`, and who waits."""
+    """As `QueueStatistics`, how long barriers took, and who waits."""
 
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
     tasks_waiting_send: int
     """For room, or for a sync."""
     tasks_waiting_receive: int
     open_handles: int
+
+
+_fields = fields_of(QueueStatistics)
 
 
 class DiskQueue(trio.abc.Channel[bytes], Closing):
@@ -358,13 +365,10 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         return self._engine.repairs
 
     def statistics(self) -> ChannelStatistics:
-        """The queue as it is now. Cheap."""
+        """The queue as it is now. Cheap, and from any thread."""
         return ChannelStatistics(
-            **{
-                field.name: getattr(engine_statistics, field.name)
-                for engine_statistics in [self._engine.statistics()]
-                for field in dataclasses.fields(QueueStatistics)
-            },
+            **_fields(self._engine.statistics()),
+            barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,
             open_handles=self._loop.open_handles,

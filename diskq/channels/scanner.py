@@ -39,8 +39,9 @@ class ScannerStatistics:
 
     position: int
     """The offset of the message that comes next."""
-    lag: int
-    """Messages that are there and were not received yet."""
+    lag: int | None
+    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
+    else at the last `look`. None: nobody has looked."""
     committed: int | None
     """The offset that the named reader has committed to read next; None: none, or it has no name."""
     lost: int
@@ -147,6 +148,16 @@ class Scanner(TailReceiver[JournalMessage]):
                 self._move(part.index, offset, seek=True)
         self._tail.look()
 
+    def _statistics_of(self, part: Part) -> ScannerStatistics:
+        marker = self._loop.engine.marker(part.index) if self._loop is not None else None
+        return ScannerStatistics(
+            position=part.position,
+            lag=part.lag,
+            committed=marker.committed if marker is not None else None,
+            lost=part.lost,
+            tasks_waiting_receive=self._tail.tasks_waiting_receive,
+        )
+
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong with the named reader's offsets at the open."""
@@ -179,17 +190,13 @@ class JournalScanner(Scanner):
         return self._part.position
 
     def statistics(self) -> ScannerStatistics:
-        """The scanner as it is now. Looks at the files. Raises OSError."""
-        self._check()
-        part = self._part
-        marker = self._loop.engine.marker(0) if self._loop is not None else None
-        return ScannerStatistics(
-            position=part.position,
-            lag=max(0, part.reader.next_offset() - part.position),
-            committed=marker.committed if marker is not None else None,
-            lost=sum(gap.count for gap in self._tail.losses),
-            tasks_waiting_receive=self._tail.tasks_waiting_receive,
-        )
+        """The scanner as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
+        return self._statistics_of(self._part)
+
+    def look(self) -> ScannerStatistics:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        self._part.look()
+        return self.statistics()
 
 
 def _offset_of(reader: JournalReader, start: JournalStart) -> int:

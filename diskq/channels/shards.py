@@ -116,12 +116,9 @@ class ShardWriter:
         self._loop.check_end()
 
     def statistics(self) -> dict[int, JournalStatistics]:
-        """Of each journal that is open now."""
-        return {
-            index: place.writer.statistics()
-            for index, place in sorted(self._places.items())
-            if place.writer is not None
-        }
+        """Of each journal that is open now, by its number. Cheap, and from any thread."""
+        writers = [(index, place.writer) for index, place in sorted(self._places.items())]
+        return {index: writer.statistics() for index, writer in writers if writer is not None}
 
     # --- who is open ------------------------------------------------------------------------------
 

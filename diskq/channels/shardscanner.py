@@ -16,7 +16,7 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.receiving import End, checked_end
-from diskq.channels.scanner import Scanner, ScannerLoop, check_name, limit_of, part_of
+from diskq.channels.scanner import Scanner, ScannerLoop, ScannerStatistics, check_name, limit_of, part_of
 from diskq.channels.tail import Tail
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.journalstarts import JournalStart, checked_journal_start, open_reader, seek_start
@@ -44,6 +44,16 @@ class ShardScanner(Scanner):
     def position(self) -> dict[int, int]:
         """Of each shard: the offset of the message that comes next."""
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
+
+    def statistics(self) -> dict[int, ScannerStatistics]:
+        """Of each shard that is read, by its number; whoever waits, waits for all. As a scanner's."""
+        return {index: self._statistics_of(part) for index, part in sorted(self._tail.parts.items())}
+
+    def look(self) -> dict[int, ScannerStatistics]:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        for part in tuple(self._tail.parts.values()):
+            part.look()
+        return self.statistics()
 
 
 class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a function)

@@ -24,6 +24,7 @@ from diskq.channels.ioloop import QueueLoop
 from diskq.channels.letters import SpoolLetters
 from diskq.channels.opening import Opening
 from diskq.channels.queue import DiskQueue
+from diskq.channels.telling import fields_of
 from diskq.engine.deadletters import DeadLetters
 from diskq.engine.fifo import Body, FifoQueue
 from diskq.engine.nsqfiles import Position
@@ -33,6 +34,7 @@ from diskq.errors import StorageFailedError
 from diskq.options import Durability, SpoolOptions
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
+from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.recovery import Repair
 
@@ -58,7 +60,8 @@ class SpoolStatistics:
     """How long the oldest of them has waited: never less than it has, and a second more or, after a long
     time, some percent. None: there is none."""
     delivered: int
-    """Messages, since it was opened, as the next two."""
+    """Messages, since it was opened, as `accepted`, `buried` and `failed_tries`."""
+    accepted: int
     buried: int
     """Messages that became dead letters."""
     failed_tries: int
@@ -79,6 +82,11 @@ class SpoolStatistics:
     delivery_rate: float
     """Messages delivered a second, of the last ten seconds or so."""
     repairs: tuple[Repair, ...]
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
+
+
+_shared = fields_of(SpoolStatistics, SpoolStatus)
 
 
 class Spool(trio.abc.SendChannel[bytes]):
@@ -179,22 +187,27 @@ class Spool(trio.abc.SendChannel[bytes]):
         return self._engine.repairs
 
     def statistics(self) -> SpoolStatistics:
-        """The spool as it is now. Cheap."""
-        status, now = self._status(), trio.current_time()
-        pacing = self._delivery.pacing
-        age = None if status.accepted_at is None else max(0.0, status.written_at - status.accepted_at)
-        shared = {field.name for field in dataclasses.fields(SpoolStatistics)} & _STATUS_FIELDS
+        """The spool as it is now. Cheap, and from any thread."""
+        status = self._status()
+        age, wait = None, None
+        if status.accepted_at is not None:
+            age = max(0.0, status.written_at - status.accepted_at)
+        if status.next_try_at is not None:
+            wait = max(0.0, status.next_try_at - status.written_at)
         return SpoolStatistics(
-            **{name: getattr(status, name) for name in shared},
+            **_shared(status),
             oldest_age=age,
-            next_try_in=None if pacing.next_try_at is None else max(0.0, pacing.next_try_at - now),
+            next_try_in=wait,
+            accepted=self._engine.accepted_total,
             repairs=self._engine.repairs,
+            barrier_seconds=self._loop.barrier_seconds,
         )
 
     def _status(self) -> SpoolStatus:
         delivery, engine = self._delivery, self._engine
         pacing, now = delivery.pacing, self._fs.wall_clock()
-        wait = None if pacing.next_try_at is None else pacing.next_try_at - trio.current_time()
+        next_try_at = pacing.next_try_at
+        wait = None if next_try_at is None else next_try_at - engine.now()
         arrivals, deliveries = self._rates()
         return SpoolStatus(
             written_at=now,
@@ -219,7 +232,7 @@ class Spool(trio.abc.SendChannel[bytes]):
         if not self._samples:
             return 0.0, 0.0
         then, accepted, delivered = self._samples[0]
-        seconds = max(trio.current_time() - then, _TICK)
+        seconds = max(self._engine.now() - then, _TICK)
         return (
             (self._engine.accepted_total - accepted) / seconds,
             (self._delivery.delivered - delivered) / seconds,
@@ -267,8 +280,6 @@ class Spool(trio.abc.SendChannel[bytes]):
             except StorageFailedError as fatal:
                 self._loop.broke(fatal)
 
-
-_STATUS_FIELDS = {field.name for field in dataclasses.fields(SpoolStatus)}
 
 # --- opening and closing it -----------------------------------------------------------------------
 

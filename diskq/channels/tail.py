@@ -102,11 +102,25 @@ class Part:
         """and its segment."""
         self.is_told = False
         """Is somebody told when it grows?"""
+        self.lost = 0
+        """Messages known to be lost to damage."""
+        self._seen_end: int | None = None
 
     @property
     def position(self) -> int:
         """The offset of the message that comes next."""
         return self.ahead.next_offset  # type: ignore[no-any-return]
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that are there and were not handed out, as far as is known. Looks at no file."""
+        live = self.reader.live
+        end = self._seen_end if live is None else live.next_offset
+        return None if end is None else max(0, end - self.position)
+
+    def look(self) -> None:
+        """Know of what is there now. Looks at the files, in any thread. Raises DiskqError, OSError."""
+        self._seen_end = self.reader.next_offset()
 
 
 class Tail:
@@ -277,6 +291,7 @@ class Tail:
     def _note_losses(self, part: Part) -> None:
         for gap in part.reader.losses:
             logger.warning("%s", gap)
+            part.lost += gap.count
         self.losses += part.reader.losses
         part.reader.losses.clear()
 

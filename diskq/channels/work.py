@@ -189,7 +189,7 @@ class DiskWork(trio.abc.ReceiveChannel[Lease]):
     # --- the work as a whole ----------------------------------------------------------------------
 
     def statistics(self) -> WorkStatistics:
-        """The work as it is now. `DiskQueue.statistics` tells who waits."""
+        """The work as it is now. From any thread. `DiskQueue.statistics` tells who waits."""
         return self._engine.statistics()
 
     def close(self) -> None:

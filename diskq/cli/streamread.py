@@ -96,7 +96,7 @@ def _tell_what_others_have(args: argparse.Namespace, wanted: list[int], consumer
 def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> Any:
     total = None
     if end == "close" and sys.stderr.isatty():
-        total = sum(partition.lag for partition in consumer.statistics().partitions.values())
+        total = sum(partition.lag or 0 for partition in consumer.look().partitions.values())
         total = total if args.n is None else min(total, args.n)
     return progress("reading", total, is_wanted=not sys.stdout.isatty())
 

@@ -63,5 +63,7 @@ class AgeMarks:
 
     def at(self, place: Position) -> float | None:
         """When the message behind `place` was accepted, or a little earlier; None: nothing tells."""
-        number = bisect_right(self._places, place)
-        return self._times[number - 1] if number else None
+        places, times = self._places, self._times
+        # Another thread may ask, between a place and its time.
+        number = min(bisect_right(places, place), len(times))
+        return times[number - 1] if number else None

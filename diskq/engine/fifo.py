@@ -68,13 +68,16 @@ _SPILL_ITEMS = 4 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatistics:
-    """A queue at one moment. All but `depth`, `bytes`, `files` and `unsynced_bytes` count since the open."""
+    """A queue at one moment. All but `depth`, `bytes`, `files`, `unsynced_bytes` and
+    `memory_bytes` count since the open."""
 
     depth: int
     """Messages that can be received."""
     bytes: int
     """On disk: data and checksums, those of consumed files until a sync has removed them."""
     files: int
+    written_bytes: int
+    """Of the messages that came to the files, with their framing."""
     unsynced_bytes: int
     """Accepted, not yet on the platter, and more than in memory only."""
     memory_bytes: int
@@ -1293,6 +1296,7 @@ class FifoQueue(Closing):
             depth=self.depth,
             bytes=self.bytes_on_disk,
             files=len(self._sizes) + self._append.is_open,
+            written_bytes=self.written_total,
             unsynced_bytes=self.unsynced_bytes,
             memory_bytes=self.tier.size,
             sent=self.accepted_total,

@@ -111,7 +111,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatistics:
-    """A store at one moment. The last five count since the open."""
+    """A store at one moment. What follows `unsynced_bytes` counts since the open."""
 
     queues: int
     stored: int
@@ -122,6 +122,9 @@ class StoreStatistics:
     snapshot_lsn: int
     """The last command that the snapshot covers; -1: there is none."""
     unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    written_bytes: int
+    """Of commands."""
     barriers: int
     snapshots: int
     commands: int
@@ -985,11 +988,12 @@ class PriorityStore(Closing):
         """The store at this moment."""
         return StoreStatistics(
             queues=len(self._queues),
-            stored=sum(queue.table.stored for queue in self._queues.values()),
+            stored=sum(queue.table.stored for queue in tuple(self._queues.values())),
             segments=len(self._log.bases),
             next_lsn=self.next_lsn,
             snapshot_lsn=self._snapshot_lsn,
             unsynced_bytes=self.unsynced_bytes,
+            written_bytes=self._accepted_bytes,
             barriers=self._barriers,
             snapshots=self._snapshots,
             commands=self._commands,

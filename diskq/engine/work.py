@@ -536,9 +536,10 @@ class FifoWork(Closing):
     # --- for others -------------------------------------------------------------------------------
 
     def statistics(self) -> WorkStatistics:
-        attempts = [lease.attempts for lease in self._in_flight.values()]
-        attempts += [item[1] for item in self._returned]
-        attempts += [item[2] for item in self._delayed]
+        """The work at this moment: goes through what is in flight, returned and delayed. From any thread."""
+        attempts = [lease.attempts for lease in tuple(self._in_flight.values())]
+        attempts += [item[1] for item in tuple(self._returned)]
+        attempts += [item[2] for item in tuple(self._delayed)]
         return WorkStatistics(
             in_flight=len(self._in_flight),
             returned=len(self._returned),

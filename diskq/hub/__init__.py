@@ -8,7 +8,7 @@ from __future__ import annotations
 from diskq.errors import HubError
 from diskq.hub.access import Tls, Tokens
 from diskq.hub.client import HubClient, HubStatus
-from diskq.hub.replication import ReplicationStatistics, replicate
+from diskq.hub.replication import Progress, ReplicationStatistics, replicate
 from diskq.hub.server import Hub, open_hub
 from diskq.hub.store import HubJournal, HubStatistics, Range
 from diskq.options import HubOptions, ReplicationOptions
@@ -21,6 +21,7 @@ __all__ = [
     "HubOptions",
     "HubStatistics",
     "HubStatus",
+    "Progress",
     "Range",
     "ReplicationOptions",
     "ReplicationStatistics",

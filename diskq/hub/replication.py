@@ -29,7 +29,7 @@ from diskq.options import ReplicationOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["ReplicationStatistics", "Taking", "replicate"]
+__all__ = ["Progress", "ReplicationStatistics", "Taking", "replicate"]
 
 T = TypeVar("T")
 
@@ -62,6 +62,20 @@ class Taking(Protocol):
 
 
 OnProgress = Callable[[ReplicationStatistics], object]
+
+
+class Progress:
+    """Keeps how a copy goes, for whoever asks, in any thread: `replicate(..., on_progress=Progress())`."""
+
+    def __init__(self) -> None:
+        self._told = ReplicationStatistics()
+
+    def __call__(self, told: ReplicationStatistics) -> None:
+        self._told = told
+
+    def statistics(self) -> ReplicationStatistics:
+        """The copy as it was after its last batch, or failure. Cheap."""
+        return self._told
 
 
 async def replicate(

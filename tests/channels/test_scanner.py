@@ -129,7 +129,7 @@ async def test_seek_goes_elsewhere_and_back(disk):
             await scanner.seek(11)
         assert scanner.position == 5
         await scanner.seek("oldest")
-        assert scanner.statistics().lag == 10
+        assert scanner.look().lag == 10
         await scanner.seek("newest")
         assert scanner.position == 10
 
