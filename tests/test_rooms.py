@@ -81,6 +81,7 @@ GROUPS = {
 
 # What makes bytes durable or takes names away: called in the barrier, implemented by file systems.
 DURABLE = {"datasync", "fdatasync", "fsync", "sync_directory", "sync_files", "rename", "rmtree", "unlink"}
+DURABLE |= {"remove_directory"}
 DURABLE_OF_OS = {"remove", "removedirs", "replace", "rmdir"}  # common words elsewhere: only as os.NAME
 MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.testing.*"}
 

@@ -44,6 +44,8 @@ class Barrier:
     """(path, new path): files nobody points at any more that hold bytes nobody could read."""
     removals: tuple[str, ...] = ()
     """Files that nobody points at any more."""
+    emptied: tuple[str, ...] = ()
+    """Directories in which nothing is any more, the inner ones first."""
     closing: tuple[int, ...] = ()
     """Handles that nobody uses after this."""
 
@@ -96,6 +98,9 @@ class Barrier:
         for path in self.removals:
             with contextlib.suppress(FileNotFoundError):
                 fs.unlink(path)
+        for path in self.emptied:
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove_directory(path)
 
 
 def _replace_file(fs: FileSystem, replacement: Replacement) -> None:

@@ -1,11 +1,12 @@
-# Directories that are made because somebody asked for a place below them.
+# Directories that are made because somebody asked for a place below them, and taken away with all that is in
+# them because what was to become of it will not.
 
 from __future__ import annotations
 
 from diskq.storage.barrier import Barrier
-from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.fs import FileSystem, directory_of, join
 
-__all__ = ["make_directories"]
+__all__ = ["make_directories", "remove_tree"]
 
 
 def make_directories(fs: FileSystem, path: str) -> None:
@@ -20,3 +21,26 @@ def make_directories(fs: FileSystem, path: str) -> None:
     for directory in reversed(missing):
         fs.make_directory(directory)
     Barrier(directories=tuple(directory_of(directory.rstrip("/")) for directory in missing)).pay(fs)
+
+
+def remove_tree(fs: FileSystem, path: str) -> None:
+    """Take away the directory `path` and everything in it, or the file; nothing where there is neither.
+
+    Raises OSError.
+    """
+    files: list[str] = []
+    directories: list[str] = []
+    if fs.size_of(path) is not None:
+        _gather(fs, path, files, directories)
+    Barrier(removals=tuple(files), emptied=tuple(directories)).pay(fs)
+
+
+def _gather(fs: FileSystem, path: str, files: list[str], directories: list[str]) -> None:
+    try:
+        names = fs.list_directory(path)
+    except NotADirectoryError:
+        files.append(path)
+        return
+    for name in names:
+        _gather(fs, join(path, name), files, directories)
+    directories.append(path)

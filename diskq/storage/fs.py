@@ -135,6 +135,9 @@ class FileSystem(Protocol):
     def make_directory(self, path: str) -> bool:
         """Make one directory. False: it was there."""
 
+    def remove_directory(self, path: str) -> None:
+        """Take away a directory in which nothing is."""
+
     def list_directory(self, path: str) -> list[str]: ...
 
     def size_of(self, path: str) -> int | None:
@@ -235,6 +238,9 @@ class OsFileSystem:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
             return False
         return True
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def list_directory(self, path: str) -> list[str]:
         return os.listdir(path)

@@ -45,6 +45,7 @@ class OverlayFS:
         self._locks = locks
         self._files: dict[str, _File | None] = {}  # by path, once touched; None: it is not there
         self._directories: set[str] = set()
+        self._removed: set[str] = set()  # directories that are there below
         self._handles: dict[int, _File] = {}
         self._next = 0
 
@@ -185,9 +186,17 @@ class OverlayFS:
         self._directories.add(path)
         return True
 
-    def _is_directory(self, path: str) -> bool:
+    def remove_directory(self, path: str) -> None:
+        if self.list_directory(path):
+            raise OSError(errno.ENOTEMPTY, "the directory is not empty", path)
         if path in self._directories:
-            return True
+            self._directories.discard(path)
+        else:
+            self._removed.add(path)
+
+    def _is_directory(self, path: str) -> bool:
+        if path in self._directories or path in self._removed:
+            return path in self._directories
         try:
             self._below.list_directory(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -196,8 +205,13 @@ class OverlayFS:
 
     def list_directory(self, path: str) -> list[str]:
         names: set[str] = set()
+        if path in self._removed and path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        if self._files.get(path) is not None:
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         if path not in self._directories:
             names.update(self._below.list_directory(path))
+            names.difference_update(base_name(gone) for gone in self._removed if directory_of(gone) == path)
         for file, content in self._files.items():
             if directory_of(file) == path:
                 (names.discard if content is None else names.add)(base_name(file))
@@ -208,7 +222,9 @@ class OverlayFS:
         if path in self._files:
             file = self._files[path]
             return None if file is None else file.size
-        return 0 if path in self._directories else self._below.size_of(path)
+        if path in self._directories or path in self._removed:
+            return 0 if path in self._directories else None
+        return self._below.size_of(path)
 
     def stamp_of(self, path: str) -> Stamp | None:
         if path in self._files and self._files[path] is None:

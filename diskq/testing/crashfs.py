@@ -286,6 +286,14 @@ class CrashFS:
             self._enact((directory, name, Directory()))
             return True
 
+    def remove_directory(self, path: str) -> None:
+        with self._mutex:
+            directory, name = self._parent(path)
+            if self._directory(path).now:
+                raise _error(errno.ENOTEMPTY, path)
+            self._count("remove directory", path)
+            self._enact((directory, name, None))
+
     def list_directory(self, path: str) -> list[str]:
         with self._mutex:
             self._check_power()

@@ -30,7 +30,7 @@ __all__ = ["Call", "Fault", "FaultFS"]
 
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
-    *("rename", "unlink", "make_directory", "list_directory", "size_of", "stamp_of"),
+    *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
     *("try_lock", "share_memory"),
 )
 
@@ -219,6 +219,9 @@ class FaultFS(Generic[Disk]):
 
     def make_directory(self, path: str) -> bool:
         return self._call(Call("make_directory", path), lambda: self.inner.make_directory(path))
+
+    def remove_directory(self, path: str) -> None:
+        self._call(Call("remove_directory", path), lambda: self.inner.remove_directory(path))
 
     def list_directory(self, path: str) -> list[str]:
         return self._call(Call("list_directory", path), lambda: self.inner.list_directory(path))

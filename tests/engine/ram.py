@@ -105,6 +105,10 @@ class RamFS:
         self.directories.add(path)
         return is_new
 
+    def remove_directory(self, path: str) -> None:
+        assert not self.list_directory(path)
+        self.directories.remove(path)
+
     def list_directory(self, path: str) -> list[str]:
         start = path.rstrip("/") + "/"
         inside = (name[len(start) :] for name in (*self.now, *self.directories) if name.startswith(start))
