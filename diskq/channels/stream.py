@@ -30,7 +30,7 @@ __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """A producer at one moment. `sent`, `written_bytes`, `barriers`, `barrier_seconds` count since the open."""
+    """A producer at one moment. `sent`, `written_bytes` and what is told of barriers count since the open."""
 
     next_offsets: dict[int, int]
     """Of each partition: the offset that its next message gets."""
