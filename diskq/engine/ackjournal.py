@@ -57,6 +57,7 @@ __all__ = [
     "Tried",
     "acked_row",
     "acked_rows",
+    "broken_rows",
     "handed_row",
     "mend_journals",
     "read_journals",
@@ -221,6 +222,14 @@ def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
     for file, ranges in known.acked.items():
         known.acked[file] = _joined(ranges)
     return known
+
+
+def broken_rows(fs: FileSystem, path: str) -> list[int]:
+    """Where its rows begin that are neither whole nor zeros: torn, or rotten. Raises OSError."""
+    content = _content(fs, path)
+    whole = {row.at for row in _rows(content)}
+    starts = range(0, len(content), ROW.size)
+    return [at for at in starts if at not in whole and content[at : at + ROW.size].strip(b"\0")]
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -33,7 +33,10 @@ from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.checksums import Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 
-__all__ = ["AuditTask", "SegmentAudit", "audit_segment", "audit_tasks"]
+__all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
+
+DATA, INDEX, TIMEINDEX = range(3)
+NAMES = ("data", "index", "timeindex")
 
 _STRETCH = 1024 * 1024
 _TIME = struct.Struct("<Qq")
@@ -47,6 +50,17 @@ class AuditTask(NamedTuple):
     partition: int
     base: int
     next_base: int | None
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong with a segment."""
+
+    path: str
+    at: int | None
+    """The byte in that file; None: there is no such file."""
+    what: str
+    is_torn: bool = False
+    """It is the end of a write that was cut off: the next open mends it, and no whole message is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +117,18 @@ def audit_segment(path: str, task: AuditTask, fs: FileSystem | None = None) -> S
     Damage is told, never raised. Raises UnsupportedFormatError where the stream's settings cannot be read,
     and OSError where the disk cannot.
     """
+    examined = examine_segment(path, task, fs)
+    return None if examined is None else examined[0]
+
+
+def examine_segment(
+    path: str, task: AuditTask, fs: FileSystem | None = None, *, judges_tail: bool = False
+) -> tuple[SegmentAudit, list[Trouble]] | None:
+    """As `audit_segment`; and its problem piece by piece.
+
+    With `judges_tail` all that lies behind the published end of the segment that is written to is told as
+    well: for who knows that nobody is writing it.
+    """
     fs = fs or OsFileSystem()
     stream = StreamFiles(fs, path)
     settings = read_settings(fs, stream)
@@ -110,17 +136,18 @@ def audit_segment(path: str, task: AuditTask, fs: FileSystem | None = None) -> S
     files = stream.partition(task.partition)
     with ExitStack() as stack:
         try:
-            audit = _Audit(fs, files, task, framing, stack)
+            audit = _Audit(fs, files, task, framing, stack, judges_tail=judges_tail)
         except FileNotFoundError:
             return _absent(files, task)
-        return audit.run()
+        return audit.run(), audit.troubles
 
 
-def _absent(files: PartitionFiles, task: AuditTask) -> SegmentAudit | None:
+def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[Trouble]] | None:
     with contextlib.suppress(StreamNotFoundError):
         if files.bases():
             return None
-    return _told(task, problem="the partition has no segment")
+    problem = "the partition has no segment"
+    return _told(task, problem=problem), [Trouble(files.directory, None, problem)]
 
 
 def _told(
@@ -159,13 +186,16 @@ class _Audit:
         task: AuditTask,
         framing: TripletFraming,
         stack: ExitStack,
+        *,
+        judges_tail: bool,
     ) -> None:
         """Raises FileNotFoundError where its data file is gone."""
         self._fs = fs
         self._files = files
         self._task = task
         self._framing = framing
-        self._problems: list[str] = []
+        self.troubles: list[Trouble] = []
+        self._judges_tail = judges_tail
         self._is_complete = task.next_base is not None
 
         def opened(path: str) -> int | None:
@@ -175,7 +205,7 @@ class _Audit:
                 return handle
             return None
 
-        data, index, timeindex = files.segment(task.base)
+        data, index, timeindex = self._paths = files.segment(task.base)
         # The index first, and before anything else its size: all that it tells of is there by then.
         self._index = opened(index)
         self._published = self._size(self._index) // INDEX_ROW_SIZE
@@ -196,9 +226,10 @@ class _Audit:
             self._check_ends(records)
         size = self._fs.size(self._data)
         lost = 0
-        if self._problems:
+        problems = [trouble.what for trouble in self.troubles]
+        if problems:
             records, times, lost = self._read()
-            self._problems.append(f"{lost} messages cannot be read" if lost else "every message can be read")
+            problems.append(f"{lost} messages cannot be read" if lost else "every message can be read")
         return _told(
             task,
             records=records,
@@ -207,7 +238,7 @@ class _Audit:
             times=times,
             checksummed=checksummed,
             lost=lost,
-            problem="; ".join(self._problems) or None,
+            problem="; ".join(problems) or None,
         )
 
     # --- checksums --------------------------------------------------------------------------------
@@ -231,9 +262,11 @@ class _Audit:
             row, file_end = first_bad
             more = f", nor have {bad - 1} other blocks" if bad > 1 else ""
             if row.end > file_end:
-                self._tell(f"the data ends at byte {file_end}, its checksums go on to {row.end}")
+                what = f"the data ends at byte {file_end}, its checksums go on to {row.end}"
+                self._tell(DATA, file_end, what)
             else:
-                self._tell(f"bytes {row.start} to {row.end} of the data do not have their checksum{more}")
+                what = f"bytes {row.start} to {row.end} of the data do not have their checksum{more}"
+                self._tell(DATA, row.start, what)
         return good
 
     # --- records, and their rows ------------------------------------------------------------------
@@ -243,10 +276,7 @@ class _Audit:
         base, most = self._task.base, 2**62 if self._is_complete else self._published
         position = records = 0
         first = last = None
-        suspects = {
-            "index": (self._index, INDEX_ROW_SIZE),
-            "timeindex": (self._timeindex, TIMEINDEX_ROW_SIZE),
-        }
+        suspects = {which: (handle, row_size) for which, handle, row_size in self._row_files()}
         size = _STRETCH
         while records < most:
             data = self._fs.pread(self._data, size, position)
@@ -258,22 +288,54 @@ class _Audit:
                 size = max(told.claimed, 2 * size)
                 continue
             count = min(told.records, most - records)
-            rows = {"index": told.index_rows, "timeindex": told.timeindex_rows}
-            for name, (handle, row_size) in list(suspects.items()):
-                if not self._agrees(handle, name, rows[name][: count * row_size], records, row_size):
-                    del suspects[name]
+            rows = {INDEX: told.index_rows, TIMEINDEX: told.timeindex_rows}
+            for which, (handle, row_size) in list(suspects.items()):
+                if not self._agrees(handle, which, rows[which][: count * row_size], records, row_size):
+                    del suspects[which]
             first = _TIME.unpack_from(told.timeindex_rows)[1] if first is None else first
             last = _TIME.unpack_from(told.timeindex_rows, (count - 1) * TIMEINDEX_ROW_SIZE)[1]
             records += count
             position += told.valid_end
             size = _STRETCH
         if self._is_complete and position < (end := self._fs.size(self._data)):
-            self._tell(f"at byte {position} of the data begins no record, {end - position} bytes are left")
+            what = f"at byte {position} of the data begins no record, {end - position} bytes are left"
+            self._tell(DATA, position, what)
         elif not self._is_complete and records < most:
-            self._tell(f"the index tells of {most} messages, the data holds {records}")
+            self._tell(DATA, position, f"the index tells of {most} messages, the data holds {records}")
+        elif not self._is_complete and self._judges_tail:
+            self._judge_tail(position, records)
         return records, (first, last)
 
-    def _agrees(self, handle: int | None, name: str, rows: bytes, before: int, row_size: int) -> bool:
+    def _judge_tail(self, position: int, records: int) -> None:
+        """What lies behind the last published message, at byte `position`: of a write that was cut off."""
+        size = self._fs.size(self._data)
+        if position < size:
+            data = self._fs.pread(self._data, size - position, position)
+            told = rows_of(self._framing, data, self._task.base + records, position)
+            whole = f"{told.records} whole messages, and " if told.records else ""
+            left = size - position - told.valid_end
+            if told.stop == "CORRUPT" and data[told.valid_end :].strip(b"\0"):
+                what = (
+                    f"at byte {position + told.valid_end} of the data begins no record, {left} bytes are left"
+                )
+                self._tell(DATA, position + told.valid_end, what)
+            elif left:
+                self._tell(DATA, position, f"{whole}{left} bytes are behind the last one in the index", True)
+            else:
+                what = f"{told.records} whole messages are behind the last one in the index"
+                self._tell(DATA, position, what, True)
+        for which, handle, row_size in self._row_files():
+            surplus = self._size(handle) - records * row_size
+            if surplus >= row_size and which == TIMEINDEX and position == size:
+                self._tell(which, records * row_size, f"{surplus} bytes of the timeindex belong to no record")
+            elif surplus % row_size:
+                what = f"{surplus % row_size} bytes of a row are at the end of the {NAMES[which]}"
+                self._tell(which, records * row_size, what, True)
+
+    def _row_files(self) -> tuple[tuple[int, int | None, int], ...]:
+        return (INDEX, self._index, INDEX_ROW_SIZE), (TIMEINDEX, self._timeindex, TIMEINDEX_ROW_SIZE)
+
+    def _agrees(self, handle: int | None, which: int, rows: bytes, before: int, row_size: int) -> bool:
         """Does the file have these rows, behind so many others? The first one that it has not is told."""
         found = b"" if handle is None else self._fs.pread(handle, len(rows), before * row_size)
         if found == rows:
@@ -282,31 +344,34 @@ class _Audit:
         while found.startswith(rows[number * row_size :][:row_size], number * row_size):
             number += 1
         offset = self._task.base + before + number
+        at, name = (before + number) * row_size, NAMES[which]
         if handle is None:
-            self._tell(f"there is no {name}")
+            self._tell(which, None, f"there is no {name}")
         elif (number + 1) * row_size > len(found):
-            self._tell(f"the {name} ends before offset {offset}")
+            # It is written behind the index: of the last messages its rows may be missing.
+            is_torn = not self._is_complete and which == TIMEINDEX
+            self._tell(which, at, f"the {name} ends before offset {offset}", is_torn)
         else:
-            self._tell(f"the {name}'s row of offset {offset} is not that of its record")
+            self._tell(which, at, f"the {name}'s row of offset {offset} is not that of its record")
         return False
 
     def _check_ends(self, records: int) -> None:
         """Of a complete segment: nothing is behind the last row, and the next one goes on where it ends."""
         base, next_base = self._task.base, self._task.next_base
         assert next_base is not None
-        for handle, name, row_size in (
-            (self._index, "index", INDEX_ROW_SIZE),
-            (self._timeindex, "timeindex", TIMEINDEX_ROW_SIZE),
-        ):
+        for which, handle, row_size in self._row_files():
             if (surplus := self._size(handle) - records * row_size) > 0:
-                self._tell(f"{surplus} bytes of the {name} belong to no record")
+                what = f"{surplus} bytes of the {NAMES[which]} belong to no record"
+                self._tell(which, records * row_size, what)
         if base + records < next_base:
-            self._tell(f"offsets {base + records} to {next_base - 1} are missing: the next segment is behind")
+            what = f"offsets {base + records} to {next_base - 1} are missing: the next segment is behind"
+            self._tell(DATA, self._fs.size(self._data), what)
         elif base + records > next_base:
-            self._tell(f"it holds {base + records - next_base} messages more than offsets")
+            what = f"it holds {base + records - next_base} messages more than offsets"
+            self._tell(DATA, self._fs.size(self._data), what)
 
-    def _tell(self, problem: str) -> None:
-        self._problems.append(problem)
+    def _tell(self, which: int, at: int | None, what: str, is_torn: bool = False) -> None:
+        self.troubles.append(Trouble(self._paths[which], at, what, is_torn))
 
     # --- what a reader makes of it ----------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class SegmentScan:
     records: int = 0
     trouble: str | None = None
     """What is wrong with the bytes at `end`, where the log does not end there."""
+    is_bad: bool = False
+    """It is a whole record, and no command that can be carried out."""
     is_blank: bool = False
     """It was not begun: it is empty, or holds a part of its head, or zeros."""
     version: int | None = None
@@ -100,7 +102,7 @@ def read_segment(
             is_known = scanned.stop == "BAD"
             reason = "a command that is cut, or names no queue" if is_known else "an unknown command"
             if bears_bad:
-                found.trouble = reason
+                found.trouble, found.is_bad = reason, True
                 return found
             raise BadCommand(found.end, found.records, kind, reason)
         if scanned.stop != "MORE":

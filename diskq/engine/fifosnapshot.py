@@ -27,7 +27,14 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.slate import Waiting, read_slate
 
-__all__ = ["FifoSnapshot", "SnapshotRange", "SnapshotReader"]
+__all__ = [
+    "FifoSnapshot",
+    "SnapshotRange",
+    "SnapshotReader",
+    "steady_slate",
+    "steady_survey",
+    "waiting_behind",
+]
 
 _STRETCH = 256 * 1024
 _HEAD = 512
@@ -74,11 +81,11 @@ class FifoSnapshot:
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._min_size = min_message_size
         # What waits to be written first: if it is written meanwhile, it is seen in the file.
-        waiting = self._read_slate()
-        found = self._look()
+        waiting = steady_slate(self._fs, self._files.slate)
+        found = steady_survey(self._fs, self._files, min_message_size)
         self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
         self._unchecked = found.unchecked
-        self._waiting = _behind(waiting, found.write)
+        self._waiting = waiting_behind(waiting, found.write)
         self.read = found.read
         """Where its first message begins."""
         self.end = found.write
@@ -111,36 +118,6 @@ class FifoSnapshot:
                 planned.append(tuple(part))
                 part = []
         return [*planned, tuple(part)] if part else planned
-
-    # --- looking ----------------------------------------------------------------------------------
-
-    def _look(self) -> Recovered:
-        framing, any_size = NsqFraming(self._min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
-        self._files.numbers()  # a directory that is not there will not be there later
-        before: list[tuple[str, int, str]] = []
-        for _ in range(_MOST_LOOKS):
-            try:
-                found = survey(self._fs, self._files, framing, any_size)
-            except FileNotFoundError:
-                continue
-            # Where the owner is at work, what seems to be missing may just have come, or gone.
-            told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
-            if told == before:
-                return found
-            before = told
-        raise QueueMovedError(self._files.directory, "messages are taken out faster than one can look")
-
-    def _read_slate(self) -> Waiting | None:
-        """What stands on the slate; None also where its owner is at work on it all the time."""
-        for _ in range(_MOST_LOOKS):
-            found = read_slate(self._fs, self._files.slate)
-            if found is None:
-                return None
-            again = read_slate(self._fs, self._files.slate)
-            # It goes to places further and further on. So under the same place nothing was wiped off.
-            if again and again[:2] == found[:2] and again.records.startswith(found.records):
-                return found
-        return None
 
     # --- dividing ---------------------------------------------------------------------------------
 
@@ -349,7 +326,41 @@ class _Passage(Closing):
         self.number += lost
 
 
-def _behind(waiting: Waiting | None, end: Position) -> Waiting | None:
+# --- looking --------------------------------------------------------------------------------------
+
+
+def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recovered:
+    """As `survey`, also while somebody is at work on the queue. Raises QueueMovedError, OSError."""
+    framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+    files.numbers()  # a directory that is not there will not be there later
+    before: list[tuple[str, int, str]] = []
+    for _ in range(_MOST_LOOKS):
+        try:
+            found = survey(fs, files, framing, any_size)
+        except FileNotFoundError:
+            continue
+        # Where the owner is at work, what seems to be missing may just have come, or gone.
+        told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
+        if told == before:
+            return found
+        before = told
+    raise QueueMovedError(files.directory, "messages are taken out faster than one can look")
+
+
+def steady_slate(fs: FileSystem, path: str) -> Waiting | None:
+    """What stands on the slate; None also where its owner is at work on it all the time. Raises OSError."""
+    for _ in range(_MOST_LOOKS):
+        found = read_slate(fs, path)
+        if found is None:
+            return None
+        again = read_slate(fs, path)
+        # It goes to places further and further on. So under the same place nothing was wiped off.
+        if again and again[:2] == found[:2] and again.records.startswith(found.records):
+            return found
+    return None
+
+
+def waiting_behind(waiting: Waiting | None, end: Position) -> Waiting | None:
     """Of what stands on the slate, the messages that follow the end of the files."""
     if waiting is None or waiting.file != end.file:
         return None

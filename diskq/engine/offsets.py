@@ -45,6 +45,7 @@ from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = [
+    "MARKER_SIZE",
     "Found",
     "Marker",
     "MarkerPlace",

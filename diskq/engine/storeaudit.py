@@ -46,6 +46,8 @@ class SegmentReport:
     trouble: str | None
     has_more: bool
     """Whole records are behind the trouble."""
+    is_refused: bool = False
+    """No crash leaves that, and it is not opened: another version's head, a command that is none."""
 
     @property
     def records(self) -> int:
@@ -199,6 +201,9 @@ def _report(
         is_covered=is_covered,
         trouble=trouble,
         has_more=has_more,
+        is_refused=scanned.is_bad
+        or scanned.version is not None
+        or (scanned.is_alien and not scanned.is_torn),
     )
 
 

@@ -45,6 +45,8 @@ class BlockReader:
             fs.close(self.handle)
             raise
         ahead.seek(position)
+        self.verified = 0
+        """For so many of the bytes that were admitted a checksum vouches."""
         self._verified_to = position
         self._loaded_to = position
         self._told_to = position
@@ -99,6 +101,7 @@ class BlockReader:
         if good_end <= position:
             return self._pass_over(first, position, "checksum mismatch")
         self._ahead.admit(position, good_end, is_verified=True)
+        self.verified += good_end - max(position, self._verified_to)
         self._verified_to = self._loaded_to = good_end
         return None
 
