@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from diskq.tools.things import Thing
 
-__all__ = ["Finding", "Severity", "Verdict", "Verification"]
+__all__ = ["Finding", "Progress", "Severity", "Verdict", "Verification"]
 
 Severity = Literal["damage", "torn", "note"]
 """Messages are lost, altered or unreachable; the end of a write that a crash cut off, which the next open
 cuts and keeps aside; something to know, which is not wrong."""
 
 Verdict = Literal["clean", "torn", "damaged"]
+
+Progress: TypeAlias = Callable[[int], object]
+"""Is told how many bytes more were looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,80 @@
+# What whoever looks over a thing writes down. Law: what two looks do not agree on was in motion, and is no
+# finding: somebody may be writing, or taking away what is consumed, while we look.
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from diskq.tools.findings import Finding, Progress, Severity
+
+__all__ = ["Report", "settled"]
+
+_LOOKS = 5
+_MOMENT = 0.02
+"""Seconds between two looks: a write that was under way is over by then, mostly."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found so far. `progress` is told of bytes."""
+
+    progress: Progress | None = None
+    messages: int = 0
+    size: int = 0
+    checksummed: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def saw(self, size: int) -> None:
+        """So many bytes more were looked at."""
+        self.size += size
+        if self.progress is not None and size:
+            self.progress(size)
+
+    def damage(self, path: str, at: int | None, what: str, lost: int = 0) -> None:
+        self._add("damage", path, at, what, lost)
+
+    def torn(self, path: str, at: int | None, what: str) -> None:
+        self._add("torn", path, at, what, 0)
+
+    def note(self, path: str, at: int | None, what: str) -> None:
+        self._add("note", path, at, what, 0)
+
+    def _add(self, severity: Severity, path: str, at: int | None, what: str, lost: int) -> None:
+        self.findings.append(Finding(severity=severity, path=path, at=at, what=what, lost=lost))
+
+    def take(self, part: Report) -> None:
+        """Add what a look at a part of the thing has found. Its progress was told already."""
+        self.messages += part.messages
+        self.size += part.size
+        self.checksummed += part.checksummed
+        self.findings += part.findings
+
+    @property
+    def troubles(self) -> set[tuple[str, str, int | None, str]]:
+        """What is wrong, without what can be another number a moment later."""
+        wrong = (each for each in self.findings if each.severity != "note")
+        return {(each.severity, each.path, each.at, each.what) for each in wrong}
+
+
+def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:
+    """What `look` writes down. Where something is wrong it looks again, and only what stays counts."""
+    found = Report(progress)
+    look(found)
+    for _ in range(_LOOKS):
+        if not found.troubles:
+            break
+        before = found.troubles
+        time.sleep(_MOMENT)
+        found = Report()
+        look(found)
+        if found.troubles <= before:
+            break
+        stayed = found.troubles & before
+        found.findings = [
+            each
+            for each in found.findings
+            if each.severity == "note" or (each.severity, each.path, each.at, each.what) in stayed
+        ]
+    return found

@@ -1,0 +1,127 @@
+# Is a store of priority queues whole? Law: what the next open would refuse, or would have to leave out of
+# whole commands, is damage; what it cuts because nobody finished writing it is torn.
+
+from __future__ import annotations
+
+from diskq.engine.storeaudit import SegmentReport, StoreReport, inspect_store
+from diskq.engine.storelook import look_at_store
+from diskq.engine.taskfluxfiles import Point, StoreFiles
+from diskq.errors import CorruptionError, UnsupportedFormatError
+from diskq.storage.fs import FileSystem
+from diskq.tools.holders import holder_of
+from diskq.tools.looking import Report, settled
+from diskq.tools.things import Thing
+
+__all__ = ["verify_jobs"]
+
+
+def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises OSError."""
+    try:
+        files = StoreFiles.existing(fs, thing.path)
+    except CorruptionError as refusal:
+        report.damage(refusal.path, refusal.position, refusal.reason)
+        return
+    report.take(settled(lambda part: _Look(fs, files, part).run(), report.progress))
+
+
+class _Look:
+    """Once through the store."""
+
+    def __init__(self, fs: FileSystem, files: StoreFiles, report: Report) -> None:
+        self._fs = fs
+        self._files = files
+        self._report = report
+        self._point = Point.read(fs, files)
+
+    def run(self) -> None:
+        files, report = self._files, self._report
+        found = inspect_store(files.root, fs=self._fs)
+        if found.metadata_trouble is not None:
+            report.damage(files.metadata, 0, found.metadata_trouble)
+        self._tell_of_the_snapshot(found)
+        for number, segment in enumerate(found.segments):
+            report.saw(segment.size)
+            report.checksummed += segment.end
+            if not segment.is_covered:
+                self._tell_of_a_segment(segment, found, is_last=number == len(found.segments) - 1)
+        self._tell_of_gaps(found)
+        try:
+            looked = look_at_store(files.root, fs=self._fs)
+        except (CorruptionError, UnsupportedFormatError) as refusal:
+            if not report.troubles:
+                report.damage(
+                    getattr(refusal, "path", files.root), getattr(refusal, "position", 0), str(refusal)
+                )
+        else:
+            report.messages = sum(info.stored for info in looked.infos())
+        for path in files.leftovers():
+            report.note(path, None, "a crash left it: the next open removes it")
+
+    # --- the snapshot -----------------------------------------------------------------------------
+
+    def _tell_of_the_snapshot(self, found: StoreReport) -> None:
+        snapshot = found.snapshot
+        if snapshot is None:
+            return
+        self._report.saw(snapshot.size)
+        if snapshot.trouble is None:
+            self._report.checksummed += snapshot.size
+        elif found.segments and not found.segments[0].lsn and "implementation" not in snapshot.trouble:
+            what = f"{snapshot.trouble}: the log begins with the first command, and nothing is lost"
+            self._report.note(snapshot.path, 0, what)
+        else:
+            self._report.damage(snapshot.path, 0, snapshot.trouble)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _may_be_unsynced(self, lsn: int) -> bool:
+        """May a power cut have taken this command, or the segment that begins with it?"""
+        return self._point is not None and lsn >= self._point.base
+
+    def _is_vouched(self, segment: SegmentReport) -> bool:
+        """Was all of it on the platter?"""
+        point = self._point
+        if point is None:
+            return False
+        if point.base > segment.lsn:
+            return True
+        return point.base == segment.lsn and point.closed is not None and segment.end < point.closed
+
+    def _tell_of_a_segment(self, segment: SegmentReport, found: StoreReport, *, is_last: bool) -> None:
+        if segment.trouble is None:
+            return
+        report, at = self._report, segment.end
+        what = f"command {segment.next_lsn}: {segment.trouble}"
+        if segment.trouble == "its head was not written":
+            if is_last or self._may_be_unsynced(segment.lsn):
+                report.torn(segment.path, 0, segment.trouble)
+            else:
+                report.damage(segment.path, 0, segment.trouble)
+        elif segment.has_more:
+            report.damage(segment.path, at, f"{what}, and whole commands are behind it")
+        elif segment.is_refused or self._is_vouched(segment):
+            report.damage(segment.path, at, what)
+        elif is_last:
+            if not self._is_being_written():
+                report.torn(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
+        elif self._may_be_unsynced(segment.lsn):
+            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
+        else:
+            report.damage(segment.path, at, what)
+
+    def _is_being_written(self) -> bool:
+        files = self._files
+        return any(holder_of(self._fs, path)[1] for path in (files.lock, files.metadata))
+
+    def _tell_of_gaps(self, found: StoreReport) -> None:
+        is_begun = found.snapshot is None or found.snapshot.trouble is None
+        for gap in found.gaps:
+            if not is_begun and gap < found.segments[0].lsn:
+                continue  # nobody knows what the snapshot covered
+            following = next((each for each in found.segments if each.lsn > gap), found.segments[-1])
+            if self._may_be_unsynced(gap):
+                what = f"command {gap} should be before it: the next open sets it aside"
+                self._report.torn(following.path, 0, what)
+            else:
+                self._report.damage(following.path, 0, f"command {gap} should be before it, and is nowhere")

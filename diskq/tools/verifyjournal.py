@@ -1,0 +1,161 @@
+# Is a journal whole? Law: a segment at a time, as a reader goes through it; what is missing is counted by
+# the offsets, which every record says.
+
+from __future__ import annotations
+
+from functools import partial
+
+from diskq._native import sej
+from diskq._native.gate import Gate
+from diskq._native.sej import SejFraming
+from diskq._native.sejahead import SejAhead
+from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journaloffsets import read_journal_offsets
+from diskq.engine.journalsegmentreader import JournalSegmentReader
+from diskq.engine.offsets import MARKER_SIZE
+from diskq.engine.streampoints import Point, read_points
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import read_holder
+from diskq.storage.slate import read_slate
+from diskq.tools.holders import holder_of
+from diskq.tools.looking import Report, settled
+from diskq.tools.things import Thing
+
+__all__ = ["verify_journal"]
+
+_ALL = 2**62
+
+
+def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises JournalNotFoundError, OSError."""
+    files = JournalFiles(fs, thing.path)
+    point = _point(fs, files)
+    bases = files.bases()
+    for number, base in enumerate(bases):
+        behind = bases[number + 1] if number + 1 < len(bases) else None
+        look = partial(_look, fs, files, base, behind, point)
+        report.take(settled(look, report.progress))
+    report.take(settled(partial(_look_at_readers, fs, files), None))
+    _tell_of_the_rest(fs, files, bases, report)
+
+
+def _point(fs: FileSystem, files: JournalFiles) -> Point | None:
+    """Up to where everything is known to be durable; None: nothing tells."""
+    points = read_points(fs, files)
+    return points.partitions.get(0)
+
+
+def _look(
+    fs: FileSystem, files: JournalFiles, base: int, behind: int | None, point: Point | None, report: Report
+) -> None:
+    """One segment. `behind`: the offset with which the next one begins; None: it is written to."""
+    path = files.data(base)
+    ahead = SejAhead(fs, SejFraming(), Gate())
+    try:
+        segment = JournalSegmentReader(fs, ahead, files, base)
+    except FileNotFoundError:
+        return  # somebody removed it meanwhile
+    try:
+        size = segment.size
+        position = 0
+        while position < size:
+            offset = ahead.next_offset
+            loss = segment.read_on(size, behind)
+            if loss is not None:
+                what = f"bytes {loss.start} to {loss.end}: {loss.reason}"
+                report.damage(path, loss.start, what, loss.records or 0)
+                offset = ahead.next_offset
+            before, told = ahead.position, ahead.next_offset
+            report.messages += ahead.skip_to(_ALL) - told
+            report.saw(min(ahead.position, size) - position)
+            position = ahead.position
+            if loss is None and position == before and offset == told and segment.tail != "END":
+                break
+        report.checksummed += segment.verified
+        if behind is None:
+            _look_at_the_end(fs, files, segment, ahead, size, report)
+            _look_at_the_point(files, base, point, ahead.next_offset, report)
+        elif ahead.next_offset < behind:
+            offset = ahead.next_offset
+            what = f"messages {offset} to {behind - 1} are missing: the next segment is behind them"
+            report.damage(path, position, what, behind - offset)
+        elif ahead.next_offset > behind:
+            report.damage(path, position, f"it holds {ahead.next_offset - behind} messages more than offsets")
+    finally:
+        segment.close()
+
+
+def _look_at_the_end(
+    fs: FileSystem,
+    files: JournalFiles,
+    segment: JournalSegmentReader,
+    ahead: SejAhead,
+    size: int,
+    report: Report,
+) -> None:
+    """Of the segment that is written to: what is behind its last whole record."""
+    path, end = segment.path, ahead.position
+    row = segment.rows.first_after(end)
+    known = segment.rows.last_end if row is None else row.end
+    if row is not None and row.end > segment.size:
+        held = sej.count(fs.pread(segment.handle, max(0, end - row.start), row.start)).records
+        what = f"the data ends at byte {segment.size}, its checksums go on to {known}"
+        if _is_unsynced(fs, files):
+            report.torn(path, end, what)
+        else:
+            report.damage(path, end, what, max(0, row.records - held))
+    elif end < size and not holder_of(fs, files.lock)[1]:
+        left = size - end
+        what = f"{left} bytes are no whole message: the next open cuts them, and keeps a copy"
+        if segment.tail == "TORN" or not fs.pread(segment.handle, left, end).strip(b"\0"):
+            report.torn(path, end, what)
+        else:
+            report.damage(path, end, what)
+
+
+def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
+    """Was the machine restarted since somebody of ours wrote? Then what was not synced may be gone."""
+    holder = read_holder(fs, files.lock)
+    return holder is not None and bool(holder.boot_id) and holder.boot_id != fs.identity().boot_id
+
+
+def _look_at_the_point(
+    files: JournalFiles, base: int, point: Point | None, next_offset: int, report: Report
+) -> None:
+    if point is not None and next_offset < point.next_offset:
+        missing = point.next_offset - next_offset
+        what = f"messages {next_offset} to {point.next_offset - 1} were on the platter, and are gone"
+        counted = sum(finding.lost for finding in report.findings)
+        report.damage(files.data(base), None, what, max(0, missing - counted))
+
+
+def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> None:
+    for reader in read_journal_offsets(files.path, fs=fs):
+        if reader.repair is not None:
+            size = fs.size_of(reader.repair.path)
+            if size is not None and 0 < size < MARKER_SIZE:
+                report.torn(reader.repair.path, 0, reader.repair.reason)
+            else:
+                report.damage(reader.repair.path, 0, reader.repair.reason)
+
+
+def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], report: Report) -> None:
+    if fs.size_of(files.private) is None:
+        return
+    if not read_points(fs, files).is_readable:
+        report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+    if (waiting := read_slate(fs, files.slate)) is not None:
+        size = fs.size_of(files.data(waiting.file))
+        if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
+            whole = sej.count(waiting.records[size - waiting.start :]).records
+            report.messages += whole
+            report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
+    left = list(files.leftovers())
+    if fs.size_of(files.private_data) is not None:
+        left += files.orphans(bases)
+        for name in sorted(fs.list_directory(files.private_data)):
+            if ".bad" in name:
+                path = join(files.private_data, name)
+                report.note(path, None, f"{fs.size_of(path) or 0} bytes that an earlier open could not read")
+    for path in left:
+        report.note(path, None, "a crash left it: the next open removes it")

@@ -1,0 +1,144 @@
+# Is a stream whole? Law: a segment at a time, as the audit has it; and beside the segments all that tells
+# who has come how far.
+
+from __future__ import annotations
+
+from functools import partial
+
+from diskq.engine.audit import AuditTask, audit_tasks, examine_segment
+from diskq.engine.groups import groups
+from diskq.engine.offsets import MARKER_SIZE
+from diskq.engine.partitionreader import PartitionReader
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streampoints import Points, read_points
+from diskq.engine.streamsettings import StreamSettings, read_settings
+from diskq.errors import StreamNotFoundError, UnsupportedFormatError
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import read_holder
+from diskq.storage.slate import read_slate
+from diskq.tools.holders import holder_of
+from diskq.tools.looking import Report, settled
+from diskq.tools.things import Thing
+
+__all__ = ["verify_stream"]
+
+
+def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises StreamNotFoundError, OSError."""
+    files = StreamFiles(fs, thing.path)
+    try:
+        settings = read_settings(fs, files) or StreamSettings()
+    except UnsupportedFormatError as refusal:
+        report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
+        return
+    _Look(fs, files, settings, report).run()
+
+
+class _Look:
+    """Once through the stream."""
+
+    def __init__(self, fs: FileSystem, files: StreamFiles, settings: StreamSettings, report: Report) -> None:
+        self._fs = fs
+        self._files = files
+        self._varuint = settings.encoding == "varuint"
+        self._report = report
+        holder = read_holder(fs, files.lock)
+        self._was_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+
+    def run(self) -> None:
+        points = read_points(self._fs, self._files)
+        for task in audit_tasks(self._files.path, self._fs):
+            look = partial(self._look_at, task, points)
+            self._report.take(settled(look, self._report.progress))
+        self._report.take(settled(self._look_at_groups, None))
+        self._tell_of_the_rest(points)
+
+    def _is_being_written(self) -> bool:
+        return bool(holder_of(self._fs, self._files.lock)[1])
+
+    def _may_be_unsynced(self, base: int, points: Points, partition: int) -> bool:
+        """May a power cut have taken the end of this segment, of which nobody was promised anything?"""
+        point = points.partitions.get(partition)
+        is_older = point is not None and base < point.base
+        return self._was_restarted and not is_older and not points.was_closed(partition)
+
+    def _look_at(self, task: AuditTask, points: Points, report: Report) -> None:
+        judges_tail = task.next_base is None and not self._is_being_written()
+        found = examine_segment(self._files.path, task, self._fs, judges_tail=judges_tail)
+        if found is None:
+            return
+        audit, troubles = found
+        report.messages += audit.records
+        report.checksummed += audit.checksummed
+        report.saw(audit.size)
+        left = audit.lost
+        point = points.partitions.get(task.partition)
+        is_doubtful = self._may_be_unsynced(task.base, points, task.partition)
+        for trouble in troubles:
+            synced = point.end if point is not None and point.base == task.base else 0
+            is_unsynced = is_doubtful and audit.size >= synced and (trouble.at or 0) >= synced
+            if trouble.is_torn or is_unsynced:
+                report.torn(trouble.path, trouble.at, f"{trouble.what}: the next open mends it")
+            else:
+                report.damage(trouble.path, trouble.at, trouble.what, left)
+                left = 0
+        if task.next_base is None and point is not None:
+            found_end = task.base + audit.records + audit.lost
+            if found_end < point.next_offset:
+                what = f"messages {found_end} to {point.next_offset - 1} were on the platter, and are gone"
+                path = self._files.partition(task.partition).data(task.base)
+                report.damage(path, None, what, point.next_offset - found_end)
+
+    # --- beside the segments ----------------------------------------------------------------------
+
+    def _look_at_groups(self, report: Report) -> None:
+        for group in groups(self._fs, self._files):
+            for repair in group.repairs:
+                size = self._fs.size_of(repair.path) or 0
+                tell = report.torn if 0 < size < MARKER_SIZE else report.damage
+                tell(repair.path, 0, repair.reason)
+            wrong = {repair.path for repair in group.repairs}
+            for partition, offset in group.offsets.items():
+                path = self._files.marker(group.name, partition)
+                if offset is None or path in wrong:
+                    continue
+                newest = self._next_offset(partition)
+                if newest is not None and offset >= newest:
+                    what = f"it says {offset}, and {newest} is the next one: messages would be skipped"
+                    report.damage(path, 0, what)
+
+    def _next_offset(self, partition: int) -> int | None:
+        files = self._files.partition(partition)
+        try:
+            with PartitionReader(self._fs, files, varuint=self._varuint) as reader:
+                return reader.next_offset()
+        except StreamNotFoundError:
+            return None
+
+    def _tell_of_the_rest(self, points: Points) -> None:
+        fs, files, report = self._fs, self._files, self._report
+        if not points.is_readable:
+            report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+        if fs.size_of(files.private) is not None:
+            for path in files.leftovers():
+                report.note(path, None, "a crash left it: the next open removes it")
+            if fs.size_of(files.intent) is not None:
+                report.note(files.intent, None, "a transaction is pending: the next open finishes it")
+        for partition in files.partitions():
+            self._tell_of_a_partition(partition)
+
+    def _tell_of_a_partition(self, partition: int) -> None:
+        fs, report = self._fs, self._report
+        files = self._files.partition(partition)
+        for path in files.orphans(files.bases()):
+            report.note(path, None, "its segment is gone: the next open removes it")
+        if fs.size_of(files.private) is None:
+            return
+        for name in sorted(fs.list_directory(files.private)):
+            if ".bad" in name:
+                path = join(files.private, name)
+                report.note(path, None, f"{fs.size_of(path) or 0} bytes that an earlier open could not read")
+        if (waiting := read_slate(fs, files.slate)) is not None:
+            size = fs.size_of(files.data(waiting.file))
+            if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
+                report.note(files.slate, None, "messages wait here: the next open writes them")
