@@ -1,10 +1,11 @@
 """The `diskq` command.
 
-Law: a noun is a module with `add_parser` and `run`; whatever goes wrong is one line and an exit code.
+Law: a noun, or a verb for whatever lies at a path, is a module with `add_parser`; whatever goes wrong is
+one line and an exit code.
 
 0    done
-1    it could not be done: one line says why, and what to do
-2    the command line makes no sense
+1    it could not be done: one line says why, and what to do; of `verify`: something is torn or damaged
+2    the command line makes no sense; of `verify` and `info`: something could not be looked at
 130  interrupted (Ctrl-C); nothing is lost
 """
 
@@ -19,14 +20,23 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import hub, jobs, journal, pipeline, queue, spool, stream
+from diskq.cli import hub, jobs, journal, pipeline, queue, spool, stream, verify
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
-from diskq.cli.terminal import warnings_on_stderr
+from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
 
 __all__ = ["command_parser", "main"]
 
-NOUNS = (queue, stream, journal, jobs, spool, hub, pipeline)
+COMMANDS = (
+    queue,
+    stream,
+    journal,
+    jobs,
+    spool,
+    hub,
+    pipeline,
+    verify,
+)
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
@@ -39,6 +49,7 @@ EXAMPLES = """
   diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
+  diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """
 
@@ -56,18 +67,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command_parser() -> argparse.ArgumentParser:
     """The whole command line: every noun, every verb, their options and examples."""
     parser = argparse.ArgumentParser(prog="diskq")
-    add_command(parser, "Disk queues and streams at the command line: a noun, then a verb.", EXAMPLES)
+    add_command(
+        parser,
+        "Disk queues and streams at the command line: a noun, then a verb; or a verb, then a path.",
+        EXAMPLES,
+    )
     parser.set_defaults(debug=False, advice={})
-    nouns = parser.add_subparsers(title="nouns", metavar="NOUN")
+    commands = parser.add_subparsers(title="nouns, and verbs for any path", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")
-    for noun in NOUNS:
-        noun.add_parser(nouns)
+    for command in COMMANDS:
+        command.add_parser(commands)
     return parser
 
 
 def _exit_code(args: argparse.Namespace) -> int:
     try:
-        args.run(args)
+        exit_code: int = args.run(args) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -82,16 +97,13 @@ def _exit_code(args: argparse.Namespace) -> int:
             traceback.print_exc()
         print(f"diskq: error: {_sentence(failure, args.advice)}", file=sys.stderr)
         return failure.exit_code if isinstance(failure, CommandError) else 1
-    return 0
+    return exit_code
 
 
 def _sentence(failure: Exception, advice: Mapping[type[Exception], str]) -> str:
-    if isinstance(failure, OSError) and failure.strerror:
-        text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
-    else:
-        text = str(failure)
+    text = sentence(failure)
     for there, here in _HERE.items():
         text = text.replace(there, here)
     if type(failure) in advice:
         text += f"; {advice[type(failure)]}"
-    return " ".join(text.split())
+    return text

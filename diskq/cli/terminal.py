@@ -18,6 +18,7 @@ __all__ = [
     "preview",
     "printable",
     "progress",
+    "sentence",
     "show_table",
     "shown",
     "status",
@@ -38,6 +39,15 @@ def asked(question: str) -> bool:
     """Does the person at the terminal say yes? Whatever else is said is a no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def sentence(failure: Exception) -> str:
+    """What an error says, in one line."""
+    if isinstance(failure, OSError) and failure.strerror:
+        text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
+    else:
+        text = str(failure)
+    return " ".join(text.split())
 
 
 def printable(data: bytes) -> str:
@@ -82,21 +92,35 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric
 
 
 @contextmanager
-def progress(what: str, total: int | None, *, is_wanted: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows."""
+def progress(
+    what: str, total: int | None, *, is_wanted: bool, of_bytes: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows.
+
+    With `of_bytes` it shows them, and how many a second, as people write sizes.
+    """
     if not is_wanted or not has_rich(sys.stderr):
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
+    counted: tuple[ProgressColumn, ...] = (
         TaskProgressColumn(show_speed=True),
         TextColumn("{task.completed:,}"),
-        TimeElapsedColumn(),
     )
+    if of_bytes:
+        counted = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

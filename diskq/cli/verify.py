@@ -1,0 +1,148 @@
+# `diskq verify`: is what lies at a path whole? Law: it locks and changes nothing, and may be run beside
+# whoever is at work there; the exit code is the verdict.
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+from diskq.cli import units
+from diskq.cli.parsing import add_command
+from diskq.cli.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
+from diskq.errors import DiskqError
+from diskq.tools.findings import Finding, Verification
+from diskq.tools.things import Thing, things_at
+from diskq.tools.verify import verify
+
+__all__ = ["add_parser"]
+
+ABOUT = """
+Look over all of what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, one
+of their files, or a directory of journals. Every checksum, every record, and whether the files agree with
+each other. Takes no lock and changes nothing; who is at work there goes on, and raises no alarm.
+
+clean     all of it is as it was written
+torn      the end of a write that a crash cut off: the next open cuts it, and keeps a copy
+damaged   messages, or what tells where they are, are lost, altered or cannot be reached
+
+The exit code is 0 for clean, 1 for torn or damaged, 2 where something could not be looked at.
+"""
+
+EXAMPLES = """
+  diskq verify data
+  diskq verify streams/* journals/web jobs
+  diskq verify data --json | jq '.things[].findings'
+  diskq verify --quiet data || mail -s 'data is damaged' root
+"""
+
+_WORDS = {"damage": "damaged", "torn": "torn", "note": "note"}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_command(commands.add_parser("verify", help="is what lies at a path whole?"), ABOUT, EXAMPLES)
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="for programs: one object")
+    output.add_argument("--quiet", "-q", action="store_true", help="say nothing: the exit code tells")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    found: list[Verification] = []
+    unseen: list[tuple[str, str]] = []
+    with warnings_left_out():
+        for path in args.paths:
+            try:
+                things = things_at(path)
+                if not things:
+                    raise DiskqError(
+                        f"{printable(path.encode(errors='surrogateescape'))}: nothing known is here"
+                    )
+                for thing in things:
+                    found.append(_look(thing, args))
+            except (DiskqError, OSError) as failure:
+                unseen.append((path, sentence(failure)))
+                if not args.quiet and not args.json:
+                    note(f"error: {unseen[-1][1]}")
+    if args.json:
+        print(json.dumps(_as_json(found, unseen), indent=2))
+    elif not args.quiet and found:
+        _show(found)
+    return 2 if unseen else int(any(each.verdict != "clean" for each in found))
+
+
+def _look(thing: Thing, args: argparse.Namespace) -> Verification:
+    began, seen = time.monotonic(), 0
+    with progress(_named(thing), None, is_wanted=not args.quiet, of_bytes=True) as advance:
+
+        def saw(size: int) -> None:
+            nonlocal seen
+            seen += size
+            advance(size)
+
+        try:
+            return verify(thing, progress=saw)
+        except KeyboardInterrupt:
+            rate = units.show_size(int(seen / max(time.monotonic() - began, 1e-9)))
+            note(f"{_named(thing)}: interrupted after {units.show_size(seen)} ({rate}/s)")
+            raise
+
+
+def _named(thing: Thing) -> str:
+    return shown(f"{thing.path} {thing.name}".rstrip())
+
+
+def _show(found: list[Verification]) -> None:
+    columns = ["verdict", "what", "where", "messages", "lost", "size", "checksums"]
+    show_table(columns, [_row(each) for each in found], numeric=columns[3:])
+    for each in found:
+        findings = sorted(each.findings, key=lambda finding: list(_WORDS).index(finding.severity))
+        for finding in findings:
+            print(_told(finding))
+    sys.stdout.flush()
+
+
+def _row(each: Verification) -> tuple[str, ...]:
+    share = f"{100 * each.checksummed // each.size}%" if each.size else "-"
+    return (
+        each.verdict,
+        each.thing.kind,
+        _named(each.thing),
+        str(each.messages),
+        str(each.lost) if each.lost else "-",
+        units.show_size(each.size),
+        share,
+    )
+
+
+def _told(finding: Finding) -> str:
+    at = "" if finding.at is None else f", byte {finding.at}"
+    lost = f" ({finding.lost} messages lost)" if finding.lost else ""
+    return f"{_WORDS[finding.severity]}: {shown(finding.path)}{at}: {printable(finding.what.encode())}{lost}"
+
+
+def _as_json(found: list[Verification], unseen: list[tuple[str, str]]) -> dict[str, Any]:
+    verdicts = [each.verdict for each in found]
+    worst = next((word for word in ("damaged", "torn", "clean") if word in verdicts), None)
+    return {
+        "verdict": worst,
+        "things": [
+            {
+                "kind": each.thing.kind,
+                "path": each.thing.path,
+                "name": each.thing.name or None,
+                "verdict": each.verdict,
+                "messages": each.messages,
+                "lost": each.lost,
+                "size": each.size,
+                "checksummed": each.checksummed,
+                "findings": [dataclasses.asdict(finding) for finding in each.findings],
+            }
+            for each in found
+        ],
+        "unseen": [{"path": path, "error": error} for path, error in unseen],
+    }
