@@ -13,7 +13,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak build lint format types wheel-check spark-check bench clean distclean
+.PHONY: help demo test soak build lint format types wheel-check spark-check bench instructions clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -57,6 +57,9 @@ spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one wi
 
 bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers
 	@$(PY) -m benchmarks $(ARGS)
+
+instructions: $(STAMPS)/install $(STAMPS)/compiled ## instructions a message, against what is recorded (needs valgrind)
+	@$(PY) -m benchmarks.instructions --check $(ARGS)
 
 clean: ## remove what builds and tests leave (.venv stays)
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
