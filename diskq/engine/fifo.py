@@ -40,6 +40,7 @@ from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
 from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
 from diskq.storage.slate import SIZE as SLATE_SIZE
+from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket", "Worker"]
@@ -221,6 +222,7 @@ class FifoQueue(Closing):
         self._debts.directories[self._files.private] = None
         self._lock = Lock(fs, self._files.lock, f"queue {self.name!r} in {self._files.directory}")
         try:
+            finish_swap(fs, self._files.directory, self._files.swap)
             found = recover(
                 fs,
                 self._files,

@@ -41,6 +41,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
+from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Journal", "JournalTicket", "Key", "Value", "When"]
@@ -155,6 +156,7 @@ class Journal(Closing):
         try:
             # Only now: a scanner of sej's is disturbed by what comes and goes there.
             self._make_directories(files.directory)
+            finish_swap(fs, files.path, files.swap)
             points = read_points(fs, files)
             # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
             was_ours = self._lock.previous is not None

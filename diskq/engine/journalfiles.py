@@ -9,6 +9,8 @@
 #     .diskq/                         ours:
 #       points                          up to where everything is known to be on the platter
 #       slate                           what was accepted and waits to be written
+#       repair/                         while one is carried out: files that are to take others' places
+#       gaps                            offsets whose messages a repair could not save
 #       jnl/%016x.jnl.sums              checksums of a segment; and what repairs set aside
 #       ofs/<name>.mark                 the twin of an offset
 #
@@ -47,7 +49,9 @@ class JournalFiles:
         self.private_data = join(self.private, "jnl")
         self.private_offsets = join(self.private, "ofs")
         self.points = private_path(path, "points")
+        self.gaps = private_path(path, "gaps")
         self.slate = private_path(path, "slate")
+        self.swap = "repair"  # a directory of that name, among what is private
 
     # --- segments ---------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
+from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When"]
@@ -177,6 +178,7 @@ class Stream(Closing):
         self._lock = Lock(fs, files.lock, f"stream {self.path}")
         made: OwnerFile | None = None
         try:
+            finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
             if not was_ours:
                 self._forget_slates()

@@ -7,6 +7,8 @@
 #   groups/<group>/000000               a group's offset marker: the last offset it has processed
 #   .diskq/                             ours: the lock, recovery's points, our owner's id, the pending
 #                                       transaction's intent, what each sink has committed last,
+#     repair/                           while one is carried out: files that are to take others' places
+#     gaps                              offsets whose messages a repair could not save
 #     staging/                          what is to be committed (see staging), and by partition
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
 #                                       the slate, and what repairs set aside
@@ -53,9 +55,11 @@ class StreamFiles:
         self.private = private_path(path, "")[:-1]
         self.lock = private_path(path, "stream.lock")
         self.points = private_path(path, "points")
+        self.gaps = private_path(path, "gaps")
         self.owner_id = private_path(path, "owner")
         self.intent = private_path(path, "intent")
         self.staging = private_path(path, "staging")
+        self.swap = "repair"  # a directory of that name, among what is private
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
