@@ -1,0 +1,75 @@
+# Offsets whose messages are gone for good, and known to be. Law: a gap is noted by who has looked for what
+# was in it, and kept all that could be read; what is not noted here is news.
+#
+# A stream's offsets, and a journal's, are never given twice: where a repair leaves a damaged stretch out, a
+# segment ends before it, and one begins behind it. Without a note nobody could tell that from a segment that
+# somebody took away. It is text: a line for each gap, and a checksum, in `.diskq/gaps`.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from diskq.storage.fs import FileSystem
+from diskq.storage.smallfile import checked, is_checked, read_small
+
+__all__ = ["Gap", "gaps_as", "known_gaps", "unknown_parts"]
+
+_HEAD = b"diskq gaps 1\n"
+_LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+_LARGEST = 64 * 1024 * 1024
+
+
+class _Files(Protocol):
+    """Where gaps are noted."""
+
+    gaps: str
+
+
+class Gap(NamedTuple):
+    """Messages start:end of a partition; a journal is partition 0."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def known_gaps(fs: FileSystem, files: _Files) -> list[Gap]:
+    """Those that are noted, in order; none where nobody can read them. Raises OSError."""
+    content = read_small(fs, files.gaps, _LARGEST) or b""
+    if not content.startswith(_HEAD):
+        return []
+    found, at = [], len(_HEAD)
+    while (line := _LINE.match(content, at)) is not None:
+        found.append(Gap(*map(int, line.groups())))
+        at = line.end()
+    return found if is_checked(content, at) else []
+
+
+def gaps_as(gaps: Iterable[Gap]) -> bytes:
+    """What the file is to say."""
+    lines = b"".join(b"%d %d %d\n" % gap for gap in _joined(gaps))
+    return checked(_HEAD + lines)
+
+
+def unknown_parts(gap: Gap, known: Iterable[Gap]) -> list[Gap]:
+    """What of the gap is not noted."""
+    parts, start = [], gap.start
+    for other in sorted(each for each in known if each.partition == gap.partition):
+        if other.start > start and start < gap.end:
+            parts.append(Gap(gap.partition, start, min(gap.end, other.start)))
+        start = max(start, other.end)
+    if start < gap.end:
+        parts.append(Gap(gap.partition, start, gap.end))
+    return parts
+
+
+def _joined(gaps: Iterable[Gap]) -> list[Gap]:
+    joined: list[Gap] = []
+    for gap in sorted(gaps):
+        if joined and joined[-1].partition == gap.partition and gap.start <= joined[-1].end:
+            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, gap.end))
+        else:
+            joined.append(gap)
+    return joined
