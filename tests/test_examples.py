@@ -71,6 +71,15 @@ def test_the_jobs_example_runs_and_runs_again(tmp_path):
         ]
 
 
+def test_the_metrics_example_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        sent, waiting, barriers, budget = printed("metrics.py", tmp_path)
+        assert waiting == 'diskq_depth_messages{kind="queue",name="orders",shop="north"} 3.0'
+        assert sent.endswith(" 4.0")
+        assert float(barriers.split()[-1]) >= 1
+        assert budget.endswith(" 6.7108864e+07")
+
+
 @pytest.mark.slow
 def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):

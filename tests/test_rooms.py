@@ -30,6 +30,7 @@ TABLE = """
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
+  diskq.metrics.*   STDLIB LEAVES diskq.storage.durations diskq.metrics.*
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
   diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
@@ -50,6 +51,8 @@ TABLE = """
   diskq.hub.replication    diskq._native.sej stamina
   diskq.hub.service        diskq._native.hubwire
   diskq.hub.store          diskq._native.hubwire diskq._native.sej
+  diskq.metrics.prometheus prometheus_client.*
+  diskq.metrics.otel       opentelemetry.metrics
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.spark.snapshots    diskq.storage.fs
   diskq.spark.columns      diskq._native.tripletcolumns

@@ -1,0 +1,13 @@
+"""Metrics of what is open: for Prometheus (`diskq[prometheus]`) and OpenTelemetry (`diskq[otel]`).
+
+Nothing is counted here. Whoever scrapes, or exports, asks for `statistics()` then, in a thread of its own.
+`diskq.metrics.prometheus.DiskqCollector` and `diskq.metrics.otel.instrument` have the same names, those of
+`METRICS`; docs/metrics.md lists them.
+"""
+
+from __future__ import annotations
+
+from diskq.metrics.table import METRICS, Metric
+from diskq.metrics.watching import Watch
+
+__all__ = ["METRICS", "Metric", "Watch"]

@@ -1,0 +1,68 @@
+# For prometheus_client: a collector that asks when it is asked.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from diskq.metrics.table import METRICS
+from diskq.metrics.watching import Sample, Watch, Watched, Watchlist
+from diskq.storage.durations import BOUNDS, Durations
+
+__all__ = ["DiskqCollector"]
+
+_LIMITS = (*(repr(bound) for bound in BOUNDS), "+Inf")
+
+
+class DiskqCollector(Collector):
+    """Tells Prometheus of queues and whatever else is open: `REGISTRY.register(DiskqCollector())`.
+
+        collector = DiskqCollector()
+        prometheus_client.REGISTRY.register(collector)
+        async with diskq.open_queue("data", "events") as queue:
+            with collector.watch(queue, "events"):
+                ...
+
+    May be used from any thread; whoever scrapes it does not hold up whoever works.
+    """
+
+    def __init__(self) -> None:
+        self._watchlist = Watchlist()
+
+    def watch(self, thing: Watched, name: str, **labels: str) -> Watch:
+        """Tell of it, with the label `name`, and these, until the watch is closed, or nobody has the thing.
+
+        It keeps nothing alive. Raises TypeError where the thing has no metrics, ValueError where another of
+        its kind has the same labels, or a label's name is none.
+        """
+        return self._watchlist.watch(thing, name, labels)
+
+    def describe(self) -> list[Family]:
+        """Nothing: who registers it is not told of what is not open yet."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """All numbers, as they are now."""
+        found: dict[str, list[Sample]] = {}
+        for sample in self._watchlist.read():
+            found.setdefault(sample.metric.name, []).append(sample)
+        for metric in METRICS:
+            if metric.name in found:
+                family = Family(metric.name, metric.help, metric.kind)
+                for sample in found[metric.name]:
+                    _add(family, sample)
+                yield family
+
+
+def _add(family: Family, sample: Sample) -> None:
+    name, labels, value = family.name, dict(sample.labels), sample.value
+    if isinstance(value, Durations):
+        for limit, count in zip(_LIMITS, accumulate(value.buckets), strict=True):
+            family.add_sample(f"{name}_bucket", {**labels, "le": limit}, count)
+        family.add_sample(f"{name}_count", labels, value.count)
+        family.add_sample(f"{name}_sum", labels, value.seconds)
+    else:
+        family.add_sample(f"{name}_total" if family.type == "counter" else name, labels, value)

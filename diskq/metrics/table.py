@@ -1,0 +1,388 @@
+# Which metrics there are. Law: each name is here once, with its unit and where its number comes from, and
+# whoever exports takes it from here.
+#
+# Classes are told by their names: who watches a queue need not import what a hub needs.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["KINDS", "METRICS", "PARTS", "Metric", "kind_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    """As Prometheus has it, but that it ends a counter's with `_total`."""
+    kind: Literal["counter", "gauge", "histogram"]
+    """A counter counts since the thing was opened; a histogram is of durations."""
+    unit: str
+    """In UCUM's words, which are OpenTelemetry's: `By`, `s`, `1`; what is counted is in braces."""
+    help: str
+    fields: Mapping[str, str]
+    """Where the number comes from: the field, by the class of the statistics."""
+
+
+KINDS: Mapping[str, str] = {
+    "DiskQueue": "queue",
+    "FifoQueue": "queue",
+    "DiskWork": "work",
+    "FifoWork": "work",
+    "StreamProducer": "producer",
+    "StreamConsumer": "consumer",
+    "JournalWriter": "journal",
+    "JournalScanner": "scanner",
+    "ShardWriter": "shards",
+    "ShardScanner": "shard_scanner",
+    "DiskPriorityStore": "store",
+    "PriorityStore": "store",
+    "DiskPriorityQueue": "priority_queue",
+    "Spool": "spool",
+    "Hub": "hub",
+    "Progress": "replication",
+    "DiskBudget": "budget",
+}
+"""What can be watched, by its class: the label `kind`."""
+
+PARTS: Mapping[str, tuple[str, str]] = {
+    "ConsumerStatistics": ("partitions", "partition"),
+    "BudgetStatistics": ("members", "member"),
+}
+"""Statistics that have others within: in which field, and the label that tells them apart."""
+
+
+def kind_of(thing: object) -> str:
+    """What to call it. Raises TypeError where it is nothing that has metrics."""
+    for base in type(thing).__mro__:
+        if base.__name__ in KINDS:
+            return KINDS[base.__name__]
+    raise TypeError(f"a {type(thing).__name__} has no metrics; there are those of {', '.join(KINDS)}")
+
+
+def _of(field: str, *classes: str) -> dict[str, str]:
+    return {f"{name}Statistics": field for name in classes}
+
+
+_MESSAGE, _BYTES, _SECONDS = "{message}", "By", "s"
+_WRITERS = ("Queue", "Producer", "Journal", "Store")
+_WITH_BARRIERS = ("Channel", "Producer", "Journal", "PriorityStore", "Spool")
+
+METRICS: tuple[Metric, ...] = (
+    # --- messages that come and go ---
+    Metric(
+        "diskq_sent_messages",
+        "counter",
+        _MESSAGE,
+        "Messages accepted; a hub's: given out.",
+        _of("sent", "Queue", "Producer", "Journal", "Hub") | _of("accepted", "Spool"),
+    ),
+    Metric(
+        "diskq_received_messages",
+        "counter",
+        _MESSAGE,
+        "Messages taken out of a queue.",
+        _of("received", "Queue"),
+    ),
+    Metric(
+        "diskq_dropped_messages",
+        "counter",
+        _MESSAGE,
+        'Messages given up for room (on_full="drop_oldest").',
+        _of("dropped", "Queue"),
+    ),
+    Metric(
+        "diskq_lost_messages",
+        "counter",
+        _MESSAGE,
+        "Messages known to be lost to damage.",
+        _of("lost", "Queue", "Consumer", "Scanner"),
+    ),
+    Metric(
+        "diskq_depth_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages that can be received, or wait to be delivered.",
+        _of("depth", "Queue", "Spool") | {"QueueInfo": "ready"},
+    ),
+    Metric(
+        "diskq_stored_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages in priority queues, those in somebody's hand among them.",
+        _of("stored", "Store") | {"QueueInfo": "stored"},
+    ),
+    Metric(
+        "diskq_next_offset",
+        "gauge",
+        "1",
+        "The offset that the next message gets, of each partition.",
+        _of("next_offsets", "Producer") | _of("next_offset", "Journal", "Replication"),
+    ),
+    # --- readers ---
+    Metric(
+        "diskq_position_offset",
+        "gauge",
+        "1",
+        "The offset of the message that is received next.",
+        _of("position", "Scanner") | {"PartitionLag": "position"},
+    ),
+    Metric(
+        "diskq_committed_offset",
+        "gauge",
+        "1",
+        "A group's: the last offset it has processed; a named reader's: the one it reads next.",
+        _of("committed", "Scanner") | {"PartitionLag": "committed"},
+    ),
+    Metric(
+        "diskq_lag_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages that are there and were not received yet.",
+        _of("lag", "Scanner") | {"PartitionLag": "lag"},
+    ),
+    # --- disk and memory ---
+    Metric(
+        "diskq_disk_bytes",
+        "gauge",
+        _BYTES,
+        "On the disk; a priority queue's: of its messages; a budget's: of all its members, and of each.",
+        _of("bytes", "Queue", "Spool")
+        | _of("used", "Budget")
+        | {"QueueInfo": "bytes", "BudgetMember": "used"},
+    ),
+    Metric("diskq_files", "gauge", "{file}", "Data files.", _of("files", "Queue")),
+    Metric("diskq_segments", "gauge", "{segment}", "Segments of the command log.", _of("segments", "Store")),
+    Metric(
+        "diskq_memory_bytes",
+        "gauge",
+        _BYTES,
+        "Memory of messages that are nowhere else.",
+        _of("memory_bytes", "Queue"),
+    ),
+    Metric(
+        "diskq_written_bytes",
+        "counter",
+        _BYTES,
+        "Bytes of records that came to the files, with their framing.",
+        _of("written_bytes", *_WRITERS),
+    ),
+    Metric(
+        "diskq_unsynced_bytes",
+        "gauge",
+        _BYTES,
+        "Accepted, and not yet on the platter.",
+        _of("unsynced_bytes", *_WRITERS),
+    ),
+    Metric(
+        "diskq_barriers",
+        "counter",
+        "{barrier}",
+        "Barriers taken: each makes durable what was written before it.",
+        _of("barriers", *_WRITERS),
+    ),
+    Metric(
+        "diskq_barrier_seconds",
+        "histogram",
+        _SECONDS,
+        "How long barriers took on the disk: a sync of files and directories, or several.",
+        _of("barrier_seconds", *_WITH_BARRIERS),
+    ),
+    Metric(
+        "diskq_repairs",
+        "counter",
+        "{repair}",
+        "What was found wrong with the files, at the open and since.",
+        _of("repairs", "Queue", "Store", "Spool"),
+    ),
+    # --- who waits ---
+    Metric(
+        "diskq_waiting_send_tasks",
+        "gauge",
+        "{task}",
+        "Tasks that wait for room, or for a sync.",
+        _of("tasks_waiting_send", "Channel", "Producer", "Journal", "PriorityStore", "PriorityQueue"),
+    ),
+    Metric(
+        "diskq_waiting_receive_tasks",
+        "gauge",
+        "{task}",
+        "Tasks that wait for messages.",
+        _of("tasks_waiting_receive", "Channel", "Consumer", "Scanner", "PriorityStore", "PriorityQueue"),
+    ),
+    Metric(
+        "diskq_open_handles",
+        "gauge",
+        "{handle}",
+        "Handles that are open.",
+        _of("open_handles", "Channel", "Producer", "Journal"),
+    ),
+    # --- work ---
+    Metric(
+        "diskq_in_flight_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages in the hands of workers.",
+        _of("in_flight", "Work") | {"QueueInfo": "in_flight"},
+    ),
+    Metric(
+        "diskq_returned_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages that are to be handed out again, at once.",
+        _of("returned", "Work"),
+    ),
+    Metric(
+        "diskq_delayed_messages",
+        "gauge",
+        _MESSAGE,
+        "Messages that are to be handed out again, later.",
+        _of("delayed", "Work"),
+    ),
+    Metric(
+        "diskq_handed_out_messages",
+        "counter",
+        _MESSAGE,
+        "Messages handed out, each time counted.",
+        _of("handed_out", "Work"),
+    ),
+    Metric(
+        "diskq_handed_out_again_messages",
+        "counter",
+        _MESSAGE,
+        "Those of them that had been handed out before.",
+        _of("handed_out_again", "Work"),
+    ),
+    Metric(
+        "diskq_acknowledged_messages",
+        "counter",
+        _MESSAGE,
+        "Messages acknowledged.",
+        _of("acknowledged", "Work"),
+    ),
+    Metric(
+        "diskq_given_back_messages", "counter", _MESSAGE, "Messages given back.", _of("given_back", "Work")
+    ),
+    Metric(
+        "diskq_exhausted_messages",
+        "counter",
+        _MESSAGE,
+        "Messages taken out after max_attempts.",
+        _of("exhausted", "Work"),
+    ),
+    # --- spools ---
+    Metric(
+        "diskq_delivered_messages",
+        "counter",
+        _MESSAGE,
+        "Messages delivered.",
+        _of("delivered", "Spool"),
+    ),
+    Metric(
+        "diskq_buried_messages",
+        "counter",
+        _MESSAGE,
+        "Messages that became dead letters.",
+        _of("buried", "Spool"),
+    ),
+    Metric(
+        "diskq_dead_letters",
+        "gauge",
+        "{letter}",
+        "Dead letters that are there.",
+        _of("dead_letters", "Spool"),
+    ),
+    Metric("diskq_failed_tries", "counter", "{try}", "Tries that failed.", _of("failed_tries", "Spool")),
+    Metric(
+        "diskq_failures_in_a_row",
+        "gauge",
+        "{failure}",
+        "Failures since the last success.",
+        _of("failures", "Spool", "Replication"),
+    ),
+    Metric(
+        "diskq_oldest_message_age_seconds",
+        "gauge",
+        _SECONDS,
+        "How long the oldest message has waited to be delivered.",
+        _of("oldest_age", "Spool"),
+    ),
+    Metric(
+        "diskq_is_paused",
+        "gauge",
+        "1",
+        "1: deliveries are paused, by hand or because too many failed.",
+        _of("is_paused", "Spool"),
+    ),
+    # --- priority stores ---
+    Metric("diskq_queues", "gauge", "{queue}", "Queues of the store.", _of("queues", "Store")),
+    Metric("diskq_commands", "counter", "{command}", "Commands written.", _of("commands", "Store")),
+    Metric("diskq_snapshots", "counter", "{snapshot}", "Snapshots taken.", _of("snapshots", "Store")),
+    # --- hubs, and copies to them ---
+    Metric("diskq_hub_puts", "counter", "{request}", "Requests that put.", _of("puts", "Hub")),
+    Metric("diskq_hub_gets", "counter", "{request}", "Requests that get.", _of("gets", "Hub")),
+    Metric(
+        "diskq_hub_gaps",
+        "counter",
+        "{request}",
+        "Requests whose messages did not follow what is there.",
+        _of("gaps", "Hub"),
+    ),
+    Metric(
+        "diskq_hub_refused",
+        "counter",
+        "{request}",
+        "Requests refused for any other reason.",
+        _of("refused", "Hub"),
+    ),
+    Metric("diskq_hub_requests_under_way", "gauge", "{request}", "Requests, now.", _of("under_way", "Hub")),
+    Metric(
+        "diskq_hub_open_journals",
+        "gauge",
+        "{journal}",
+        "Journals that are open.",
+        _of("open_journals", "Hub"),
+    ),
+    Metric(
+        "diskq_hub_duplicate_messages",
+        "counter",
+        _MESSAGE,
+        "Messages that were put, and there already.",
+        _of("duplicates", "Hub"),
+    ),
+    Metric(
+        "diskq_copied_messages",
+        "counter",
+        _MESSAGE,
+        "Messages that the hub has taken, and synced.",
+        _of("messages", "Hub", "Replication"),
+    ),
+    Metric("diskq_copied_bytes", "counter", _BYTES, "Their bytes.", _of("bytes", "Hub", "Replication")),
+    Metric(
+        "diskq_source_next_offset",
+        "gauge",
+        "1",
+        "The offset behind the last message of the journal that is copied.",
+        _of("source_next", "Replication"),
+    ),
+    # --- budgets ---
+    Metric("diskq_budget_max_bytes", "gauge", _BYTES, "The budget.", _of("max_bytes", "Budget")),
+    Metric(
+        "diskq_budget_granted_bytes",
+        "gauge",
+        _BYTES,
+        "What members may have without asking again.",
+        _of("granted", "Budget") | {"BudgetMember": "granted"},
+    ),
+    Metric("diskq_budget_free_bytes", "gauge", _BYTES, "What is granted to nobody.", _of("free", "Budget")),
+    Metric(
+        "diskq_budget_waiting_members",
+        "gauge",
+        "{member}",
+        "Members with somebody who waits for room.",
+        _of("waiting", "Budget"),
+    ),
+)

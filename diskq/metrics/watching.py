@@ -1,0 +1,167 @@
+# What is watched, and its numbers at the time of a scrape. Law: reading disturbs nobody, no counter ever
+# falls while its thing is watched, and what was let go of is told no more.
+#
+# A scrape runs in a thread of its own, while Trio's thread, or another, works on the same things. That is
+# safe, as `statistics()` may be called in any thread (diskq.channels.telling). A counter that is a difference
+# of two may be read between them: of what was told before and what is told now the larger one counts.
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from diskq.errors import DiskqError
+from diskq.metrics.table import METRICS, PARTS, Metric, kind_of
+from diskq.storage.durations import Durations
+
+__all__ = ["Labels", "Sample", "Watch", "Watched", "Watchlist", "samples_of"]
+
+logger = logging.getLogger("diskq.metrics")
+
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_OURS = {"kind", "name", "partition", "shard", "member", "le"}
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Watched(Protocol):
+    """Something that is open."""
+
+    def statistics(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One number of one thing."""
+
+    metric: Metric
+    labels: Labels
+    value: float | Durations
+
+
+# --- from statistics ------------------------------------------------------------------------------
+
+_BY_CLASS: dict[str, list[tuple[Metric, str]]] = {}
+for _metric in METRICS:
+    for _class, _field in _metric.fields.items():
+        _BY_CLASS.setdefault(_class, []).append((_metric, _field))
+
+
+def samples_of(statistics: object, labels: Labels) -> Iterator[Sample]:
+    """What the table tells of them. Those of several, by number, are told apart by the label `shard`."""
+    if isinstance(statistics, Mapping):
+        for number, each in statistics.items():
+            yield from samples_of(each, (*labels, ("shard", str(number))))
+        return
+    for base in type(statistics).__mro__:
+        for metric, field in _BY_CLASS.get(base.__name__, ()):
+            value = getattr(statistics, field)
+            if isinstance(value, Mapping):
+                for number, each in value.items():
+                    yield Sample(metric, (*labels, ("partition", str(number))), each)
+            elif isinstance(value, tuple):
+                yield Sample(metric, labels, len(value))
+            elif value is not None:
+                yield Sample(metric, labels, value if isinstance(value, Durations) else float(value))
+        if base.__name__ in PARTS:
+            field, label = PARTS[base.__name__]
+            parts = getattr(statistics, field)
+            named = parts.items() if isinstance(parts, Mapping) else ((part.name, part) for part in parts)
+            for name, part in named:
+                yield from samples_of(part, (*labels, (label, str(name))))
+
+
+# --- what is watched ------------------------------------------------------------------------------
+
+
+class Watch:
+    """Something that is watched: until this is closed, as a context manager does, or the thing is gone."""
+
+    def __init__(self, watchlist: Watchlist, thing: Watched, labels: Labels) -> None:
+        self._watchlist = watchlist
+        self._thing = weakref.ref(thing)
+        self._told: dict[tuple[str, Labels], float] = {}  # counters
+        self.labels = labels
+
+    def close(self) -> None:
+        """Tell nothing of it any more. Idempotent."""
+        self._watchlist.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Does nobody have the thing any more?"""
+        return self._thing() is None
+
+    def read(self) -> Iterator[Sample]:
+        """Its numbers now; none, where it is gone."""
+        thing = self._thing()
+        if thing is None:
+            return
+        for sample in samples_of(_look(thing), self.labels):
+            if sample.metric.kind == "counter":
+                assert not isinstance(sample.value, Durations)
+                key = sample.metric.name, sample.labels
+                self._told[key] = most = max(sample.value, self._told.get(key, 0.0))
+                yield Sample(sample.metric, sample.labels, most)
+            else:
+                yield sample
+
+
+def _look(thing: Any) -> object:
+    """Its statistics; of who reads what others may write, after a look at the files."""
+    look = getattr(thing, "look", None)
+    if look is not None:
+        try:
+            return look()
+        except (DiskqError, OSError) as failure:
+            logger.warning("lag is not known: %s", failure)
+    return thing.statistics()
+
+
+class Watchlist:
+    """All that is watched for one who exports. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # never held while a disk is read: Trio's thread may want it
+        self._reading = threading.Lock()
+        self._watches: dict[Labels, Watch] = {}
+
+    def watch(self, thing: Watched, name: str, labels: Mapping[str, str]) -> Watch:
+        """Tell of it under these labels, `kind` and `name`. Raises TypeError, ValueError."""
+        for label in labels:
+            if label in _OURS or _LABEL.fullmatch(label) is None:
+                raise ValueError(f"{label!r} cannot be a label's name, or is one that diskq sets")
+        ours = {"kind": kind_of(thing), "name": name}
+        key = tuple(sorted((ours | {label: str(value) for label, value in labels.items()}).items()))
+        with self._lock:
+            if key in self._watches and not self._watches[key].is_gone:
+                raise ValueError(f"there is a {ours['kind']} {name!r} with these labels already")
+            self._watches[key] = watch = Watch(self, thing, key)
+        return watch
+
+    def forget(self, watch: Watch) -> None:
+        with self._lock:
+            if self._watches.get(watch.labels) is watch:
+                del self._watches[watch.labels]
+
+    def read(self) -> list[Sample]:
+        """The numbers of all, now."""
+        with self._lock:
+            self._watches = {key: watch for key, watch in self._watches.items() if not watch.is_gone}
+            watches = list(self._watches.values())
+        with self._reading:
+            return [sample for watch in watches for sample in watch.read()]
