@@ -30,7 +30,6 @@ async def main() -> None:
     registry, collector = prometheus_client.CollectorRegistry(), DiskqCollector()
     registry.register(collector)
     server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)  # in a thread of its own
-    Path("data").mkdir(exist_ok=True)
     budget = diskq.DiskBudget(64 * 1024 * 1024)
     async with diskq.open_queue("data", "orders", budget=budget) as queue:
         await queue.empty()  # what an earlier run has left
@@ -51,4 +50,5 @@ def scrape(url: str) -> str:
 
 
 if __name__ == "__main__":
+    Path("data").mkdir(exist_ok=True)
     trio.run(main)
