@@ -16,6 +16,7 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.commitloop import CommitLoop
+from diskq.channels.gathering import MOST_GATHERED, Gathered
 from diskq.channels.parking import Line
 from diskq.channels.snapshots import Snapshots
 from diskq.engine.priority import PriorityRecord, PriorityStore
@@ -49,6 +50,8 @@ class QueueLines:
         self.queue = queue
         self.senders: Line[_Sending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
+        self.gathered: Gathered | None = None
+        """What waits to be written before the next barrier."""
 
 
 class PriorityLoop(CommitLoop[PriorityStore]):
@@ -62,6 +65,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         # Of those with somebody in line, and some with nobody any more.
         self._sending: dict[QueueLines, None] = {}
         self._receiving: dict[QueueLines, None] = {}
+        self._gathering: list[QueueLines] = []  # those with something gathered
         self._arrivals = count()
         self._is_clogged = False  # senders wait for a sync's room
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
@@ -92,6 +96,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         """Create a queue, or delete one. It is in the log before anybody else runs."""
         self.check()
         try:
+            self._write_gathered()
             altered = act()
         except StorageFailedError as failure:
             self.broke(failure)
@@ -112,6 +117,36 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         self._after()
 
     # --- sending ----------------------------------------------------------------------------------
+
+    def gather(self, lines: QueueLines) -> Gathered | None:
+        """What a synced message may be added to, if its sender then waits for a `barrier` at once.
+
+        None: it is not simple; `deliver` it. Raises StorageFailedError.
+        """
+        if (
+            self._failure is not None
+            or self.is_closing
+            or self._is_clogged
+            or lines.senders
+            or lines.queue.is_deleted
+            or lines.queue.max_size is not None
+        ):
+            return None
+        room = self.options.max_unsynced - self.engine.unsynced_bytes - len(self._gathering) * MOST_GATHERED
+        if room <= 0 or self.engine.obstacle(0):
+            return None
+        lines.gathered = Gathered(lines.queue, self.options.max_message_size, room)
+        self._gathering.append(lines)
+        return lines.gathered
+
+    def _write_gathered(self) -> None:
+        """Write what was gathered before anything else. Raises StorageFailedError."""
+        gathering, self._gathering = self._gathering, []
+        for lines in gathering:
+            gathered, lines.gathered = lines.gathered, None
+            assert gathered is not None
+            for task, failure in gathered.write(self.engine):
+                self._unsynced.wake(task, outcome.Error(failure))
 
     async def deliver(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
@@ -147,6 +182,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
 
     def _must_wait(self, lines: QueueLines, size: int, count: int) -> bool:
         """Raises QueueFullError where that is the policy, or no waiting would help."""
+        self._write_gathered()
         queue = lines.queue
         is_hopeless = queue.max_size is not None and count > queue.max_size
         if is_hopeless or self.options.on_full == "reject":
@@ -173,6 +209,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
     ) -> range:
         try:
+            self._write_gathered()
             return self.engine.add(lines.queue, batch, keys, word)
         finally:
             self._note_written(word)
@@ -249,6 +286,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
 
     def _remove(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
         try:
+            self._write_gathered()
             self.engine.remove(lines.queue, records, word)
         finally:
             self._note_written(word)
@@ -286,6 +324,10 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         if self.is_closing:
             self._shut_gates()
 
+    def _begin_barrier(self) -> None:
+        self._write_gathered()
+        super()._begin_barrier()
+
     def _turn(self) -> None:
         super()._turn()
         self.snapshots.go_on()
@@ -297,6 +339,9 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         return super()._is_done and not self.snapshots.is_busy
 
     def begin_to_close(self) -> None:
+        for lines in self._gathering:
+            assert lines.gathered is not None
+            lines.gathered.room = -1
         super().begin_to_close()
         self.snapshots.begin_to_close()
 

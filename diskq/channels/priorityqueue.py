@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
+from diskq.channels.gathering import Gathered
 from diskq.channels.priorityloop import PriorityLoop, QueueLines, Want
 from diskq.channels.telling import fields_of
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
@@ -58,6 +59,7 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         self._engine = loop.engine
         self._lines = lines
         self._queue = lines.queue
+        self._word = loop.options.durability
         self._is_closed = False
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
@@ -86,7 +88,15 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         not in. Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
         trio.ClosedResourceError.
         """
-        await self._begin()
+        task = current_task()
+        if self._needs_point(task):
+            await self._first_point()
+        if (durability or self._word) == "synced" and not self._is_closed:
+            gathered = self._lines.gathered or self._doing(self._begin_gathering)
+            if gathered is not None and (place := gathered.add(payload, priority, task)) >= 0:
+                await self._loop.barrier(with_metadata=False)
+                return gathered.ids[place]
+        await self._loop.schedule_point()
         word = self._checked_word(durability)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
         return (await self._waiting(self._loop.deliver(self._lines, batch, keys, word)))[0]
@@ -123,6 +133,9 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         word = self._checked_word(None)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
         return self._doing(lambda: self._loop.deliver_now(self._lines, batch, keys, word))[0]
+
+    def _begin_gathering(self) -> Gathered | None:
+        return self._loop.gather(self._lines)
 
     # --- receiving --------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class QueueInfo:
     in_flight: int
     """Messages in somebody's hand."""
     stored: int
-    """Both, and those that wait to be durable."""
+    """Both, and those that are written and wait to be durable."""
     bytes: int
     """Of the stored messages."""
     last_id: int

@@ -72,6 +72,11 @@ class StoredQueue:
         """The implementation's name."""
         return next(kind for kind, number in IMPLEMENTATIONS.items() if number == self.implementation)
 
+    @property
+    def keys(self) -> KeyRange:
+        """The lowest priority that it takes, and the highest."""
+        return self.key_range or (_LEAST_KEY, _LARGEST_KEY)
+
     def has_room_for(self, count: int) -> bool:
         """May it hold so many messages more now?"""
         return not count or self.max_size is None or self.table.stored + count <= self.max_size
@@ -84,7 +89,7 @@ class StoredQueue:
 
     def check_priorities(self, lowest: int, highest: int) -> None:
         """Raises PriorityRangeError where one of the two is none of this queue's."""
-        least, largest = self.key_range or (_LEAST_KEY, _LARGEST_KEY)
+        least, largest = self.keys
         for key in (lowest, highest):
             if not least <= key <= largest:
                 raise PriorityRangeError(key, least, largest)

@@ -197,6 +197,71 @@ async def test_many_tasks_that_wait_for_the_platter_share_syncs():
         assert store.statistics().barriers - before == 2
 
 
+def log_writes(disk: FaultFS[CrashFS]) -> list[int]:
+    """Sizes of the writes to the log."""
+    return [call.size for call in disk.calls if call.verb == "pwrite" and call.path.endswith(".log")]
+
+
+async def test_tasks_that_wait_for_the_platter_share_the_write_too():
+    disk = fault_disk()
+    async with opened(disk, durability="synced") as store:
+        queue = store.queue()
+        await blocked()
+        disk.calls.clear()
+        async with trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            for number in range(20):
+                tasks.start_soon(number, queue.send, b"%d" % number, number % 3)
+        assert len(log_writes(disk)) == 1
+        sent = {tasks[number]: (number % 3, b"%d" % number) for number in range(20)}
+        assert sorted(sent) == list(range(1, 21))
+        in_order = sorted(sent, key=lambda number: (sent[number][0], number))
+        assert left_in(disk.inner.crash()) == [sent[number] for number in in_order]
+
+
+@pytest.mark.parametrize("act", ["send", "ack", "delete", "sync"])
+async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(act):
+    disk = PatientDisk()
+    async with opened(disk) as store, trio.open_nursery() as nursery:
+        queue = await store.create_queue("mail")
+        await queue.send(b"first", -1)
+        record = await queue.receive()
+        tasks = Tasks(nursery)
+        disk.hold()
+        await tasks.start("holds", store.sync)
+        await tasks.start("waits", lambda: queue.send(b"waits", durability="synced"))
+        disk.calls.clear()
+        if act == "send":
+            assert queue.send_nowait(b"later") == 3
+        elif act == "ack":
+            queue.ack_nowait(record)
+        elif act == "delete":
+            await store.delete_queue("mail")
+        else:
+            await tasks.start("sync", store.sync)
+            disk.let_go()
+            await until(lambda: "sync" in tasks)
+        assert len(log_writes(disk)) == (1 if act == "sync" else 2)
+        disk.let_go()
+        await until(lambda: "waits" in tasks)
+        assert tasks["waits"] == 2
+
+
+async def test_a_large_message_does_not_keep_small_ones_out():
+    disk = fault_disk()
+    async with opened(disk, durability="synced") as store:
+        queue = store.queue()
+        async with trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            disk.capacity(80_000)
+            for body in (b"small", b"x" * 100_000, b"another", b"y" * 60_000, b"z" * 60_000):
+                tasks.start_soon(body[:1], queue.send, body)
+        refused = {key for key, result in tasks.ended if isinstance(result, diskq.DiskFullError)}
+        assert len(refused) == 2
+        assert b"x" in refused
+        assert not refused & {b"s", b"a"}
+
+
 @pytest.mark.parametrize("word", ["memory", "written", "synced"])
 async def test_each_word_is_true_of_sending_and_acknowledging(disk, word, mock_clock):
     async with opened(disk, durability=word) as store:

@@ -1,0 +1,131 @@
+# Sends that share a write, on a disk that fails at every moment. Law: a send that returned has its message in
+# the store, once, under the id that it was told, whatever the power does; one that raised has not; and the
+# store goes on.
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+import trio
+
+import diskq
+from diskq.channels import gathering, priorityloop
+from diskq.testing import CrashFS, FaultFS
+from tests.crash.mutations import Mutation
+from tests.engine import stores
+
+Plan = Callable[[FaultFS[CrashFS], int], object]
+Told = dict[bytes, int | Exception]
+
+LOG = "*.log"
+QUEUES = ("", "mail")
+
+PLANS: dict[str, Plan] = {
+    "EIO": lambda disk, nth: disk.fail("pwrite", nth, path=LOG),
+    # Between two of them the end marker is written where the first one began.
+    "EIO, twice": lambda disk, nth: [disk.fail("pwrite", nth + 2 * k, path=LOG) for k in range(2)],
+    "EIO, from then on": lambda disk, nth: [disk.fail("pwrite", nth + 2 * k, path=LOG) for k in range(12)],
+    "no room": lambda disk, nth: disk.fail("pwrite", nth, errno.ENOSPC, path=LOG, times=3),
+    "room for some": lambda disk, nth: disk.capacity(nth * 40),
+    "a short write": lambda disk, nth: disk.short_write(nth, 70, path=LOG),
+    "a short write, and then no room": lambda disk, nth: (
+        disk.short_write(nth, 70, path=LOG),
+        disk.fail("pwrite", nth + 1, errno.ENOSPC, path=LOG),
+    ),
+}
+
+
+async def send_all(disk: FaultFS[CrashFS], plan: Plan, nth: int, segment_size: int) -> tuple[Told, CrashFS]:
+    """What many senders were told while the disk failed, and what the power leaves when they have heard."""
+    told: Told = {}
+
+    async def send(queue: diskq.DiskPriorityQueue, payload: bytes, key: int) -> None:
+        try:
+            told[payload] = await queue.send(payload, key, durability="synced")
+        except (diskq.DiskFullError, OSError) as failure:
+            told[payload] = failure
+
+    options = diskq.PriorityOptions(preallocate=False, soft_limit=segment_size, hard_limit=segment_size)
+    async with diskq.open_priority_store(stores.ROOT, options, fs=disk) as store:
+        queues = {"": store.queue(), "mail": await store.create_queue("mail")}
+        plan(disk, nth)
+        for turn in range(3):
+            async with trio.open_nursery() as nursery:
+                for number in range(12):
+                    name = QUEUES[number % 3 == 2]
+                    payload = b"%s %d %d" % (name.encode(), turn, number) + b"." * (number * 9 % 40)
+                    nursery.start_soon(send, queues[name], payload, number % 4)
+        disk.heal()
+        await send(queues[""], b" at the end", 0)
+        return told, disk.inner.crash()
+    raise AssertionError("unreachable")
+
+
+def check(told: Told, found: CrashFS) -> None:
+    assert isinstance(told[b" at the end"], int)
+    with stores.opened(found) as store:
+        there = {(id, payload) for name in QUEUES for _, payload, id in _drained(store, name)}
+    assert there == {(id, payload) for payload, id in told.items() if isinstance(id, int)}
+    failures = [failure for failure in told.values() if not isinstance(failure, int)]
+    assert len(failures) == len(set(map(id, failures))), "each has an exception of his own"
+
+
+def _drained(store: diskq.PriorityStore, name: str) -> list[tuple[int, bytes, int]]:
+    records = store.dequeue_many(store.queue(name), 100)
+    assert [(r.priority, r.id) for r in records] == sorted((r.priority, r.id) for r in records)
+    return [(record.priority, record.payload, record.id) for record in records]
+
+
+def fail_everywhere(plan: Plan, *, segment_size: int = 10_000) -> tuple[int, int]:
+    """Returns how many sends were refused in all, and in how many runs some were, and others were not."""
+    refused = mixed = 0
+    for nth in range(1, 15):
+        disk = stores.failing_disk()
+        told, found = trio.run(send_all, disk, plan, nth, segment_size)
+        check(told, found)
+        failures = sum(not isinstance(id, int) for id in told.values())
+        refused += failures
+        mixed += 0 < failures < 36
+    return refused, mixed
+
+
+@pytest.mark.parametrize("segment_size", [10_000, 300])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_write_that_fails_is_told_to_those_whose_messages_it_had(plan: Plan, segment_size: int) -> None:
+    fail_everywhere(plan, segment_size=segment_size)
+
+
+def test_who_shares_a_write_with_one_that_finds_no_room_is_in_all_the_same() -> None:
+    refused, mixed = fail_everywhere(PLANS["room for some"])
+    assert refused > 20
+    assert mixed > 5
+
+
+# --- do they bite? --------------------------------------------------------------------------------
+
+GATHERING, LOOP = gathering.__name__, priorityloop.__name__
+
+MUTATIONS = [
+    # Who is refused is told that he is in; or is told with others, who are in.
+    Mutation(LOOP, "self._unsynced.wake(task, outcome.Error(failure))", "pass"),
+    Mutation(GATHERING, "                self.ids.append(0)\n", ""),
+    # What was in is written again, or what was not is not tried again.
+    Mutation(GATHERING, "range(len(self.ids), len(payloads))", "range(len(payloads))"),
+    Mutation(GATHERING, "self.ids = list(range(first, table.last_id + 1))", "self.ids = []"),
+    # The write comes behind the barrier that was to cover it.
+    Mutation(
+        LOOP,
+        "self._write_gathered()\n        super()._begin_barrier()",
+        "super()._begin_barrier()\n        self._write_gathered()",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_loop_is_caught(mutation: Mutation) -> None:
+    with mutation.installed(), pytest.raises(Exception):  # noqa: B017, PT011, PT012
+        for plan in PLANS.values():
+            for segment_size in (300, 10_000):
+                fail_everywhere(plan, segment_size=segment_size)
