@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from diskq.channels.priority import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
     from diskq.channels.priorityqueue import DiskPriorityQueue, PriorityQueueStatistics
     from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
+    from diskq.channels.replaying import Replay, ReplayStatistics, replay
     from diskq.channels.rootwatch import RootWatch, watch_root
     from diskq.channels.scanner import JournalScanner, ScannerStatistics, open_scanner
     from diskq.channels.selecting import select, select_nowait
@@ -162,6 +163,8 @@ __all__ = [
     "QueueStatistics",
     "ReaderOffset",
     "Repair",
+    "Replay",
+    "ReplayStatistics",
     "ReplicationOptions",
     "Retry",
     "RootWatch",
@@ -201,6 +204,7 @@ __all__ = [
     "open_spool",
     "read_journal_offset",
     "read_journal_offsets",
+    "replay",
     "scan_shards",
     "select",
     "select_nowait",
@@ -217,6 +221,7 @@ _HOMES = {
     "channels.priority": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
     "channels.priorityqueue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
     "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.replaying": ("Replay", "ReplayStatistics", "replay"),
     "channels.rootwatch": ("RootWatch", "watch_root"),
     "channels.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
     "channels.selecting": ("select", "select_nowait"),

@@ -128,3 +128,10 @@ def test_the_hub_example_runs_and_goes_on(tmp_path):
             "web1.clicks: the last message is b'two'",
             "web1.events: the last message is b'five'",
         ]
+
+
+def test_the_replay_example_gives_all_clicks_again(tmp_path):
+    assert printed("replay.py", tmp_path) == [
+        "80 clicks in the order in which they came",
+        "the queue has the same, each once: True",
+    ]
