@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import hubverbs, units
-from diskq.cli.parsing import add_command, count
+from diskq.cli.parsing import add_command, add_json, count
 
 __all__ = ["add_parser", "run"]
 
@@ -113,7 +113,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     status = add_command(verbs.add_parser("status", help="what a hub has"), ABOUT_STATUS, EXAMPLES_STATUS)
     _add_connection(status, "--at")
-    status.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(status)
     status.set_defaults(run=run, verb=hubverbs.status, client_id="status")
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import jobslooks, jobsverbs, units
-from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.cli.parsing import (
+    add_batch,
+    add_command,
+    add_create,
+    add_durability,
+    add_framing,
+    add_json,
+    add_messages,
+    add_wait,
+    add_yes,
+    count,
+    number,
+)
 from diskq.errors import (
     DiskFullError,
     LockedError,
@@ -13,7 +25,6 @@ from diskq.errors import (
     QueueFullError,
     QueueNotFoundError,
 )
-from diskq.options import DURABILITY_WORDS
 
 __all__ = ["add_parser", "run"]
 
@@ -158,7 +169,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         verbs.add_parser("queues", help="what queues there are"), ABOUT_QUEUES, EXAMPLES_QUEUES
     )
     _add_path(queues)
-    queues.add_argument("--json", action="store_true", help="for programs: a list; sizes in bytes")
+    add_json(queues, "a list; sizes in bytes")
     queues.set_defaults(run=run, verb=jobslooks.queues)
 
     _add_create(verbs)
@@ -166,7 +177,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     delete = add_command(verbs.add_parser("delete", help="remove a queue"), ABOUT_DELETE, EXAMPLES_DELETE)
     _add_path(delete)
     delete.add_argument("name", metavar="NAME", help="the queue")
-    delete.add_argument("--yes", action="store_true", help="do not ask (needed where nobody can be asked)")
+    add_yes(delete)
     add_wait(delete, "store")
     delete.set_defaults(run=run, verb=jobsverbs.delete)
 
@@ -196,7 +207,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     inspect.add_argument(
         "--commands", action="store_true", help="show every command in the log, too (default: count them)"
     )
-    inspect.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(inspect)
     inspect.set_defaults(run=run, verb=jobslooks.inspect)
 
     repair = add_command(
@@ -204,7 +215,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     _add_path(repair)
     repair.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
-    repair.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(repair)
     add_wait(repair, "store")
     repair.set_defaults(run=run, verb=jobslooks.repair)
 
@@ -252,30 +263,16 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
     _add_path(send)
-    send.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    add_messages(send)
     _add_queue(send)
     send.add_argument("--priority", type=int, metavar="N", help="the smallest is received first (default: 0)")
     framings = add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"])
     framings.add_argument(
         "--json", action="store_const", dest="framing", const="json", help="a line of JSON is a message"
     )
-    send.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
-        "(survives a killed process), or nothing (default: written)",
-    )
-    send.add_argument(
-        "--batch",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="messages sent, and synced, in one go at most (default: 1000)",
-    )
-    send.add_argument(
-        "--create", action="store_true", help="make the store if it is not there (default: refuse)"
-    )
+    add_durability(send)
+    add_batch(send)
+    add_create(send, "the store")
     add_wait(send, "store")
     send.set_defaults(run=run, verb=jobsverbs.send)
 

@@ -6,10 +6,21 @@ import argparse
 
 from diskq.cli import journallooks, journalverbs
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.cli.parsing import (
+    add_batch,
+    add_command,
+    add_create,
+    add_durability,
+    add_framing,
+    add_json,
+    add_messages,
+    add_wait,
+    count,
+    number,
+)
 from diskq.cli.places import place
+from diskq.cli.replays import add_replay
 from diskq.errors import LockedError
-from diskq.options import DURABILITY_WORDS
 
 __all__ = ["add_parser", "run"]
 
@@ -38,25 +49,16 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     put = _verb(
         verbs, "put", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
     )
-    put.add_argument("messages", metavar="MESSAGE", nargs="*", help="values; without any, stdin is read")
+    add_messages(put)
     put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
     put.add_argument(
         "--type", type=number, default=0, metavar="N", help="of all of them, up to 255 (default: 0)"
     )
     put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
     add_framing(put, "from stdin", ["lines", "length_prefixed", "whole"])
-    put.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch (default: written, to the page cache)",
-    )
-    put.add_argument(
-        "--batch", type=count, default=1000, metavar="N", help="messages in one go (default: 1000)"
-    )
-    put.add_argument(
-        "--create", action="store_true", help="make the journal if there is none (default: refuse)"
-    )
+    add_durability(put)
+    add_batch(put, "put, and synced,")
+    add_create(put, "the journal")
     add_wait(put, "journal")
     put.set_defaults(verb=journalverbs.put)
 
@@ -82,6 +84,8 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_output(tail)
     tail.set_defaults(verb=journallooks.tail)
 
+    add_replay(verbs, "journal", "journals/web", "DIR")
+
     offset = _verb(
         verbs,
         "offset",
@@ -89,7 +93,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "Show the first and the next offset, and its readers.",
         "--json",
     )
-    offset.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(offset)
     offset.set_defaults(verb=journallooks.offset)
 
     reset = _verb(
@@ -119,7 +123,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     timestamp.set_defaults(verb=journallooks.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
-    file.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(file)
     file.set_defaults(verb=journallooks.file)
 
     dump = _verb(

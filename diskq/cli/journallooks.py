@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import time
-from binascii import b2a_base64
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -17,11 +16,11 @@ from typing import Any
 import trio
 
 from diskq.cli import units
+from diskq.cli.journaljson import as_json, time_of
 from diskq.cli.journalview import check_journal, file_at, offset_at
-from diskq.cli.moments import show_moment
 from diskq.cli.opening import LOOK_AGAIN
 from diskq.cli.parsing import CommandError
-from diskq.cli.pipes import Output
+from diskq.cli.pipes import MessageOutput
 from diskq.cli.terminal import note, progress, show_table, shown
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalreader import JournalReader
@@ -35,30 +34,6 @@ _DAY = 86_400 * 10**9
 
 
 # --- messages out ---------------------------------------------------------------------------------
-
-
-class _Output:
-    def __init__(self, framing: str | None) -> None:
-        self._is_json = framing == "json"
-        self._output = Output(None if self._is_json else framing)
-
-    async def write(self, messages: list[JournalMessage]) -> None:
-        await self._output.write([_as_json(each) if self._is_json else each.value for each in messages])
-
-
-def _as_json(message: JournalMessage) -> bytes:
-    told = {
-        "offset": message.offset,
-        "timestamp": _time(message.timestamp_ns),
-        "type": message.type,
-        "key": b2a_base64(message.key, newline=False).decode(),
-        "value": b2a_base64(message.value, newline=False).decode(),
-    }
-    return json.dumps(told, separators=(",", ":")).encode()
-
-
-def _time(nanoseconds: int | None) -> str | None:
-    return None if nanoseconds is None else show_moment(nanoseconds)
 
 
 def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> Iterator[list[JournalMessage]]:
@@ -86,7 +61,7 @@ def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContex
 
 
 async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
-    output, left = _Output(args.framing), getattr(args, "count", None)
+    output, left = MessageOutput(args.framing, as_json), getattr(args, "count", None)
     wanted = getattr(args, "type", None)
     with _progress(start, end, is_wanted=not sys.stdout.isatty()) as advance:
         before = start
@@ -129,7 +104,7 @@ def tail(args: argparse.Namespace) -> None:
 
 
 async def _tail(args: argparse.Namespace, reader: JournalReader, messages: list[JournalMessage]) -> None:
-    output = _Output(args.framing)
+    output = MessageOutput(args.framing, as_json)
     while True:
         for gap in reader.losses:
             note(f"warning: {gap}")
@@ -185,7 +160,7 @@ def timestamp(args: argparse.Namespace) -> None:
         message = reader.take()
         if message is None or message.offset != args.offset:
             raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
-        print(_time(message.timestamp_ns) or "none")
+        print(time_of(message.timestamp_ns) or "none")
 
 
 def file(args: argparse.Namespace) -> None:
@@ -206,8 +181,8 @@ def file(args: argparse.Namespace) -> None:
         "messages": messages,
         "bytes": os.path.getsize(args.path),
         "is_last": behind is None,
-        "from": None if first is None else _time(first.timestamp_ns),
-        "to": None if last is None else _time(last.timestamp_ns),
+        "from": None if first is None else time_of(first.timestamp_ns),
+        "to": None if last is None else time_of(last.timestamp_ns),
     }
     if args.json:
         print(json.dumps(told, separators=(",", ":")))

@@ -11,7 +11,7 @@ import trio
 
 from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
-from diskq.cli.journalview import check_journal, is_a_journal, offset_at
+from diskq.cli.journalview import JOURNALS_OWN, check_journal, is_a_journal, offset_at
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, read_stdin
@@ -23,9 +23,6 @@ from diskq.options import JournalOptions
 
 __all__ = ["put", "reset"]
 
-# What an open that was cut short leaves.
-_OURS = {"jnl", "jnl.lck", "ofs", ".diskq"}
-
 
 def put(args: argparse.Namespace) -> None:
     if args.messages and args.framing:
@@ -35,7 +32,7 @@ def put(args: argparse.Namespace) -> None:
     if args.type > 255:
         raise UsageError(f"--type is 0 to 255, not {args.type}")
     if args.create and not is_a_journal(args.path):
-        make_room(args.path, "journal", _OURS)
+        make_room(args.path, "journal", JOURNALS_OWN)
     elif not args.create:
         check_journal(args.path, "; let --create make it")
     trio.run(_put_all, args)

@@ -11,7 +11,10 @@ from diskq.engine.journalreader import JournalReader
 from diskq.engine.journaltimes import JournalTimes
 from diskq.errors import JournalNotFoundError
 
-__all__ = ["check_journal", "file_at", "is_a_journal", "offset_at"]
+__all__ = ["JOURNALS_OWN", "check_journal", "file_at", "is_a_journal", "offset_at"]
+
+JOURNALS_OWN = {"jnl", "jnl.lck", "ofs", ".diskq"}
+"""What an open that was cut short leaves."""
 
 
 def is_a_journal(path: str) -> bool:

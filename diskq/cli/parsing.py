@@ -9,8 +9,26 @@ import sys
 from collections.abc import Sequence
 
 from diskq.cli import units
+from diskq.options import DURABILITY_WORDS
 
-__all__ = ["CommandError", "UsageError", "add_command", "add_framing", "add_wait", "count", "number", "parse"]
+__all__ = [
+    "CommandError",
+    "UsageError",
+    "add_batch",
+    "add_command",
+    "add_create",
+    "add_durability",
+    "add_framing",
+    "add_json",
+    "add_max_message_size",
+    "add_messages",
+    "add_partitions",
+    "add_wait",
+    "add_yes",
+    "count",
+    "number",
+    "parse",
+]
 
 # `--at -1h`: argparse would take the duration for an option.
 _OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -113,6 +131,69 @@ def add_wait(parser: argparse.ArgumentParser, what: str) -> None:
         default=1.0,
         metavar="DURATION",
         help=f"how long to wait for a {what} that another process has (default: 1s)",
+    )
+
+
+def add_messages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+
+
+def add_durability(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--durability",
+        choices=DURABILITY_WORDS[::-1],
+        default="written",
+        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+        "(survives a killed process), or nothing (default: written)",
+    )
+
+
+def add_batch(parser: argparse.ArgumentParser, what: str = "sent, and synced,") -> None:
+    parser.add_argument(
+        "--batch",
+        type=count,
+        default=1000,
+        metavar="N",
+        help=f"messages {what} in one go at most (default: 1000)",
+    )
+
+
+def add_create(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--create", action="store_true", help=f"make {what} if it is not there (default: refuse)"
+    )
+
+
+def add_max_message_size(parser: argparse.ArgumentParser, default: int) -> None:
+    """`default` is 16 MiB, as everywhere."""
+    parser.add_argument(
+        "--max-message-size",
+        type=units.size,
+        default=default,
+        metavar="SIZE",
+        help=f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})",
+    )
+
+
+def add_partitions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p",
+        "--partition",
+        type=number,
+        action="append",
+        metavar="P",
+        dest="partitions",
+        help="only this partition; may be given several times (default: all)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "one object") -> None:
+    parser.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask (needed where nobody can be asked; default: ask)"
     )
 
 

@@ -6,14 +6,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 import trio
 
 from diskq.cli.framing import JOINERS, SPLITTERS
 from diskq.cli.terminal import note, printable, progress
+from diskq.messages import JournalMessage, Message
 
-__all__ = ["CHUNK", "MOST_AROUND", "Output", "read_stdin"]
+__all__ = ["CHUNK", "MOST_AROUND", "MessageOutput", "Output", "read_stdin"]
+
+M = TypeVar("M", Message, JournalMessage)
 
 CHUNK = 1024 * 1024  # bytes
 MOST_AROUND = 1024 * 1024
@@ -66,3 +70,22 @@ class Output:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._handle, rest) :]
+
+
+class MessageOutput(Generic[M]):
+    """stdout, for messages of a stream or a journal: their values, or all of them as lines of JSON."""
+
+    def __init__(self, framing: str | None, as_json: Callable[[M], bytes]) -> None:
+        self._as_json: Callable[[M], bytes] | None = as_json if framing == "json" else None
+        self._output = Output(None if framing == "json" else framing)
+
+    @property
+    def written(self) -> int:
+        return self._output.written
+
+    async def write(self, messages: Sequence[M]) -> None:
+        """As `Output.write`."""
+        if self._as_json is None:
+            await self._output.write([message.value for message in messages])
+        else:
+            await self._output.write([self._as_json(message) for message in messages])

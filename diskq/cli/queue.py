@@ -5,9 +5,21 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import queueverbs, units
-from diskq.cli.parsing import add_command, add_framing, add_wait, count
+from diskq.cli.parsing import (
+    add_batch,
+    add_command,
+    add_create,
+    add_durability,
+    add_framing,
+    add_json,
+    add_max_message_size,
+    add_messages,
+    add_wait,
+    add_yes,
+    count,
+)
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
-from diskq.options import DURABILITY_WORDS, QueueOptions
+from diskq.options import QueueOptions
 
 __all__ = ["add_parser", "add_send", "run"]
 
@@ -139,14 +151,12 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         verbs.add_parser("info", help="what is in there, and who has it"), ABOUT_INFO, EXAMPLES_INFO
     )
     _add_queue(info, is_name_optional=True)
-    info.add_argument(
-        "--json", action="store_true", help="for programs: one object, or a list without NAME; bytes"
-    )
+    add_json(info, "one object, or a list without NAME; bytes")
     info.set_defaults(run=run, verb=queueverbs.info)
 
     empty = add_command(verbs.add_parser("empty", help="remove all messages"), ABOUT_EMPTY, EXAMPLES_EMPTY)
     _add_queue(empty)
-    empty.add_argument("--yes", action="store_true", help="do not ask (needed where nobody can be asked)")
+    add_yes(empty)
     add_wait(empty, "queue")
     empty.set_defaults(run=run, verb=queueverbs.empty)
 
@@ -164,23 +174,11 @@ def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = Fals
 
 def add_send(parser: argparse.ArgumentParser) -> None:
     """What `queueverbs.send` takes, but for the queue."""
-    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    add_messages(parser)
     add_framing(parser, "from stdin", ["lines", "length_prefixed", "whole"])
-    parser.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
-        "(survives a killed process), or nothing (default: written)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="messages sent, and synced, in one go at most (default: 1000)",
-    )
-    parser.add_argument("--create", action="store_true", help="make DIR if it is not there (default: refuse)")
+    add_durability(parser)
+    add_batch(parser)
+    add_create(parser, "DIR")
     _add_bounds(parser)
 
 
@@ -205,10 +203,4 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="begin the next file before one grows past this (default: 100MiB)",
     )
-    parser.add_argument(
-        "--max-message-size",
-        type=units.size,
-        default=options.max_message_size,
-        metavar="SIZE",
-        help="refuse larger messages (default: 16MiB)",
-    )
+    add_max_message_size(parser, options.max_message_size)

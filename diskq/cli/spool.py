@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import spooldead, spoolrun, spoolstatus, spoolverbs, units
-from diskq.cli.parsing import add_command, add_framing, add_wait, count
+from diskq.cli.parsing import add_command, add_create, add_framing, add_json, add_wait, count
 from diskq.cli.queue import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue import add_send
 from diskq.engine.spoolfiles import SPOOL
@@ -133,7 +133,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="DURATION",
         help="with --follow: look again after so long (default: 1s)",
     )
-    status.add_argument("--json", action="store_true", help="for programs: a line of JSON each time")
+    add_json(status, "a line of JSON each time")
     status.set_defaults(run=run, verb=spoolstatus.status)
 
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
@@ -197,16 +197,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drain", action="store_true", help="stop when nothing waits (default: go on with what comes)"
     )
-    parser.add_argument(
-        "--create", action="store_true", help="make PATH if it is not there (default: refuse)"
-    )
+    add_create(parser, "PATH")
 
 
 def _add_dead(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     shown = add_command(verbs.add_parser("list", help="show them"), ABOUT_LIST, EXAMPLES_LIST)
     _add_path(shown)
     shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
-    shown.add_argument("--json", action="store_true", help="for programs: a line of JSON for each letter")
+    add_json(shown, "a line of JSON for each letter")
     shown.set_defaults(run=run, verb=spooldead.show)
 
     replay = add_command(verbs.add_parser("replay", help="try them again"), ABOUT_REPLAY, EXAMPLES_REPLAY)
@@ -226,5 +224,5 @@ def _add_ids(parser: argparse.ArgumentParser) -> None:
     _add_path(parser)
     parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
     parser.add_argument("--all", action="store_true", help="all of them (default: those of the ids)")
-    parser.add_argument("--json", action="store_true", help="for programs: one object, with the ids")
+    add_json(parser, "one object, with the ids")
     add_wait(parser, "spool")

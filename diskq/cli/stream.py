@@ -6,10 +6,24 @@ import argparse
 
 from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import add_command, add_framing, add_wait, count, number
+from diskq.cli.parsing import (
+    add_batch,
+    add_command,
+    add_create,
+    add_durability,
+    add_framing,
+    add_json,
+    add_max_message_size,
+    add_messages,
+    add_partitions,
+    add_wait,
+    count,
+    number,
+)
 from diskq.cli.places import place, stop
+from diskq.cli.replays import add_replay
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
-from diskq.options import DURABILITY_WORDS, ENCODINGS, StreamOptions
+from diskq.options import ENCODINGS, StreamOptions
 
 __all__ = ["add_parser", "run"]
 
@@ -25,6 +39,7 @@ EXAMPLES = """
   diskq stream write clicks 'hello' --key customer-00
   diskq stream read clicks --at -1h
   diskq stream tail clicks -f
+  diskq stream replay clicks --speed 10 --since -1h
   diskq stream stats clicks
 """
 
@@ -176,21 +191,23 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     read.set_defaults(run=run, verb=streamread.read)
 
     tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
-    _add_partitions(tail)
+    add_partitions(tail)
     tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
     add_framing(tail, "to stdout", OUT)
     tail.set_defaults(run=run, verb=streamread.tail)
 
+    add_replay(verbs, "stream", "clicks", "PATH")
+
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
-    _add_partitions(lookup)
+    add_partitions(lookup)
     lookup.add_argument(
         "--at-or-after",
         action="store_true",
         help="the first message that is not earlier, instead of the first that is later",
     )
-    lookup.add_argument("--json", action="store_true", help="for programs: a line of JSON for each partition")
+    add_json(lookup, "a line of JSON for each partition")
     lookup.set_defaults(run=run, verb=streamlooks.lookup)
 
     vacuum = add("vacuum", "remove what is too old, or too much", ABOUT_VACUUM, EXAMPLES_VACUUM)
@@ -198,7 +215,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     vacuum.set_defaults(run=run, verb=streamkeep.vacuum)
 
     stats = add("stats", "what is in there", ABOUT_STATS, EXAMPLES_STATS)
-    stats.add_argument("--json", action="store_true", help="for programs: one line, as go-diskq's; bytes")
+    add_json(stats, "one line, as go-diskq's; bytes")
     stats.set_defaults(run=run, verb=streamlooks.stats)
 
     groups = add("groups", "who has read how far", ABOUT_GROUPS, EXAMPLES_GROUPS)
@@ -255,7 +272,7 @@ def _add_lock(parser: argparse.ArgumentParser) -> None:
 
 def _add_write(parser: argparse.ArgumentParser) -> None:
     options = StreamOptions()
-    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+    add_messages(parser)
     add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed", "json"], "whole")
     parser.add_argument(
         "--key",
@@ -265,30 +282,10 @@ def _add_write(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
     )
-    parser.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
-        "(survives a killed process), or nothing (default: written)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="messages written, and synced, in one go at most (default: 1000)",
-    )
-    parser.add_argument(
-        "--create", action="store_true", help="make the stream if it is not there (default: refuse)"
-    )
-    parser.add_argument(
-        "--max-message-size",
-        type=units.size,
-        default=options.max_message_size,
-        metavar="SIZE",
-        help="refuse larger messages (default: 16MiB)",
-    )
+    add_durability(parser)
+    add_batch(parser, "written, and synced,")
+    add_create(parser, "the stream")
+    add_max_message_size(parser, options.max_message_size)
     parser.add_argument(
         "--min-message-size",
         type=units.size,
@@ -299,7 +296,7 @@ def _add_write(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_read(parser: argparse.ArgumentParser) -> None:
-    _add_partitions(parser)
+    add_partitions(parser)
     parser.add_argument(
         "--start",
         type=place,
@@ -338,18 +335,6 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_partitions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-p",
-        "--partition",
-        type=number,
-        action="append",
-        metavar="P",
-        dest="partitions",
-        help="only this partition; may be given several times (default: all)",
-    )
-
-
 def _add_at(
     parser: argparse.ArgumentParser, what: str, *, is_required: bool = False, default: str | None = None
 ) -> None:
@@ -379,9 +364,9 @@ def _add_vacuum(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_groups(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs: a line of JSON for each partition")
+    add_json(parser, "a line of JSON for each partition")
     parser.add_argument("--reset", metavar="GROUP", help="move this group (default: only look)")
     parser.add_argument(
         "--to", type=place, metavar="PLACE", help="`oldest`, `newest`, an offset, or a time (default: none)"
     )
-    _add_partitions(parser)
+    add_partitions(parser)

@@ -12,7 +12,7 @@ import trio
 
 from diskq.channels.consumer import StreamConsumer, open_consumer
 from diskq.cli.parsing import CommandError
-from diskq.cli.pipes import Output
+from diskq.cli.pipes import MessageOutput
 from diskq.cli.places import Moment, Stop, end_of, start_of
 from diskq.cli.streamjson import as_json
 from diskq.cli.streamview import StreamView, listed
@@ -26,22 +26,6 @@ _OUT_MESSAGES = 500  # written out, then committed, in one go
 _OUT_BYTES = 1024 * 1024
 
 
-class _Output:
-    """stdout, for messages of a stream."""
-
-    def __init__(self, framing: str | None) -> None:
-        self._is_json = framing == "json"
-        self._output = Output("lines" if self._is_json else framing)
-
-    @property
-    def written(self) -> int:
-        return self._output.written
-
-    async def write(self, messages: list[Message]) -> None:
-        bodies = [as_json(m) for m in messages] if self._is_json else [m.value for m in messages]
-        await self._output.write(bodies)
-
-
 # --- read -----------------------------------------------------------------------------------------
 
 
@@ -52,7 +36,7 @@ def read(args: argparse.Namespace) -> None:
     where: Any = start
     if isinstance(start, Moment):
         where = {partition: view.offset_of(partition, start) for partition in wanted}
-    output = _Output(args.framing)
+    output = MessageOutput(args.framing, as_json)
     try:
         trio.run(_read_all, args, wanted, where, end, output)
     except BrokenPipeError:
@@ -70,7 +54,7 @@ def read(args: argparse.Namespace) -> None:
 
 
 async def _read_all(
-    args: argparse.Namespace, wanted: list[int], start: Any, end: Stop, output: _Output
+    args: argparse.Namespace, wanted: list[int], start: Any, end: Stop, output: MessageOutput[Message]
 ) -> None:
     partitions = None if args.partitions is None else wanted
     async with open_consumer(args.path, partitions, group=args.group, start=start, end=end) as consumer:
@@ -114,7 +98,7 @@ def tail(args: argparse.Namespace) -> None:
 
 
 async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping[int, int]) -> None:
-    output = _Output(args.framing)
+    output = MessageOutput(args.framing, as_json)
     if last:
         await output.write(last)
     if args.follow:

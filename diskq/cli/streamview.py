@@ -19,7 +19,10 @@ from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.holders import writer_of
 
-__all__ = ["StreamView", "is_stream", "listed"]
+__all__ = ["STREAMS_OWN", "StreamView", "is_stream", "listed"]
+
+STREAMS_OWN = {"settings.json", "owner", ".diskq"}
+"""What an open that was cut short leaves, go-diskq's or ours."""
 
 
 def is_stream(path: str) -> bool:

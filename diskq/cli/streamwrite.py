@@ -20,14 +20,11 @@ from diskq.cli.opening import opened
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import CHUNK, MOST_AROUND, read_stdin
 from diskq.cli.streamjson import Fields, fields_of
-from diskq.cli.streamview import StreamView, is_stream
+from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.cli.terminal import note, shown
 from diskq.options import StreamOptions
 
 __all__ = ["create", "write"]
-
-# What an open that was cut short leaves, go-diskq's or ours.
-_OURS = {"settings.json", "owner", ".diskq"}
 
 # --- create ---------------------------------------------------------------------------------------
 
@@ -161,7 +158,7 @@ def _size_of(message: Fields) -> int:
 
 def _make_room(path: str) -> None:
     if not is_stream(path):
-        make_room(path, "stream", _OURS)
+        make_room(path, "stream", STREAMS_OWN)
 
 
 def _options(**given: Any) -> StreamOptions:
