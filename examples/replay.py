@@ -2,8 +2,8 @@
 
     python examples/replay.py
 
-A stream gets two days' clicks, with a night between them. They are replayed 100,000 times as fast, in the order
-in which they came; then into a queue, by a replay that is broken off and one that goes on where it was.
+A stream gets two days' clicks, with a night between them. They are replayed 100,000 times as fast, in the
+order in which they came; then into a queue, by a replay that is broken off and one that goes on where it was.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ReplayStatistics:
     timestamp_ns: int | None
     """When the last message that was delivered was written, ns since 1970; None: none, or it does not say."""
     behind: float
-    """Seconds since the next message was due; 0.0 where it is not due yet, or there is no pace."""
+    """Seconds since the next message was due; 0.0 where it is not due, or not known, or there is no pace."""
     rate: float
     """Messages per second, since the first one was asked for."""
 
@@ -116,6 +116,8 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
         self._delivered = 0
         self._timestamp: int | None = None
         self._began: float | None = None
+        self._next_due = math.inf  # as far as is known
+        self._clock = trio.lowlevel.current_clock()
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -147,6 +149,7 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
                 while len(messages) < max_items and size < max_bytes and self._is_due(now):
                     messages.append(self._take())
                     size += _size(messages[-1])
+                self._is_due(now)
             return messages
 
     @enable_ki_protection
@@ -156,9 +159,13 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
         if self._lock.locked():
             raise trio.WouldBlock
         self._ask()
-        if not self._is_due(trio.current_time()):
+        now = trio.current_time()
+        if not self._is_due(now):
             raise trio.WouldBlock
-        return self._take()
+        message = self._take()
+        with contextlib.suppress(DiskqError, OSError):
+            self._is_due(now)
+        return message
 
     async def _point(self) -> None:
         """A cancellation point, and a schedule point once per slice."""
@@ -190,13 +197,15 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
     def _is_due(self, now: float) -> bool:
         """Is there a next message, and has its time come?"""
         next_time = self._order.peek()
-        return next_time is not None and self._schedule.due(next_time) <= now
+        self._next_due = math.inf if next_time is None else self._schedule.due(next_time)
+        return self._next_due <= now
 
     def _take(self) -> AnyMessage:
         next_time = self._order.peek()
         assert next_time is not None, "it was asked for"
         message = self._order.take()
         self._schedule.delivered(next_time)
+        self._next_due = math.inf
         self._delivered += 1
         self._timestamp = message.timestamp_ns
         return message
@@ -217,12 +226,9 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
         return tuple(self._order.losses)
 
     def statistics(self) -> ReplayStatistics:
-        """The replay as it is now. May read ahead. Raises as `receive`, but for the end."""
-        self._check()
-        now = trio.current_time()
-        next_time = self._order.peek()
-        due = now if next_time is None else self._schedule.due(next_time)
-        seconds = 0.0 if self._began is None else now - self._began
+        """The replay as it is now. Cheap, and from any thread."""
+        now, due, began = self._clock.current_time(), self._next_due, self._began
+        seconds = 0.0 if began is None else now - began
         return ReplayStatistics(
             position=self.position,
             delivered=self._delivered,

@@ -24,11 +24,11 @@ from diskq.cli.journalview import JOURNALS_OWN, check_journal, is_a_journal
 from diskq.cli.opening import opened
 from diskq.cli.parsing import CommandError, UsageError
 from diskq.cli.pipes import MessageOutput
-from diskq.cli.queueview import queue_names
 from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.errors import DiskFullError
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from diskq.options import StreamOptions
+from diskq.tools.queueview import queue_names
 
 __all__ = ["Sink", "check_sink", "opened_sink"]
 

@@ -19,7 +19,7 @@ from diskq.testing import CrashFS, FaultFS
 
 KINDS = (
     *("queue", "work", "producer", "consumer", "journal", "scanner", "shards", "shard scanner"),
-    *("store", "priority queue", "spool", "budget"),
+    *("store", "priority queue", "replay", "spool", "budget"),
 )
 
 
@@ -47,11 +47,24 @@ async def everything(fs: Any) -> AsyncIterator[dict[str, Any]]:
         shard_scanner = await enter(diskq.scan_shards("/many", "p", 1, fs=fs))
         store = await enter(diskq.open_priority_store("/jobs", fs=fs))
         mail = await store.create_queue("mail")
+        replay = await enter(diskq.replay("/s", fs=fs))
         spool = await enter(diskq.open_spool("/spool", deliver, fs=fs))
         for sink in (queue, producer, journal, spool):
             await sink.send(b"hello")
         await mail.send(b"hello", priority=1)
-        things = (queue, work, producer, consumer, journal, scanner, shards, shard_scanner, store, mail)
+        things = (
+            queue,
+            work,
+            producer,
+            consumer,
+            journal,
+            scanner,
+            shards,
+            shard_scanner,
+            store,
+            mail,
+            replay,
+        )
         yield dict(zip(KINDS, (*things, spool, budget), strict=True))
 
 
