@@ -8,10 +8,12 @@ are raised by the channels; these are raised below them, and travel as their cau
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "ConversionError",
+    "ConversionLossError",
     "CorruptionError",
     "DamagedStoreError",
     "DiskFullError",
@@ -253,6 +255,28 @@ class LineError(DiskqError, ValueError):
         self.path = path
         self.number = number
         self.reason = reason
+
+
+class ConversionError(DiskqError, ValueError):
+    """A message cannot be carried into another format. `where` says which one, by number and offset."""
+
+    def __init__(self, source: str, where: str, reason: str) -> None:
+        super().__init__(f"{source}: {where}: {reason}")
+        self.source = source
+        self.where = where
+        self.reason = reason
+
+
+class ConversionLossError(DiskqError):
+    """A conversion would lose something, and was not told that it may. Nothing was written.
+
+    `losses` says of what, and how many messages have it.
+    """
+
+    def __init__(self, source: str, losses: Mapping[str, int], told: str) -> None:
+        super().__init__(f"{source}: this loses: {told}")
+        self.source = source
+        self.losses = dict(losses)
 
 
 class GroupNameError(DiskqError, ValueError):

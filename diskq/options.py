@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 __all__ = [
     "DURABILITY_WORDS",
     "ENCODINGS",
+    "LARGEST_PAYLOAD",
     "MIB",
     "MOST_PARTITIONS",
     "Budget",
@@ -54,7 +55,7 @@ _LARGEST_KEY = 2**32 - 1
 # A journal's key has a length of 8 bits with a sign.
 _LARGEST_JOURNAL_KEY = 127
 # A command has a name of 255 bytes at most beside its message, and one length word for both.
-_LARGEST_COMMAND = _LARGEST_MESSAGE - 1024
+LARGEST_PAYLOAD = _LARGEST_MESSAGE - 1024
 # Settings hold sizes, and durations in nanoseconds, as signed 64-bit numbers: 292 years.
 _LARGEST_SIZE = 2**63 - 1
 _LONGEST_AGE = _LARGEST_SIZE // 10**9
@@ -367,8 +368,8 @@ class PriorityOptions:
         if self.layout is not None:
             _one_of("layout", self.layout, _STORE_LAYOUTS)
         _at_least("max_message_size", self.max_message_size, 1)
-        if self.max_message_size > _LARGEST_COMMAND:
-            raise ValueError(f"max_message_size is at most {_LARGEST_COMMAND}, got {self.max_message_size}")
+        if self.max_message_size > LARGEST_PAYLOAD:
+            raise ValueError(f"max_message_size is at most {LARGEST_PAYLOAD}, got {self.max_message_size}")
         _one_of("on_full", self.on_full, _ON_FULL_QUEUE)
         _check_writer(self)
 

@@ -44,7 +44,7 @@ from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, 
 from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When"]
+__all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When", "new_key"]
 
 logger = logging.getLogger("diskq")
 
@@ -750,9 +750,7 @@ class Stream(Closing):
                 self.fail(failure)
 
     def _new_key(self) -> bytes:
-        """A random UUID (version 4) in 32 hex digits."""
-        high, low = divmod(self._fs.unique_number() << 63 | self._fs.unique_number(), 1 << 62)
-        return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
+        return new_key(self._fs)
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -1032,6 +1030,12 @@ class Stream(Closing):
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong at the open, and what was done about it."""
         return tuple(self._repairs)
+
+
+def new_key(fs: FileSystem) -> bytes:
+    """What a message that has no key gets: a random UUID (version 4) in 32 hex digits."""
+    high, low = divmod(fs.unique_number() << 63 | fs.unique_number(), 1 << 62)
+    return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
 
 
 def _as_bytes(key: Key) -> bytes | None:

@@ -32,7 +32,7 @@ from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.jsonlines import read_lines
 from diskq.tools.things import Thing
 
-__all__ = ["FIELDS", "Lines", "Reading", "Selection", "Source", "entries", "open_reading"]
+__all__ = ["FIELDS", "Lines", "Reading", "Selection", "Source", "entries", "kind_of", "open_reading"]
 
 _MANY = 4096
 _BYTES = 1024 * 1024
@@ -116,6 +116,11 @@ class Reading(Closing):
     def queues(self) -> Sequence[QueueInfo]:
         """Of a store: its queues, and what they allow."""
         return ()
+
+    @property
+    def partitions(self) -> int | None:
+        """Of a stream: so many."""
+        return None
 
     @property
     def total(self) -> int | None:
@@ -236,7 +241,8 @@ class _StreamReading(Reading):
         super().__init__(source, fs)
         self._stream = StreamReader(source.path, fs=fs)
         self._bounds: list[tuple[int, int, int]] = []
-        for partition in self._stream.partitions():
+        self._partitions = self._stream.partitions()
+        for partition in self._partitions:
             with self._stream.open(partition) as reader:
                 end = reader.next_offset()
                 start = max(reader.first_offset(), selection.start or 0)
@@ -248,6 +254,10 @@ class _StreamReading(Reading):
                 start = end if found is None else max(start, found)
             if start < end:
                 self._bounds.append((partition, start, end))
+
+    @property
+    def partitions(self) -> int:
+        return max(self._partitions, default=-1) + 1
 
     @property
     def total(self) -> int:
@@ -380,6 +390,10 @@ class _Selected(Reading):
     @property
     def queues(self) -> Sequence[QueueInfo]:
         return self._inner.queues
+
+    @property
+    def partitions(self) -> int | None:
+        return self._inner.partitions
 
     @property
     def total(self) -> int | None:
