@@ -13,7 +13,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak build lint format types wheel-check spark-check bench instructions clean distclean
+.PHONY: help demo test soak build docs lint format types wheel-check spark-check bench instructions clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -48,6 +48,10 @@ types: $(STAMPS)/dev $(STAMPS)/compiled ## types (mypy), and the .pyi files agai
 	@$(PY) -m mypy
 	$(if $(STUBBED),@$(PY) -m mypy.stubtest --ignore-disjoint-bases --ignore-unused-allowlist \
 	    --allowlist scripts/stubtest_allowlist.txt $(STUBBED))
+
+docs: $(STAMPS)/docs $(STAMPS)/compiled ## these documents as a site, with a reference of everything: build/docs/index.html
+	@rm -rf build/docs
+	@$(PY) -m sphinx -q -W --keep-going -j auto -d build/doctrees -b html $(ARGS) docs build/docs
 
 wheel-check: $(STAMPS)/dev ## build sdist and wheel, and use the wheel in an empty environment
 	@$(PY) scripts/wheel_check.py
@@ -97,6 +101,11 @@ $(STAMPS)/demo: $(STAMPS)/install
 	    printf '  %-9s %s\n' install "Spark, for the demo's last part"; \
 	    $(PIP) install --no-build-isolation -e '.[cli,demo]'; \
 	fi
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/install
+	$(call say,install,'what makes the site')
+	@$(PIP) install --no-build-isolation -e '.[cli,docs]'
 	@touch $@
 
 $(STAMPS)/bench: $(STAMPS)/install

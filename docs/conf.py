@@ -1,0 +1,54 @@
+# The documents as a site (`make docs`). Law: nothing is asked of the network, and a warning is an error.
+#
+# Pages are Markdown, for readers of the repository too. The reference is made from docstrings, and that
+# of the command line from the parser itself: neither can say what the code does not.
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_extensions")]
+
+project = "diskq"
+author = "The diskq authors"
+project_copyright = author
+release = version = version_of("diskq")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "commandline",
+    "docstrings",
+    "publicnames",
+    "remaining",
+    "repository",
+]
+exclude_patterns = ["_extensions"]
+source_suffix = {".md": "markdown"}
+nitpicky = False  # types of other libraries lead nowhere without the network
+
+# --- Markdown: headings are anchors as they are on the repository's own pages -----------------
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline"]
+
+# --- docstrings ---------------------------------------------------------------------------------
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_preserve_defaults = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+# --- how it looks -------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = "diskq"
+html_show_sphinx = False
+html_copy_source = False
+pygments_style = "sas"
