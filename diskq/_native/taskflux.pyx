@@ -30,30 +30,6 @@ STOPS = (
     "UNKNOWN", "BAD",
 )
 
-cdef enum Stop:
-    END            # here the log ends: the end marker, or the end of the file
-    MORE           # the buffer ends before the record does, and the file does not
-    TORN           # the file ends inside the record
-    NO_MARKER
-    BAD_TERM
-    BAD_LENGTH
-    BAD_CHECKSUM
-    UNKNOWN        # a whole record, and no command that is known
-    BAD            # a whole record, and a command that is cut, or names no queue
-    RECORD         # a whole record
-
-cdef enum:
-    WIDE_HEAD = 20       # of a record with its term in 8 bytes
-    NARROW_HEAD = 16
-
-cdef struct Record:
-    Py_ssize_t size              # up to the next record
-    Py_ssize_t payload           # where it begins, counted from the record's first byte
-    Py_ssize_t payload_size
-    int64_t term
-    bint is_document             # something of it is as only the document has it
-
-
 class Scan(NamedTuple):
     """What `scan` found: commands, as tuples that begin with their kind, and why it stopped.
 
@@ -113,7 +89,7 @@ cdef Stop _try(
     return RECORD
 
 
-cdef Stop _parse(const char* data, Py_ssize_t left, Py_ssize_t rest, Record* record) noexcept nogil:
+cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Record* record) noexcept nogil:
     cdef Stop wide, narrow
     cdef Py_ssize_t behind, fill
     if rest < 4:
@@ -177,54 +153,70 @@ cdef inline object _limit(int32_t value):
     return None if value == -1 else value
 
 
+cdef Stop judge_command(const char* data, Py_ssize_t size, Command* command) noexcept nogil:
+    """What the command in a payload is: RECORD and all of `command` filled; UNKNOWN; or BAD."""
+    cdef Py_ssize_t at
+    cdef int32_t first, second
+    if size == 0:
+        return BAD
+    command.kind = <unsigned char> data[0]
+    if command.kind != 0x43 and command.kind != 0x44 and command.kind != 0x41 and command.kind != 0x52:
+        return UNKNOWN
+    if size < 2:
+        return BAD
+    command.name_size = <unsigned char> data[1]
+    at = command.fields = 2 + command.name_size
+    if at > size or not _is_name(data + 2, command.name_size):
+        return BAD
+    if command.kind == 0x41:
+        if size - at < 12:
+            return BAD
+        command.length = get_i32_be(data + at + 8)
+        if not 0 <= command.length <= size - at - 12:
+            return BAD
+        command.used = at + 12 + command.length
+    elif command.kind == 0x52:
+        if size - at < 8:
+            return BAD
+        command.used = at + 8
+    elif command.kind == 0x44:
+        command.used = at
+    else:
+        if size - at < 13:
+            return BAD
+        first, second = get_i32_be(data + at + 4), get_i32_be(data + at + 8)
+        if first < -1 or second < -1 or (data[at + 12] and size - at < 29):
+            return BAD
+        command.used = at + 13
+        if data[at + 12]:
+            command.used = at + 29
+            if <int64_t> get_u64_be(data + at + 13) > <int64_t> get_u64_be(data + at + 21):
+                return BAD
+    return RECORD
+
+
 cdef object _command(const char* data, Py_ssize_t size, _Names names, Py_ssize_t* used, Stop* stop):
     """The command in a payload, and how many bytes it takes; None and `stop` where there is none."""
-    cdef Py_ssize_t name_size, at
-    cdef unsigned char kind
-    cdef int32_t length, first, second
-    stop[0] = BAD
-    if size == 0:
+    cdef Command command
+    cdef const char* fields
+    stop[0] = judge_command(data, size, &command)
+    if stop[0] != RECORD:
         return None
-    kind = data[0]
-    if kind != 0x43 and kind != 0x44 and kind != 0x41 and kind != 0x52:
-        stop[0] = UNKNOWN
-        return None
-    if size < 2:
-        return None
-    name_size = <unsigned char> data[1]
-    at = 2 + name_size
-    if at > size or not _is_name(data + 2, name_size):
-        return None
-    name = names.get(data + 2, name_size)
-    stop[0] = RECORD
-    if kind == 0x41:
-        if size - at >= 12:
-            length = get_i32_be(data + at + 8)
-            if 0 <= length <= size - at - 12:
-                used[0] = at + 12 + length
-                return (
-                    kind, name, <int64_t> get_u64_be(data + at),
-                    PyBytes_FromStringAndSize(data + at + 12, length),
-                )
-    elif kind == 0x52:
-        if size - at >= 8:
-            used[0] = at + 8
-            return (kind, name, get_u64_be(data + at))
-    elif kind == 0x44:
-        used[0] = at
-        return (kind, name)
-    elif size - at >= 13:
-        first, second = get_i32_be(data + at + 4), get_i32_be(data + at + 8)
-        keys = None
-        used[0] = at + 13
-        if first >= -1 and second >= -1 and (not data[at + 12] or size - at >= 29):
-            if data[at + 12]:
-                used[0] = at + 29
-                keys = (<int64_t> get_u64_be(data + at + 13), <int64_t> get_u64_be(data + at + 21))
-            if keys is None or keys[0] <= keys[1]:
-                return (kind, name, get_i32_be(data + at), _limit(first), _limit(second), keys)
-    stop[0] = BAD
-    return None
+    used[0] = command.used
+    fields = data + command.fields
+    name = names.get(data + 2, command.name_size)
+    if command.kind == 0x41:
+        payload = PyBytes_FromStringAndSize(fields + 12, command.length)
+        return command.kind, name, <int64_t> get_u64_be(fields), payload
+    if command.kind == 0x52:
+        return command.kind, name, get_u64_be(fields)
+    if command.kind == 0x44:
+        return command.kind, name
+    keys = None
+    if fields[12]:
+        keys = (<int64_t> get_u64_be(fields + 13), <int64_t> get_u64_be(fields + 21))
+    limits = _limit(get_i32_be(fields + 4)), _limit(get_i32_be(fields + 8))
+    return command.kind, name, get_i32_be(fields), *limits, keys
 
 
 def scan(
@@ -261,7 +253,7 @@ def scan(
         if records == most:
             stop = MORE
             break
-        stop = _parse(data + at, left - at, rest - at, &record)
+        stop = parse_record(data + at, left - at, rest - at, &record)
         if stop != RECORD:
             break
         if records >= skip and not only_records:
@@ -292,7 +284,7 @@ def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):
     cdef bint found = False
     with nogil:
         for at in range(start, size - NARROW_HEAD + 1):
-            if <unsigned char> data[at] == 0xAA and _parse(data + at, size - at, size - at, &record) == RECORD:
+            if <unsigned char> data[at] == 0xAA and parse_record(data + at, size - at, size - at, &record) == RECORD:
                 found = True
                 break
     return found

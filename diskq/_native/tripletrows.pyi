@@ -14,3 +14,18 @@ class RowsOf(NamedTuple):
 def rows_of(
     framing: TripletFraming, buffer: bytes | bytearray | memoryview, offset: int, position: int
 ) -> RowsOf: ...
+
+class Compared(NamedTuple):
+    index_rows: int
+    timeindex_rows: int
+    first_timestamp: int
+    last_timestamp: int
+
+def compare_rows(
+    framing: TripletFraming,
+    buffer: bytes | bytearray | memoryview,
+    offset: int,
+    position: int,
+    index: bytes,
+    timeindex: bytes,
+) -> Compared: ...

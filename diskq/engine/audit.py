@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
-from diskq._native.tripletrows import rows_of
+from diskq._native.gate import Gate
+from diskq._native.readahead import ReadAhead
+from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
+from diskq._native.tripletrows import compare_rows, rows_of
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamsettings import read_settings
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
-from diskq.storage.checksums import Rows
+from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 
 __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
@@ -38,9 +40,7 @@ __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks
 DATA, INDEX, TIMEINDEX = range(3)
 NAMES = ("data", "index", "timeindex")
 
-_STRETCH = 1024 * 1024
-_TIME = struct.Struct("<Qq")
-assert _TIME.size == TIMEINDEX_ROW_SIZE
+_STRETCH = 256 * 1024
 _STAMP = struct.Struct("<q")
 
 
@@ -214,14 +214,19 @@ class _Audit:
         stack.callback(fs.close, self._data)
         self._rows = Rows(fs, files.sidecar(task.base))
         stack.callback(self._rows.close)
+        self._ahead = ReadAhead(fs, framing, Gate())
+        self._checked = self._good = self._bad = 0
+        self._first_bad: tuple[Row, int] | None = None
+        self._unlike: set[int] = set()  # files of which a row was told already
 
     def _size(self, handle: int | None) -> int:
         return 0 if handle is None else self._fs.size(handle)
 
     def run(self) -> SegmentAudit:
         task = self._task
-        checksummed = self._verify_checksums()
-        records, times = self._compare_records()
+        records, times = self._pass_through()
+        self._verify_rest()
+        self._tell_of_checksums()
         if self._is_complete:
             self._check_ends(records)
         size = self._fs.size(self._data)
@@ -236,67 +241,48 @@ class _Audit:
             size=size,
             offsets=(task.base, task.base + records + lost - 1) if records else (None, None),
             times=times,
-            checksummed=checksummed,
+            checksummed=self._good,
             lost=lost,
             problem="; ".join(problems) or None,
         )
 
-    # --- checksums --------------------------------------------------------------------------------
+    # --- records, with their checksums and their rows ---------------------------------------------
 
-    def _verify_checksums(self) -> int:
-        """How many bytes are as they were written. The first block that is not is told."""
-        position = good = bad = 0
-        first_bad = None
-        while rows := self._rows.covering(position, _STRETCH):
-            start, end = rows[0].start, rows[-1].end
-            data = memoryview(self._fs.pread(self._data, end - start, start))
-            agreeing = self._rows.agreeing(data) if len(data) >= rows[0].end - start else start
-            good += agreeing - start
-            position = end
-            if agreeing < end:
-                broken = next(row for row in rows if row.end > agreeing)
-                position = broken.end
-                bad += 1
-                first_bad = first_bad or (broken, start + len(data))
-        if first_bad is not None:
-            row, file_end = first_bad
-            more = f", nor have {bad - 1} other blocks" if bad > 1 else ""
-            if row.end > file_end:
-                what = f"the data ends at byte {file_end}, its checksums go on to {row.end}"
-                self._tell(DATA, file_end, what)
-            else:
-                what = f"bytes {row.start} to {row.end} of the data do not have their checksum{more}"
-                self._tell(DATA, row.start, what)
-        return good
+    def _pass_through(self) -> tuple[int, tuple[int | None, int | None]]:
+        """Every record with its rows. How many follow each other, and the first and the last time.
 
-    # --- records, and their rows ------------------------------------------------------------------
-
-    def _compare_records(self) -> tuple[int, tuple[int | None, int | None]]:
-        """Every record with its rows. How many follow each other, and the first and the last time."""
-        base, most = self._task.base, 2**62 if self._is_complete else self._published
+        A stretch is read once: its blocks are compared with their checksums while it is at hand.
+        """
+        most = 2**62 if self._is_complete else self._published
         position = records = 0
         first = last = None
-        suspects = {which: (handle, row_size) for which, handle, row_size in self._row_files()}
         size = _STRETCH
         while records < most:
-            data = self._fs.pread(self._data, size, position)
-            told = rows_of(self._framing, data, base + records, position)
+            loaded = self._ahead.load(self._data, position, size)
+            end = self._verify_loaded(position, position + loaded)
+            stretch = self._ahead.view(position, end)
+            told = count(stretch, self._framing.varuint, most - records)
             if not told.records:
-                whole = self._fs.size(self._data)
-                if told.stop != "TORN" or len(data) < size or position + told.claimed > whole:
+                # What the loaded bytes do not hold may be a large record, or none at all.
+                claimed = self._claimed(stretch)
+                is_all = loaded < size and end == position + loaded
+                if told.stop != "TORN" or is_all or position + claimed > self._fs.size(self._data):
                     break
-                size = max(told.claimed, 2 * size)
+                size = max(2 * size, claimed)
                 continue
-            count = min(told.records, most - records)
-            rows = {INDEX: told.index_rows, TIMEINDEX: told.timeindex_rows}
-            for which, (handle, row_size) in list(suspects.items()):
-                if not self._agrees(handle, which, rows[which][: count * row_size], records, row_size):
-                    del suspects[which]
-            first = _TIME.unpack_from(told.timeindex_rows)[1] if first is None else first
-            last = _TIME.unpack_from(told.timeindex_rows, (count - 1) * TIMEINDEX_ROW_SIZE)[1]
-            records += count
+            times = self._compare(stretch[: told.valid_end], told.records, records, position)
+            first, last = times[0] if first is None else first, times[1]
+            records += told.records
             position += told.valid_end
             size = _STRETCH
+        self._tell_of_end(position, records, most)
+        return records, (first, last)
+
+    def _claimed(self, stretch: memoryview) -> int:
+        """Bytes that the torn record at its start needs at least."""
+        return rows_of(self._framing, stretch, 0, 0).claimed
+
+    def _tell_of_end(self, position: int, records: int, most: int) -> None:
         if self._is_complete and position < (end := self._fs.size(self._data)):
             what = f"at byte {position} of the data begins no record, {end - position} bytes are left"
             self._tell(DATA, position, what)
@@ -304,7 +290,6 @@ class _Audit:
             self._tell(DATA, position, f"the index tells of {most} messages, the data holds {records}")
         elif not self._is_complete and self._judges_tail:
             self._judge_tail(position, records)
-        return records, (first, last)
 
     def _judge_tail(self, position: int, records: int) -> None:
         """What lies behind the last published message, at byte `position`: of a write that was cut off."""
@@ -335,25 +320,86 @@ class _Audit:
     def _row_files(self) -> tuple[tuple[int, int | None, int], ...]:
         return (INDEX, self._index, INDEX_ROW_SIZE), (TIMEINDEX, self._timeindex, TIMEINDEX_ROW_SIZE)
 
-    def _agrees(self, handle: int | None, which: int, rows: bytes, before: int, row_size: int) -> bool:
-        """Does the file have these rows, behind so many others? The first one that it has not is told."""
-        found = b"" if handle is None else self._fs.pread(handle, len(rows), before * row_size)
-        if found == rows:
-            return True
-        number = 0
-        while found.startswith(rows[number * row_size :][:row_size], number * row_size):
-            number += 1
-        offset = self._task.base + before + number
-        at, name = (before + number) * row_size, NAMES[which]
+    def _compare(self, stretch: memoryview, count: int, before: int, position: int) -> tuple[int, int]:
+        """The whole records of the stretch with their rows. Their first and their last time."""
+        rows = [
+            self._read_rows(handle, which, count, before, row_size)
+            for which, handle, row_size in self._row_files()
+        ]
+        found = compare_rows(self._framing, stretch, self._task.base + before, position, *rows)
+        for (which, handle, row_size), content, good in zip(self._row_files(), rows, found[:2], strict=True):
+            if good < count and which not in self._unlike:
+                self._unlike.add(which)
+                self._tell_of_row(which, handle, before + good, len(content) < (good + 1) * row_size)
+        return found.first_timestamp, found.last_timestamp
+
+    def _read_rows(self, handle: int | None, which: int, count: int, before: int, row_size: int) -> bytes:
+        if handle is None or which in self._unlike:
+            return b""
+        return self._fs.pread(handle, count * row_size, before * row_size)
+
+    def _tell_of_row(self, which: int, handle: int | None, number: int, is_missing: bool) -> None:
+        offset, name = self._task.base + number, NAMES[which]
+        at = number * (INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE)[which - INDEX]
         if handle is None:
             self._tell(which, None, f"there is no {name}")
-        elif (number + 1) * row_size > len(found):
+        elif is_missing:
             # It is written behind the index: of the last messages its rows may be missing.
             is_torn = not self._is_complete and which == TIMEINDEX
             self._tell(which, at, f"the {name} ends before offset {offset}", is_torn)
         else:
             self._tell(which, at, f"the {name}'s row of offset {offset} is not that of its record")
-        return False
+
+    # --- checksums --------------------------------------------------------------------------------
+
+    def _verify_loaded(self, position: int, end: int) -> int:
+        """Compare the blocks from `position` on, as far as they are loaded. Returns where they end.
+
+        Where none begins there, that is the end of what is loaded: who has none is believed by its framing.
+        """
+        if position != self._checked:
+            return end
+        row = self._rows.first_after(position)
+        if row is None or row.start != position or row.end > end:
+            return end
+        reach = self._rows.reach(end - position, end)
+        assert reach is not None, "the first row's block at least"
+        self._judge_blocks(self._ahead.view(position, reach), row, reach)
+        return reach
+
+    def _verify_rest(self) -> None:
+        """The blocks that `_pass_through` did not come by: behind damage, or behind what is published."""
+        while rows := self._rows.covering(self._checked, _STRETCH):
+            start, end = rows[0].start, rows[-1].end
+            data = memoryview(self._fs.pread(self._data, end - start, start))
+            self._judge_blocks(data, rows[0], end)
+
+    def _judge_blocks(self, data: memoryview, row: Row, end: int) -> None:
+        """Blocks that follow each other, from that of `row` to byte `end`; `data` begins with them."""
+        agreeing = self._rows.agreeing(data) if len(data) >= row.end - row.start else row.start
+        self._good += agreeing - row.start
+        self._checked = end
+        if agreeing < end:
+            broken = self._rows.first_after(agreeing)
+            assert broken is not None, "a block that was compared"
+            self._checked = broken.end
+            self._bad += 1
+            self._first_bad = self._first_bad or (broken, row.start + len(data))
+
+    def _tell_of_checksums(self) -> None:
+        """The first block that is not as it was written."""
+        if self._first_bad is None:
+            return
+        row, file_end = self._first_bad
+        more = f", nor have {self._bad - 1} other blocks" if self._bad > 1 else ""
+        if row.end > file_end:
+            what = f"the data ends at byte {file_end}, its checksums go on to {row.end}"
+            self.troubles.insert(0, Trouble(self._paths[DATA], file_end, what))
+        else:
+            what = f"bytes {row.start} to {row.end} of the data do not have their checksum{more}"
+            self.troubles.insert(0, Trouble(self._paths[DATA], row.start, what))
+
+    # --- ends -------------------------------------------------------------------------------------
 
     def _check_ends(self, records: int) -> None:
         """Of a complete segment: nothing is behind the last row, and the next one goes on where it ends."""

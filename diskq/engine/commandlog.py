@@ -7,10 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from diskq._native.taskflux import END_MARKER, FILE_HEAD, has_record, scan
+from diskq._native.taskaudit import Gone, Tally
+from diskq._native.taskflux import END_MARKER, FILE_HEAD, Scan, has_record, scan
 from diskq.storage.fs import FileSystem
 
-__all__ = ["BadCommand", "SegmentScan", "is_ended", "last_byte", "read_segment", "records_behind"]
+__all__ = [
+    "BadCommand",
+    "SegmentScan",
+    "go_over_segment",
+    "is_ended",
+    "last_byte",
+    "read_segment",
+    "records_behind",
+]
 
 # A window of a file, which grows where a record is larger.
 _WINDOW = 1024 * 1024
@@ -69,6 +78,38 @@ def read_segment(
     `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `bears_bad`, a command
     that is none is a trouble like any other.
     """
+
+    def look(window: bytes, rest: int, found: SegmentScan) -> Scan:
+        skipped = max(0, skip - found.records)
+        scanned = scan(window, rest, skipped, only_records=apply is None)
+        if apply is not None:
+            _apply(apply, scanned.commands, window, found, skipped)
+        found.trailing += scanned.trailing
+        return scanned
+
+    return _read(fs, handle, look, bears_bad=bears_bad)
+
+
+def go_over_segment(
+    fs: FileSystem, handle: int, tally: Tally, skip: int = 0, saw: Callable[[int], object] | None = None
+) -> SegmentScan:
+    """Judge every record and every command in the file, and count what it leaves, but for the first `skip`.
+
+    `saw` is told of bytes. Raises OSError.
+    """
+
+    def look(window: bytes, rest: int, found: SegmentScan) -> Gone:
+        gone = tally.go_over(window, rest, max(0, skip - found.records))
+        if saw is not None:
+            saw(gone.end)
+        return gone
+
+    return _read(fs, handle, look, bears_bad=True)
+
+
+def _read(
+    fs: FileSystem, handle: int, look: Callable[[bytes, int, SegmentScan], Scan | Gone], *, bears_bad: bool
+) -> SegmentScan:
     found = SegmentScan(fs.size(handle))
     head = fs.pread(handle, len(FILE_HEAD), 0)
     if head != FILE_HEAD:
@@ -86,13 +127,10 @@ def read_segment(
     while True:
         window = fs.pread(handle, width, found.end)
         rest = found.size - found.end
-        scanned = scan(window, rest, max(0, skip - found.records), only_records=apply is None)
-        if apply is not None:
-            _apply(apply, scanned.commands, window, found, max(0, skip - found.records))
+        scanned = look(window, rest, found)
         if scanned.records:
             found.term, found.is_narrow = scanned.term, scanned.is_narrow
         found.is_document |= scanned.is_document
-        found.trailing += scanned.trailing
         found.end += scanned.end
         found.records += scanned.records
         if scanned.stop == "END":

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from diskq._native.taskaudit import Tally
 from diskq._native.taskflux import ADD, CREATE, DELETE, FILE_HEAD, scan
 from diskq._native.taskstate import METADATA_SIZE, decode_metadata
-from diskq.engine.commandlog import SegmentScan, read_segment, records_behind
+from diskq.engine.commandlog import SegmentScan, go_over_segment, records_behind
 from diskq.engine.storedqueue import State, UnknownImplementation
 from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
 from diskq.engine.taskfluxfiles import StoreFiles
@@ -25,6 +27,8 @@ __all__ = [
 ]
 
 _WINDOW = 1024 * 1024
+# Snapshots in a row that may come in between.
+_MOST_LOOKS = 10
 _KINDS = {CREATE: "create", DELETE: "delete", ADD: "add"}
 
 
@@ -80,6 +84,8 @@ class StoreReport:
     segments: tuple[SegmentReport, ...]
     gaps: tuple[int, ...]
     """Numbers of records that should follow a segment, and are in none."""
+    messages: int
+    """What the snapshot and the commands behind it leave, up to what is wrong, torn or missing."""
 
     @property
     def is_sound(self) -> bool:
@@ -89,26 +95,46 @@ class StoreReport:
         return not (self.metadata_trouble or snapshot_trouble or torn or self.gaps)
 
 
-def inspect_store(path: AnyPath, *, fs: FileSystem | None = None) -> StoreReport:
+def inspect_store(
+    path: AnyPath, *, fs: FileSystem | None = None, saw: Callable[[int], object] | None = None
+) -> StoreReport:
     """What lies in the store at `path`, which may be in use meanwhile: it then tells of some moment's files.
 
-    Raises OSError, FileNotFoundError where there is no store among them.
+    `saw` is told of bytes. Raises OSError, FileNotFoundError where there is no store among them.
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
+    for _ in range(_MOST_LOOKS):
+        before = disk.stamp_of(files.snapshot)
+        with contextlib.suppress(FileNotFoundError):
+            return _inspected(disk, files, saw)
+        if disk.stamp_of(files.snapshot) == before:
+            break
+    return _inspected(disk, files, saw)
+
+
+def _inspected(disk: FileSystem, files: StoreFiles, saw: Callable[[int], object] | None) -> StoreReport:
+    """Raises FileNotFoundError also where a segment goes meanwhile: behind a new snapshot."""
     term, trouble = _metadata(disk, files)
-    snapshot = _snapshot(disk, files)
+    snapshot, state = _snapshot(disk, files)
+    if snapshot is not None and saw is not None:
+        saw(snapshot.size)
     covered = -1 if snapshot is None else snapshot.lsn
+    tally = Tally({queue.encoded_name: queue.table for queue in state.queues.values()})
     bases = files.segments()
-    segments = [_segment(disk, files, base) for base in bases]
     reports = []
     gaps = [] if not bases or bases[0] <= covered + 1 else [covered + 1]
-    for number, (base, scanned) in enumerate(zip(bases, segments, strict=True)):
+    is_unbroken = not gaps
+    for number, base in enumerate(bases):
         following = bases[number + 1] if number + 1 < len(bases) else None
         is_covered = following is not None and following <= covered + 1
+        counted = tally if is_unbroken and not is_covered else Tally({})
+        scanned = _segment(disk, files, base, counted, max(0, covered + 1 - base), saw)
         next_lsn = base + scanned.records
         if following is not None and not is_covered and next_lsn != following:
             gaps.append(next_lsn)
+        if not is_covered and (following != next_lsn or scanned.trouble is not None):
+            is_unbroken = False
         reports.append(_report(disk, files, base, scanned, is_covered))
     return StoreReport(
         root=files.root,
@@ -117,6 +143,7 @@ def inspect_store(path: AnyPath, *, fs: FileSystem | None = None) -> StoreReport
         snapshot=snapshot,
         segments=tuple(reports),
         gaps=tuple(gaps),
+        messages=tally.stored,
     )
 
 
@@ -131,20 +158,21 @@ def _metadata(fs: FileSystem, files: StoreFiles) -> tuple[int, str | None]:
     return (1, "no metadata that a writer wrote") if metadata is None else (metadata.term, None)
 
 
-def _snapshot(fs: FileSystem, files: StoreFiles) -> SnapshotReport | None:
+def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None, State]:
+    """What the snapshot is like, and what is in it, where it can be believed."""
+    state = State()
     try:
         handle = fs.open(files.snapshot)
     except FileNotFoundError:
-        return None
+        return None, state
     try:
         size = fs.size(handle)
         read = read_head(fs, handle)
         if read is None:
-            return None
+            return None, state
         head, _ = read
-        state = State()
         load_state(fs, handle, head, state)
-        return SnapshotReport(
+        report = SnapshotReport(
             path=files.snapshot,
             size=size,
             lsn=head.lsn,
@@ -152,24 +180,31 @@ def _snapshot(fs: FileSystem, files: StoreFiles) -> SnapshotReport | None:
             layout=_layout(head.is_document),
             queues={name: queue.table.stored for name, queue in state.queues.items()},
         )
+        return report, state
     except BadSnapshot as bad:
-        return SnapshotReport(path=files.snapshot, size=size, trouble=f"{bad.args[1]}, at byte {bad.args[0]}")
+        trouble = f"{bad.args[1]}, at byte {bad.args[0]}"
     except UnknownImplementation as unknown:
         trouble = f"queue implementation {unknown.args[0]}"
-        return SnapshotReport(path=files.snapshot, size=size, trouble=trouble)
     finally:
         fs.close(handle)
+    return SnapshotReport(path=files.snapshot, size=size, trouble=trouble), State()
 
 
 def _layout(is_document: bool) -> str:
     return "document" if is_document else "aligned"
 
 
-def _segment(fs: FileSystem, files: StoreFiles, base: int) -> SegmentScan:
+def _segment(
+    fs: FileSystem,
+    files: StoreFiles,
+    base: int,
+    tally: Tally,
+    skip: int,
+    saw: Callable[[int], object] | None,
+) -> SegmentScan:
     handle = fs.open(files.segment(base))
     try:
-        # Commands are looked into, and none is carried out.
-        return read_segment(fs, handle, len, bears_bad=True)
+        return go_over_segment(fs, handle, tally, skip, saw)
     finally:
         fs.close(handle)
 

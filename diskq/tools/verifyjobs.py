@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from diskq.engine.storeaudit import SegmentReport, StoreReport, inspect_store
-from diskq.engine.storelook import look_at_store
 from diskq.engine.taskfluxfiles import Point, StoreFiles
-from diskq.errors import CorruptionError, UnsupportedFormatError
+from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
@@ -36,25 +35,16 @@ class _Look:
 
     def run(self) -> None:
         files, report = self._files, self._report
-        found = inspect_store(files.root, fs=self._fs)
+        found = inspect_store(files.root, fs=self._fs, saw=report.saw)
+        report.messages = found.messages
         if found.metadata_trouble is not None:
             report.damage(files.metadata, 0, found.metadata_trouble)
         self._tell_of_the_snapshot(found)
         for number, segment in enumerate(found.segments):
-            report.saw(segment.size)
             report.checksummed += segment.end
             if not segment.is_covered:
                 self._tell_of_a_segment(segment, found, is_last=number == len(found.segments) - 1)
         self._tell_of_gaps(found)
-        try:
-            looked = look_at_store(files.root, fs=self._fs)
-        except (CorruptionError, UnsupportedFormatError) as refusal:
-            if not report.troubles:
-                report.damage(
-                    getattr(refusal, "path", files.root), getattr(refusal, "position", 0), str(refusal)
-                )
-        else:
-            report.messages = sum(info.stored for info in looked.infos())
         for path in files.leftovers():
             report.note(path, None, "a crash left it: the next open removes it")
 
@@ -64,7 +54,6 @@ class _Look:
         snapshot = found.snapshot
         if snapshot is None:
             return
-        self._report.saw(snapshot.size)
         if snapshot.trouble is None:
             self._report.checksummed += snapshot.size
         elif found.segments and not found.segments[0].lsn and "implementation" not in snapshot.trouble:
