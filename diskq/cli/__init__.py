@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import hub, jobs, journal, pipeline, queue, spool, stream, verify
+from diskq.cli import bench, hub, jobs, journal, pipeline, queue, spool, stream, verify
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
@@ -36,6 +36,7 @@ COMMANDS = (
     hub,
     pipeline,
     verify,
+    bench,
 )
 
 EXAMPLES = """
@@ -50,6 +51,7 @@ EXAMPLES = """
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
+  diskq bench                                      how fast is all that, on this disk?
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """
 

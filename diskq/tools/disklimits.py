@@ -1,0 +1,216 @@
+# What a disk and a machine can do at most, and what kind of disk it is. Law: measured through the door that
+# the engines use, on a file of its own; what looks too good to be true is said to look so.
+
+from __future__ import annotations
+
+import math
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+from diskq.storage.barrier import Barrier
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
+
+__all__ = [
+    "DiskLimits",
+    "Mount",
+    "Spread",
+    "measure_limits",
+    "mount_in",
+    "mount_of",
+    "quantile",
+    "spread_of",
+    "warnings_of",
+]
+
+_CHUNK = 1024 * 1024  # bytes
+_RECORD = 100  # bytes, of a write that is synced
+_MOST_SYNCS = 2000
+
+# --- what was measured several times --------------------------------------------------------------
+
+
+class Spread(NamedTuple):
+    """Of several rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Raises ValueError for none."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return Spread(median, min(ordered), max(ordered))
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """By nearest rank: one of the values."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskLimits:
+    """One round. Rates are bytes per second."""
+
+    memcpy: float
+    """Copying in memory."""
+    write: float
+    """Into the page cache, which nothing but a power cut can empty."""
+    write_synced: float
+    """The same, and onto the platter."""
+    read: float
+    """Out of the page cache."""
+    syncs: tuple[float, ...]
+    """Seconds that each fdatasync took behind a write of 100 bytes."""
+
+
+def measure_limits(
+    directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: float = 0.5, fs: FileSystem | None = None
+) -> DiskLimits:
+    """One round, with a file of `size` bytes (at least 1 MiB) in `directory`, which must be there.
+
+    `seconds` is for the syncs. The file is empty, and still there, at the end. Raises OSError.
+    """
+    disk = fs or OsFileSystem()
+    chunk = bytes(bytearray(range(256)) * (_CHUNK // 256))
+    count = max(1, size // _CHUNK)
+    handle = disk.open(join(as_path(directory), "limits"), write=True, create=True)
+    try:
+        barrier = Barrier(files=(handle,))
+        disk.truncate(handle, 0)
+        barrier.pay(disk)
+        began = perf_counter()
+        for number in range(count):
+            disk.pwrite(handle, chunk, number * _CHUNK)
+        written = perf_counter()
+        barrier.pay(disk)
+        synced = perf_counter()
+        for number in range(count):
+            disk.pread(handle, _CHUNK, number * _CHUNK)
+        read = perf_counter()
+        syncs = _syncs(disk, handle, count * _CHUNK, seconds)
+    finally:
+        disk.truncate(handle, 0)
+        disk.close(handle)
+    total = count * _CHUNK
+    return DiskLimits(
+        memcpy=_memcpy(chunk, count),
+        write=total / (written - began),
+        write_synced=total / (synced - began),
+        read=total / (read - synced),
+        syncs=tuple(syncs),
+    )
+
+
+def _syncs(disk: FileSystem, handle: int, end: int, seconds: float) -> list[float]:
+    """At least one; appending, as a queue does."""
+    record, barrier, found = b"x" * _RECORD, Barrier(files=(handle,)), list[float]()
+    last = perf_counter() + seconds
+    while not found or (len(found) < _MOST_SYNCS and perf_counter() < last):
+        disk.pwrite(handle, record, end + len(found) * _RECORD)
+        began = perf_counter()
+        barrier.pay(disk)
+        found.append(perf_counter() - began)
+    return found
+
+
+def _memcpy(chunk: bytes, count: int) -> float:
+    target = memoryview(bytearray(len(chunk) * 16))
+    began = perf_counter()
+    for number in range(count):
+        at = number % 16 * len(chunk)
+        target[at : at + len(chunk)] = chunk
+    return count * len(chunk) / (perf_counter() - began)
+
+
+# --- what kind of disk ----------------------------------------------------------------------------
+
+
+class Mount(NamedTuple):
+    """Where a directory is mounted from. `kind` is the file system's type, "unknown" where nobody tells."""
+
+    kind: str
+    path: str
+
+
+_MOUNTS = "/proc/self/mounts"
+_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
+_LAYERED = {"overlay", "aufs"}
+_NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"} | {
+    "smb3",
+    "smbfs",
+    "vboxsf",
+    "virtiofs",
+}
+
+# No platter, and no flash, is reached and left in this time; only memory is.
+_TOO_FAST = 10e-6
+# Only disks whose cache survives a power cut answer in this time.
+_VERY_FAST = 60e-6
+
+
+def mount_of(path: AnyPath, *, fs: FileSystem | None = None) -> Mount:
+    """What `path` is on. Nothing but Linux tells."""
+    disk = fs or OsFileSystem()
+    try:
+        handle = disk.open(_MOUNTS)
+    except OSError:
+        return Mount("unknown", "")
+    try:
+        text = b""
+        while more := disk.pread(handle, _CHUNK, len(text)):
+            text += more
+    finally:
+        disk.close(handle)
+    return mount_in(text.decode(errors="surrogateescape"), os.path.realpath(as_path(path)))
+
+
+def mount_in(mounts: str, path: str) -> Mount:
+    """By the mount that is nearest above an absolute path, in the lines of /proc/self/mounts."""
+    best = Mount("unknown", "")
+    for line in mounts.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        is_above = path == point or path.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(best.path):  # a later one hides an earlier one
+            best = Mount(kind, point)
+    return best
+
+
+def warnings_of(mount: Mount, median_sync: float) -> list[str]:
+    """What is to be known before anybody believes the figures. `median_sync` is in seconds."""
+    found = []
+    if mount.kind in _MEMORY:
+        found.append(f"{mount.path} is {mount.kind}, which is memory: nothing on it survives a restart")
+    elif mount.kind in _LAYERED:
+        found.append(
+            f"{mount.path} is {mount.kind}, a container's own layer, which goes away with the container: "
+            "messages belong on a volume"
+        )
+    elif mount.kind in _NETWORK or mount.kind.startswith("fuse"):
+        found.append(
+            f"{mount.path} is {mount.kind}, which is not this machine's disk: whether a sync is one, and a "
+            "lock a lock, is its server's to say"
+        )
+    micros = median_sync * 1e6
+    if mount.kind in _MEMORY:
+        pass
+    elif median_sync < _TOO_FAST:
+        found.append(
+            f"half of all syncs take less than {micros:.1f} µs, which no disk can: something does not pass "
+            "fdatasync on, and a power cut will lose what was acknowledged"
+        )
+    elif median_sync < _VERY_FAST:
+        found.append(
+            f"half of all syncs take less than {micros:.0f} µs: only disks that keep their cache in a power "
+            "cut do that; if this is none of them, something does not pass fdatasync on"
+        )
+    return found

@@ -1,0 +1,82 @@
+# `diskq bench`: every engine is measured, people and programs are told, nothing is left behind.
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from diskq.cli import bench
+from diskq.cli.benchworks import ENGINES, WORKS, run_engine
+from tests.cli.conftest import start, until
+
+SMALL = bench.Scale(rounds=2, seconds=0.001, file_size=2**20, sync_seconds=0.0)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less of the same: how exact it is, is not what is asked here."""
+    monkeypatch.setattr(bench, "QUICK", SMALL)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_every_engine_does_all_the_work(tmp_path, engine):
+    found = await run_engine(engine, str(tmp_path), 100, 0.001)
+    assert tuple(found) == WORKS
+    assert all(reading.rate > 0 and reading.cpu >= 0 for reading in found.values())
+
+
+@pytest.mark.usefixtures("small")
+def test_programs_are_told_every_figure_with_its_spread(run, tmp_path):
+    done = run("bench", tmp_path, "--quick", "--json", "--size", "10", "--size", "2KiB")
+    told = json.loads(done.out)
+    assert done.code == 0
+    assert told["rounds"] == 2
+    assert {(each["engine"], each["size"]) for each in told["rates"]} == {
+        (engine, size) for engine in ENGINES for size in (10, 2048)
+    }
+    figures = [*told["limits"].values(), *(each["rate"] for each in told["rates"])]
+    assert all(0 < figure["low"] <= figure["median"] <= figure["high"] for figure in figures)
+    assert {each["producers"] for each in told["rates"] if each["work"] == "synced"} == {1, 16, 64}
+
+
+@pytest.mark.usefixtures("small")
+def test_people_are_told_in_tables_and_nothing_is_left(run, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    done = run("bench", data, "--quick")
+    lines = done.out.decode().splitlines()
+    assert done.code == 0
+    assert sum(line.split()[:1] == ["journal"] for line in lines) == len(WORKS)
+    assert any(line.startswith("fdatasync, p99") for line in lines)
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_what_a_killed_run_has_left_is_told_and_not_touched(run, tmp_path):
+    left = tmp_path / ".diskq-bench-old"
+    left.mkdir()
+    done = run("bench", tmp_path, "--quick")
+    assert f"{left} is of a run that was killed" in done.notes[0]
+    assert left.is_dir()
+
+
+@pytest.mark.parametrize("words", [["--size", "0"], ["--size", "17MiB"], ["--size", "much"]], ids=" ".join)
+def test_sizes_that_make_no_sense_are_refused(run, tmp_path, words):
+    assert run("bench", tmp_path, *words).code == 2
+
+
+def test_a_directory_that_is_not_there_is_refused(run, tmp_path):
+    done = run("bench", tmp_path / "nowhere")
+    assert (done.code, done.notes) == (1, [f"diskq: error: {tmp_path}/nowhere: no such directory"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_who_interrupts_it_finds_nothing_left(tmp_path: Path, number: signal.Signals):
+    with start("bench", tmp_path) as process:
+        until(lambda: any(tmp_path.glob(".diskq-bench-*/work/*")))
+        process.send_signal(number)
+        assert process.wait() == 130
+    assert list(tmp_path.iterdir()) == []
