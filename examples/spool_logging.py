@@ -90,5 +90,4 @@ def work(log: logging.Logger, name: str) -> None:
 
 if __name__ == "__main__":
     logging.getLogger("diskq").setLevel(logging.ERROR)  # a spool logs what goes wrong; here it is meant to
-    logging.getLogger("stamina").setLevel(logging.ERROR)
     trio.run(main)

@@ -30,7 +30,7 @@ TABLE = """
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
-  diskq.metrics.*   STDLIB LEAVES diskq.storage.durations diskq.metrics.*
+  diskq.metrics.*   STDLIB LEAVES diskq.storage.durations diskq.storage.logs diskq.metrics.*
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
   diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*

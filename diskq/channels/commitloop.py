@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Iterable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -24,10 +23,9 @@ from diskq.channels.barrierthread import BarrierThread, Payable
 from diskq.channels.parking import NOTHING, Line
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.durations import Durations
+from diskq.storage.logs import Log, Subject
 
 __all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket"]
-
-logger = logging.getLogger("diskq")
 
 # After the disk refused what no caller waits for, it is asked again so many seconds later.
 _RETRY = 0.1
@@ -116,6 +114,8 @@ class CommitLoop(Generic[E]):
 
     kind = ""
     """What people call it."""
+    subject: Subject
+    """Under which it logs."""
 
     def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
@@ -123,6 +123,7 @@ class CommitLoop(Generic[E]):
         self.open_handles = 0
         self.is_closing = False
         self._thread = thread
+        self._log = Log(self.subject)
         self._gates = tuple(engine.gates)
         self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
@@ -273,7 +274,15 @@ class CommitLoop(Generic[E]):
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:
-                logger.error("%s %r could not be closed cleanly: %s", self.kind, self.engine.name, failure)
+                self._log.tell(
+                    "close_failed",
+                    "%s %r could not be closed cleanly: %s",
+                    self.kind,
+                    self.engine.name,
+                    failure,
+                    path=self.engine.name,
+                    error=failure,
+                )
                 self._missed = failure
 
     @property
@@ -350,7 +359,7 @@ class CommitLoop(Generic[E]):
     def _tell_flushed(self, full: DiskFullError | None) -> None:
         """What waited is written now, or it found no room: then it is kept, and tried again."""
         if full is not None and not self._is_full:
-            logger.warning("%s", full)
+            self._log.tell("disk_full", "%s", full, path=full.path)
         self._wants_flush = False
         self._is_full = full is not None
         self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
@@ -406,7 +415,15 @@ class CommitLoop(Generic[E]):
     def _break(self, failure: BaseException) -> None:
         if self._failure is None:
             self._failure = failure
-            logger.error("%s %r is broken: %s", self.kind, self.engine.name, failure)
+            self._log.tell(
+                "broken",
+                "%s %r is broken: %s",
+                self.kind,
+                self.engine.name,
+                failure,
+                path=self.engine.name,
+                error=failure,
+            )
             if not isinstance(failure, DiskqError):
                 # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
                 with contextlib.suppress(StorageFailedError):

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -18,14 +17,16 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 from diskq.channels.ioloop import QueueLoop
 from diskq.channels.letters import SpoolLetters
 from diskq.channels.pacing import Pacing
+from diskq.channels.retrying import Again
 from diskq.engine.outbox import Outbox
 from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
 from diskq.messages import Batch
 from diskq.options import SpoolOptions
+from diskq.storage.logs import Log
 
 __all__ = ["Deliver", "Delivery"]
 
-logger = logging.getLogger("diskq")
+log = Log("spool")
 
 Deliver = Callable[[Batch], Awaitable[object]]
 """Returns when the far end has the batch. May raise `Retry` and `Permanent`."""
@@ -33,14 +34,6 @@ Deliver = Callable[[Batch], Awaitable[object]]
 _LONGEST_ERROR = 500
 # What could not be read is tried again after so many seconds.
 _READ_AGAIN = 1.0
-
-
-class _Again(Exception):
-    """The batch is to be tried again; in so many seconds, or None: as the back-off says."""
-
-    def __init__(self, after: float | None) -> None:
-        super().__init__("to be tried again")
-        self.after = after
 
 
 class Delivery:
@@ -132,20 +125,20 @@ class Delivery:
         try:
             await self._try()
             return
-        except _Again as again:
-            pending: _Again | None = again
+        except Again as again:
+            pending: Again | None = again
         while True:
             try:
                 await self._try_again(pending)
                 return
-            except _Again as again:
+            except Again as again:
                 # Retrying was switched off for the whole process (`stamina.set_active`, a test's
                 # `set_testing`). A spool that gave up would not keep what it is there to keep.
                 pending = None
                 await self.pacing.sleep(trio.sleep, again.after or self._options.backoff_initial)
 
-    async def _try_again(self, pending: _Again | None) -> None:
-        """Try until it is through. Raises _Again where stamina will not go on."""
+    async def _try_again(self, pending: Again | None) -> None:
+        """Try until it is through. Raises Again where stamina will not go on."""
         options, pacing = self._options, self.pacing
         tries = stamina.retry_context(
             on=_wait_after,
@@ -172,7 +165,7 @@ class Delivery:
                         raise pending
                     await self._try()
                     return
-                except _Again as again:
+                except Again as again:
                     after = attempt.next_wait if again.after is None else again.after
                     pacing.next_try_at = trio.current_time() + after
                     pending = None
@@ -182,7 +175,7 @@ class Delivery:
     # --- one try ----------------------------------------------------------------------------------
 
     async def _try(self) -> None:
-        """Return when nothing is left of the batch. Raises _Again."""
+        """Return when nothing is left of the batch. Raises Again."""
         outbox = self._outbox
         while outbox.live:
             await self.pacing.turn(outbox.live)
@@ -216,7 +209,7 @@ class Delivery:
         return limit is not None and self._outbox.failed_attempts >= limit
 
     async def _judge(self, batch: Batch, raised: Exception) -> None:
-        """What a failed try means. Returns where what is left may be tried at once; raises _Again."""
+        """What a failed try means. Returns where what is left may be tried at once; raises Again."""
         if isinstance(raised, Permanent) and raised.items != ():
             try:
                 items = range(len(batch)) if raised.items is None else _places(batch, raised.items)
@@ -236,11 +229,19 @@ class Delivery:
             await self._bury_all(self.last_error or "")
             return
         waits = [seconds for seconds in (after, pause) if seconds is not None]
-        raise _Again(max(waits) if waits else None)
+        raise Again(max(waits) if waits else None)
 
     def _succeeded(self) -> None:
         if self._complaint is not None:
-            logger.info("%s delivers again, after %d failures", self._name, self.pacing.failures)
+            failures = self.pacing.failures
+            log.tell(
+                "delivery_resumed",
+                "%s delivers again, after %d failures",
+                self._name,
+                failures,
+                path=self._outbox.path,
+                failures=failures,
+            )
         self._complaint = self.last_error = None
         self.pacing.succeeded()
 
@@ -249,7 +250,16 @@ class Delivery:
         complaint = type(failure), str(failure)
         self.last_error = f"{type(failure).__name__}: {failure}"[:_LONGEST_ERROR]
         if complaint != self._complaint:
-            logger.warning("%s cannot deliver: %s", self._name, self.last_error, exc_info=failure)
+            log.tell(
+                "delivery_failed",
+                "%s cannot deliver: %s",
+                self._name,
+                self.last_error,
+                path=self._outbox.path,
+                error=failure,
+                failures=self.pacing.failures,
+                exc_info=failure,
+            )
         self._complaint = complaint
 
     # --- dead letters -----------------------------------------------------------------------------
@@ -259,21 +269,30 @@ class Delivery:
         await self._bury(batch, range(len(batch)), f"gave up after {batch.attempts} attempts: {reason}")
 
     async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
-        """Make dead letters of them. Raises _Again where there is no room for letters."""
+        """Make dead letters of them. Raises Again where there is no room for letters."""
         try:
             with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
                 await self._letters.add(self._outbox.letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
-            raise _Again(self.pacing.failed()) from full
+            raise Again(self.pacing.failed()) from full
         self._outbox.bury(items)
         self.buried += len(items)
-        logger.warning("%s: %d messages became dead letters: %s", self._name, len(items), reason)
+        log.tell(
+            "dead_letters",
+            "%s: %d messages became dead letters: %s",
+            self._name,
+            len(items),
+            reason,
+            path=self._outbox.path,
+            count=len(items),
+            reason=reason,
+        )
 
 
 def _wait_after(again: Exception) -> bool | float:
     """For stamina: is it to be tried again, and after how long?"""
-    if not isinstance(again, _Again):
+    if not isinstance(again, Again):
         return False
     return True if again.after is None else float(again.after)
 

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -21,10 +20,11 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.opening import Opening
 from diskq.errors import DiskFullError
+from diskq.storage.logs import Log
 
 __all__ = ["ThreadSender", "from_threads"]
 
-logger = logging.getLogger("diskq")
+log = Log("threads")
 
 # So many messages are sent together, at most.
 _BATCH = 100
@@ -165,7 +165,14 @@ class _Bridge(Generic[T]):
             broken.__cause__ = failure
             self._sender._refuse(broken)
         if lost := self._sender.qsize():
-            logger.error("%d messages that threads have sent are lost: %s", lost, self._why())
+            log.tell(
+                "messages_lost",
+                "%d messages that threads have sent are lost: %s",
+                lost,
+                self._why(),
+                count=lost,
+                reason=self._why(),
+            )
 
     def _why(self) -> str:
         if self._failure is not None:
@@ -194,7 +201,7 @@ class _Bridge(Generic[T]):
             if self._is_closing:
                 raise
             if not self._is_full:
-                logger.warning("messages from threads wait in memory: %s", full)
+                log.tell("disk_full", "messages from threads wait in memory: %s", full, path=full.path)
             self._is_full = True
             await trio.sleep(_RETRY)
             return 1

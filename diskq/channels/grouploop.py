@@ -20,6 +20,7 @@ class GroupLoop(MarkerLoop[Membership]):
     """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
 
     kind = "group"
+    subject = "offsets"
 
     def __init__(
         self, engine: Membership, thread: BarrierThread, path: str, claim_more: Callable[[], None]

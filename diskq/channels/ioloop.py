@@ -52,6 +52,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
     """One open queue: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "queue"
+    subject = "queue"
 
     def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
         self.options = engine.options

@@ -57,6 +57,7 @@ class JournalLoop(SendingLoop[Journal, int]):
     """One journal open for writing."""
 
     kind = "journal"
+    subject = "journal"
 
     def __init__(
         self, engine: Journal, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem

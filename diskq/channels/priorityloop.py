@@ -58,6 +58,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
     """One open store: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "priority store"
+    subject = "priority"
 
     def __init__(self, engine: PriorityStore, thread: BarrierThread, fs: FileSystem) -> None:
         self.options = engine.options

@@ -53,6 +53,7 @@ class ScannerLoop(MarkerLoop[ReaderOffsets]):
     """A named reader's offsets, and the task that syncs them."""
 
     kind = "reader"
+    subject = "offsets"
 
 
 class Scanner(TailReceiver[JournalMessage]):

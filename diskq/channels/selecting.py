@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,10 +15,11 @@ import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
 from diskq.channels.racing import Race, Receiver, Taken, keeps_its_own
+from diskq.storage.logs import Log
 
 __all__ = ["select", "select_nowait"]
 
-logger = logging.getLogger("diskq")
+log = Log("reading")
 
 T = TypeVar("T")
 
@@ -87,7 +87,13 @@ def _only(taken: list[Taken]) -> tuple[Receiver[Any], Any]:
     taken.sort(key=lambda each: isinstance(each[1], outcome.Error))
     for receiver, beside in taken[1:]:
         assert isinstance(beside, outcome.Error), "one gives a message, the others keep theirs"
-        logger.warning("%r failed while another receiver had a message: %s", receiver, beside.error)
+        log.tell(
+            "receive_failed",
+            "%r failed while another receiver had a message: %s",
+            receiver,
+            beside.error,
+            error=beside.error,
+        )
     receiver, first = taken[0]
     _note_turn(receiver)
     return receiver, first.unwrap()

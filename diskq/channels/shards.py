@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -24,10 +23,11 @@ from diskq.engine.shards import ShardSet, key_hash
 from diskq.messages import Position
 from diskq.options import Durability, JournalOptions
 from diskq.storage.fs import AnyPath, FileSystem, as_path
+from diskq.storage.logs import Log
 
 __all__ = ["ShardWriter", "open_shards"]
 
-logger = logging.getLogger("diskq")
+log = Log("journal")
 
 
 class _Place:
@@ -218,7 +218,15 @@ class ShardLoop:
             if place.writer is None:
                 place.failure = failure
             else:
-                logger.error("%s could not be closed cleanly: %s", self._shards.path(index), failure)
+                path = self._shards.path(index)
+                log.tell(
+                    "close_failed",
+                    "%s could not be closed cleanly: %s",
+                    path,
+                    failure,
+                    path=path,
+                    error=failure,
+                )
                 self.failures.append(failure)
         finally:
             del self.places[index]

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -21,10 +20,11 @@ from diskq.engine.priority import PriorityStore
 from diskq.engine.storesnapshot import SnapshotStopped, StateSnapshot
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.logs import Log
 
 __all__ = ["Snapshots"]
 
-logger = logging.getLogger("diskq")
+log = Log("priority")
 
 
 class Snapshots:
@@ -130,7 +130,14 @@ class Snapshots:
         if isinstance(failure, SnapshotStopped):
             return  # who waits was sent away
         if not isinstance(failure, StorageFailedError):
-            logger.warning("%s: no snapshot, the log stays: %s", self._engine.path, failure)
+            log.tell(
+                "no_snapshot",
+                "%s: no snapshot, the log stays: %s",
+                self._engine.path,
+                failure,
+                path=self._engine.path,
+                error=failure,
+            )
         self._wake(lambda: outcome.Error(self._told(failure)))
 
     def _told(self, failure: Exception) -> Exception:

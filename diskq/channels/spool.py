@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
@@ -36,11 +35,12 @@ from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 
 __all__ = ["Spool", "SpoolStatistics", "open_spool"]
 
-logger = logging.getLogger("diskq")
+log = Log("spool")
 
 # The status is written at most once in so many seconds, and ages are known to so many.
 _TICK = 1.0
@@ -342,7 +342,15 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         except BaseException as failure:
             while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
                 failure = failure.exceptions[0]
-            logger.error("spool %r delivers no more: %s: %s", self._path, type(failure).__name__, failure)
+            log.tell(
+                "delivery_ended",
+                "spool %r delivers no more: %s: %s",
+                self._path,
+                type(failure).__name__,
+                failure,
+                path=self._path,
+                error=failure,
+            )
             self._failure = failure
             self._block.cancel()
         finally:

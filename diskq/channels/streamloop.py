@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TypeVar
 
 import outcome
@@ -17,10 +16,11 @@ from diskq.engine.stream import Stream
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
+from diskq.storage.logs import Log
 
 __all__ = ["StreamLoop"]
 
-logger = logging.getLogger("diskq")
+log = Log("stream")
 
 R = TypeVar("R")
 
@@ -29,6 +29,7 @@ class StreamLoop(SendingLoop[Stream, Position]):
     """One stream open for writing."""
 
     kind = "stream"
+    subject = "stream"
 
     def __init__(self, engine: Stream, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem) -> None:
         self.fs = fs
@@ -77,7 +78,15 @@ class StreamLoop(SendingLoop[Stream, Position]):
             report = dropped.unwrap()
         except (OSError, DiskqError) as failure:
             # Nobody is told that what was to go is there still; who waits is refused.
-            logger.warning("stream %r: old segments could not be removed: %s", self.engine.name, failure)
+            name = self.engine.name
+            log.tell(
+                "removal_failed",
+                "stream %r: old segments could not be removed: %s",
+                name,
+                failure,
+                path=name,
+                error=failure,
+            )
             report = RetentionReport(partitions=())
         if self._failure is None and not self.is_closing:
             self.engine.dropped(report)

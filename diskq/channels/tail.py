@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -27,10 +26,11 @@ from diskq.channels.watch import Listener, listen
 from diskq.engine.logreader import Gap, LiveEnd
 from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
+from diskq.storage.logs import Log
 
 __all__ = ["Part", "Tail", "TailReader", "take_one"]
 
-logger = logging.getLogger("diskq")
+log = Log("reading")
 
 T = TypeVar("T")
 
@@ -290,7 +290,16 @@ class Tail:
 
     def _note_losses(self, part: Part) -> None:
         for gap in part.reader.losses:
-            logger.warning("%s", gap)
+            log.tell(
+                "gap",
+                "%s",
+                gap,
+                path=gap.path,
+                offset=gap.offset,
+                count=gap.count,
+                dropped_bytes=gap.end - gap.start,
+                reason=gap.reason,
+            )
             part.lost += gap.count
         self.losses += part.reader.losses
         part.reader.losses.clear()

@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import logging
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ import trio
 
 from diskq.cli import units
 from diskq.cli.parsing import CommandError, UsageError
-from diskq.cli.terminal import has_rich, note, preview, show_table
+from diskq.cli.terminal import has_rich, note, preview, show_table, warnings_left_out
 from diskq.cli.terminal import status as live_line
 
 if TYPE_CHECKING:
@@ -86,8 +85,8 @@ async def _push(args: argparse.Namespace, journal: str, client: HubClient, chang
     told: ReplicationStatistics | None = None
     complaint: str | None = None
     is_live = has_rich(sys.stderr)
-    logging.getLogger("stamina").addHandler(logging.NullHandler())  # we tell of failures ourselves
-    with live_line("") if is_live else contextlib.nullcontext() as say:
+    # Of failures it is told here.
+    with warnings_left_out(), live_line("") if is_live else contextlib.nullcontext() as say:
 
         def show(now: ReplicationStatistics) -> None:
             nonlocal told, complaint

@@ -163,11 +163,12 @@ def warnings_on_stderr() -> Iterator[None]:
 def warnings_left_out() -> Iterator[None]:
     """Whoever looks tells by itself what would be logged."""
     logger = logging.getLogger("diskq")
-    before, logger.disabled = logger.disabled, True
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)  # of those below it, too: `disabled` would be for itself alone
     try:
         yield
     finally:
-        logger.disabled = before
+        logger.setLevel(before)
 
 
 class _Lines(logging.Handler):

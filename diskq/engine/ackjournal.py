@@ -36,7 +36,6 @@
 from __future__ import annotations
 
 import bisect
-import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -46,6 +45,7 @@ from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.storage.barrier import Debts, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.logs import Log
 from diskq.storage.recovery import rewrite
 
 __all__ = [
@@ -64,7 +64,7 @@ __all__ = [
     "tried_row",
 ]
 
-logger = logging.getLogger("diskq")
+log = Log("queue")
 
 ROW = struct.Struct("<HHIQQqI")
 _FIELDS = struct.Struct("<HHIQQq")
@@ -418,7 +418,9 @@ class AckJournal:
             raise failure
         if not self._was_full:
             path = self._files.ack_journal(self._number)
-            logger.warning("%s: the disk is full, acknowledgements will be written later", path)
+            log.tell(
+                "disk_full", "%s: the disk is full, acknowledgements will be written later", path, path=path
+            )
         self._was_full = True
         if len(self._owed) > _MOST_OWED:
             self._owed.clear()

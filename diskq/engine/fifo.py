@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -36,6 +35,7 @@ from diskq.storage.budget import BLOCK, Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
 from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
@@ -45,7 +45,7 @@ from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Body", "FifoQueue", "Obstacle", "QueueStatistics", "Ticket", "Worker"]
 
-logger = logging.getLogger("diskq")
+log = Log("queue")
 
 Body = bytes | bytearray | memoryview
 
@@ -269,7 +269,7 @@ class FifoQueue(Closing):
             self._release()
             raise
         for repair in self._repairs:
-            logger.warning("%s", repair)
+            log.repaired(repair)
 
     def close(self) -> None:
         """Sync everything, write the metadata and let go of the lock. Idempotent.
@@ -1139,7 +1139,7 @@ class FifoQueue(Closing):
         )
         self._repairs.append(repair)
         self._told.add((number, loss.start))
-        logger.warning("%s", repair)
+        log.repaired(repair)
         self._lost += loss.records or 0
         self._depth_at_open -= loss.records or 0
 
@@ -1452,7 +1452,8 @@ class FifoQueue(Closing):
         if ticket.has_metadata and not is_replaced:
             self._was_refused = True
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
-            logger.warning("%s: the disk is full, metadata will be written later", self._files.metadata)
+            path = self._files.metadata
+            log.tell("disk_full", "%s: the disk is full, metadata will be written later", path, path=path)
             self._policy.passed(1, self._clock())
         if self._append.is_open:
             self._set_limit(0)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,6 +38,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
 from diskq.storage.swap import finish_swap
@@ -46,7 +46,7 @@ from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Journal", "JournalTicket", "Key", "Value", "When"]
 
-logger = logging.getLogger("diskq")
+log = Log("journal")
 
 Value = bytes | bytearray | memoryview
 Key = str | bytes | None
@@ -194,7 +194,7 @@ class Journal(Closing):
             self._release()
             raise
         for repair in self._repairs:
-            logger.warning("%s", repair)
+            log.repaired(repair)
 
     def _beginning(self) -> Point | None:
         """Where a journal that is not there yet is to begin, if not at 0."""
@@ -634,7 +634,12 @@ class Journal(Closing):
         self._synced_offset = ticket.next_offset
         if ticket.has_metadata and not is_replaced:
             # The disk is full. Recovery will begin at an older point; the new one is still owed.
-            logger.warning("%s: the disk is full, it will be written later", self.files.points)
+            log.tell(
+                "disk_full",
+                "%s: the disk is full, it will be written later",
+                self.files.points,
+                path=self.files.points,
+            )
             self._policy.passed(1, self._clock())
 
     def fail(self, failure: BaseException) -> NoReturn:

@@ -28,7 +28,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
@@ -57,7 +57,7 @@ __all__ = [
     "room_wanted",
 ]
 
-logger = logging.getLogger("diskq")
+log = Log("offsets")
 
 MARKER_SIZE = 8
 TWIN = struct.Struct("<QQqI")
@@ -236,7 +236,7 @@ class Marker(Closing):
         self._debts.removals += place.leftovers()
         self._open_twin()
         if found.repair is not None:
-            logger.warning("%s", found.repair)
+            log.repaired(found.repair)
             self._policy.passed(1, self._clock())
         else:
             # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
@@ -331,7 +331,7 @@ class Marker(Closing):
         self._outstanding = None
         self._owes_twin = False
         if not is_replaced:
-            logger.warning("%s: the disk is full, it will be written later", self.path)
+            log.tell("disk_full", "%s: the disk is full, it will be written later", self.path, path=self.path)
             self._policy.passed(1, self._clock())
             return
         self.durable = ticket.offset
@@ -373,7 +373,14 @@ class Marker(Closing):
             else:
                 write_all(self._fs, self._twin, Twin(value, stamp).pack(), 0)
         except OSError as failure:
-            logger.warning("%s: rot in it would not be noticed: %s", self.path, failure)
+            log.tell(
+                "unguarded",
+                "%s: rot in it would not be noticed: %s",
+                self.path,
+                failure,
+                path=self.path,
+                error=failure,
+            )
 
 
 class OffsetMarker(Marker):

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,6 +42,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.storage.lock import Lock
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair, keep_copy
 from diskq.storage.segments import private_path
 from diskq.storage.smallfile import read_small
@@ -58,7 +58,7 @@ __all__ = [
     "StoreStatistics",
 ]
 
-logger = logging.getLogger("diskq")
+log = Log("priority")
 
 Payload = bytes | bytearray | memoryview
 Implementation = Literal["H4", "QA"]
@@ -253,7 +253,7 @@ class PriorityStore(Closing):
             self._release()
             raise
         for repair in self.repairs:
-            logger.warning("%s", repair)
+            log.repaired(repair)
 
     def _own_metadata(self) -> Metadata:
         """Lock the metadata file, which keeps TaskFlux out, and read it."""
@@ -845,7 +845,12 @@ class PriorityStore(Closing):
         if is_replaced:
             self._point = ticket.point
         else:
-            logger.warning("%s: the disk is full, it will be written later", self.files.point)
+            log.tell(
+                "disk_full",
+                "%s: the disk is full, it will be written later",
+                self.files.point,
+                path=self.files.point,
+            )
             self._policy.passed(1, self._clock())
 
     def fail(self, failure: BaseException) -> NoReturn:
@@ -895,7 +900,14 @@ class PriorityStore(Closing):
         except StorageFailedError:
             raise
         except (OSError, DiskqError) as failure:
-            logger.warning("%s: no snapshot, the log stays: %s", self.path, failure)
+            log.tell(
+                "no_snapshot",
+                "%s: no snapshot, the log stays: %s",
+                self.path,
+                failure,
+                path=self.path,
+                error=failure,
+            )
 
     def begin_snapshot(self) -> StateSnapshot | None:
         """Freeze the state as it is now: at once. None: it is as the last snapshot has it.

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,6 +38,7 @@ from diskq.storage.budget import BLOCK, Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
 from diskq.storage.swap import finish_swap
@@ -46,7 +46,7 @@ from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = ["Item", "Key", "Stream", "StreamTicket", "Value", "When", "new_key"]
 
-logger = logging.getLogger("diskq")
+log = Log("stream")
 
 Value = bytes | bytearray | memoryview
 Key = str | bytes | None
@@ -224,7 +224,7 @@ class Stream(Closing):
             self._give_up(made)
             raise
         for repair in self._repairs:
-            logger.warning("%s", repair)
+            log.repaired(repair)
 
     def _door(self) -> StreamDoor:
         return StreamDoor(
@@ -769,7 +769,7 @@ class Stream(Closing):
         if ticket.left_out is not None:
             if self._waiting_bytes:
                 raise ticket.left_out
-            logger.warning("rows of %s", ticket.left_out)
+            log.tell("disk_full", "rows of %s", ticket.left_out, path=ticket.left_out.path)
 
     @property
     def _waiting_bytes(self) -> int:
@@ -883,7 +883,12 @@ class Stream(Closing):
         self.relieve()
         if ticket.has_metadata and not is_replaced:
             # The disk is full. Recovery will begin at an older point; the new one is still owed.
-            logger.warning("%s: the disk is full, it will be written later", self.files.points)
+            log.tell(
+                "disk_full",
+                "%s: the disk is full, it will be written later",
+                self.files.points,
+                path=self.files.points,
+            )
             self._policy.passed(1, self._clock())
 
     def fail(self, failure: BaseException) -> NoReturn:

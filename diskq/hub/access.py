@@ -6,17 +6,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import logging
 import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from diskq.hub.names import checked_client
+from diskq.storage.logs import Log
 
 __all__ = ["Tls", "Tokens", "is_loopback", "read_token"]
 
-logger = logging.getLogger("diskq")
+log = Log("hub")
 
 _LEAST_TOKEN = 16
 
@@ -117,7 +117,12 @@ def _digest(token: str) -> bytes:
 
 def _warn_if_open(path: str, mode: int) -> None:
     if stat.S_IMODE(mode) & 0o007:
-        logger.warning("%s: everybody on this machine may read the tokens in it (chmod o= would help)", path)
+        log.tell(
+            "tokens_readable",
+            "%s: everybody on this machine may read the tokens in it (chmod o= would help)",
+            path,
+            path=path,
+        )
 
 
 def is_loopback(address: str) -> bool:

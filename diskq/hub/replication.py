@@ -19,6 +19,7 @@ import trio
 
 from diskq._native import sej
 from diskq._native.sej import JournalColumns
+from diskq.channels.retrying import Again
 from diskq.channels.watch import listen
 from diskq.engine.journalreader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
@@ -28,8 +29,11 @@ from diskq.messages import Message
 from diskq.options import ReplicationOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.logs import Log
 
 __all__ = ["Progress", "ReplicationStatistics", "Taking", "replicate"]
+
+log = Log("hub")
 
 T = TypeVar("T")
 
@@ -122,6 +126,7 @@ class _Copy:
         self.options = options
         self.told = ReplicationStatistics()
         self._on_progress = on_progress
+        self._complaint: str | None = None  # what was logged last
 
     async def put(self, columns: JournalColumns | None, begin: int | None = None) -> Range | None:
         """What the hub has when it has these. Raises HubError, that is not temporary."""
@@ -132,9 +137,20 @@ class _Copy:
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What the hub answers, as soon as it does. Raises HubError that is not temporary."""
+        try:
+            answer = await self._try(ask)
+        except Again as again:  # stamina is switched off
+            raise again.__cause__ or again from None
+        if self._complaint is not None:
+            self._complaint = None
+            address, failures = self.client.address, self.told.failures
+            log.tell("copy_resumed", "hub %s is there again", address, peer=address, failures=failures)
+        return answer
+
+    async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:
         options = self.options
         async for attempt in stamina.retry_context(
-            on=_is_temporary,
+            on=Again,
             attempts=None,
             timeout=None,
             wait_initial=options.backoff_initial,
@@ -146,8 +162,18 @@ class _Copy:
                     return await ask()
                 except HubError as failure:
                     self.tell(failures=self.told.failures + 1, last_error=str(failure))
-                    raise
+                    if not failure.is_temporary:
+                        raise
+                    self._complain(str(failure))
+                    raise Again from failure
         raise AssertionError("it is tried for ever")
+
+    def _complain(self, complaint: str) -> None:
+        """Log it, if it is something else than before."""
+        if complaint != self._complaint:
+            address = self.client.address
+            log.tell("copy_failed", "hub %s: %s", address, complaint, peer=address, reason=complaint)
+        self._complaint = complaint
 
     def _count(self, columns: JournalColumns, there: Range | None) -> None:
         told = self.told
@@ -164,10 +190,6 @@ class _Copy:
         self.told = replace(self.told, **changes)
         if self._on_progress is not None:
             self._on_progress(self.told)
-
-
-def _is_temporary(failure: Exception) -> bool:
-    return isinstance(failure, HubError) and failure.is_temporary
 
 
 # --- a journal, as it is --------------------------------------------------------------------------

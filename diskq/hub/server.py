@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +21,11 @@ from diskq.hub.store import HubJournal, HubStatistics, HubStore
 from diskq.options import HubOptions
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.logs import Log
 
 __all__ = ["Hub", "open_hub"]
 
-logger = logging.getLogger("diskq")
+log = Log("hub")
 
 _LOOK_EVERY = 1.0
 # Around the messages of a request there are names, and a length for each.
@@ -82,7 +82,7 @@ class _Running:
                 await trio.to_thread.run_sync(self._stop)
             except Exception as failure:
                 self._failure = failure
-                logger.exception("%s", self.title)
+                log.tell("broken", "%s", self.title, path=self.title, error=failure, exc_info=failure)
 
     def _stop(self) -> None:
         self._server.stop(self._store.options.stop_timeout).wait()
@@ -186,7 +186,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         address = self._listen
         if not address.startswith("unix:"):
             address = f"{address.rpartition(':')[0]}:{port}"
-        logger.info("hub %s listens at %s", self._root, address)
+        log.tell("hub_listens", "hub %s listens at %s", self._root, address, path=self._root, peer=address)
         running = _Running(server, pool, store, patience, f"hub {os.fspath(self._root)}")
         return running, Hub(store, address, port)
 

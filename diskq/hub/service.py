@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,10 +24,11 @@ from diskq._native import hubwire
 from diskq.errors import DiskqError, HubError
 from diskq.hub.access import Tokens
 from diskq.hub.store import Allows, HubStore, Range
+from diskq.storage.logs import Log
 
 __all__ = ["BEGIN", "FIRST", "NEXT", "Patience", "handlers"]
 
-logger = logging.getLogger("diskq")
+log = Log("hub")
 
 FIRST = "diskq-first-offset"
 NEXT = "diskq-next-offset"
@@ -61,7 +61,9 @@ class Patience:
         with self._lock:
             late = [context for context, until in self._waiting.items() if until <= now]
         for context in late:
-            logger.warning("hub: %s: a request did not come in", context.peer())
+            log.tell(
+                "request_late", "hub: %s: a request did not come in", context.peer(), peer=context.peer()
+            )
             context.cancel()
 
 
@@ -120,14 +122,25 @@ class _Call:
         except HubError as failure:
             if failure.code != "FAILED_PRECONDITION":
                 self._store.count_refused()
-            logger.info("hub: %s: %s: %s", context.peer(), failure.code, failure.reason)
+            log.tell(
+                "request_refused",
+                "hub: %s: %s: %s",
+                context.peer(),
+                failure.code,
+                failure.reason,
+                peer=context.peer(),
+                code=failure.code,
+                reason=failure.reason,
+            )
             there = None
             if failure.expected is not None:
                 there = Range(failure.first or 0, failure.expected)
             code, reason = getattr(grpc.StatusCode, failure.code), failure.reason
         except DiskqError as failure:
             self._store.count_refused()
-            logger.exception("hub: %s", context.peer())
+            log.tell(
+                "hub_failed", "hub: %s", context.peer(), peer=context.peer(), error=failure, exc_info=failure
+            )
             there, code, reason = None, grpc.StatusCode.INTERNAL, type(failure).__name__
         else:
             _tell(context, there)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,10 +29,11 @@ from diskq.errors import (
 from diskq.hub.names import checked_client, checked_journal, directory_name, parted
 from diskq.options import HubOptions
 from diskq.storage.fs import FileSystem, join
+from diskq.storage.logs import Log
 
 __all__ = ["HubJournal", "HubStatistics", "HubStore", "Range"]
 
-logger = logging.getLogger("diskq")
+log = Log("hub")
 
 
 class Range(NamedTuple):
@@ -268,10 +268,13 @@ class HubStore:
                 # Opened again, it is recovered.
                 with contextlib.suppress(StorageFailedError):
                     place.close()
-                logger.error("hub: %s", failure)
+                log.tell(
+                    "hub_disk_failed", "hub: %s", failure, path=directory_name(client, name), error=failure
+                )
                 raise HubError("the disk failed", code="UNAVAILABLE", is_temporary=True) from failure
             except OSError as failure:
-                logger.error("hub: %s: %s", directory_name(client, name), failure)
+                path = directory_name(client, name)
+                log.tell("hub_disk_failed", "hub: %s: %s", path, failure, path=path, error=failure)
                 raise HubError(
                     f"the hub's disk: {failure.strerror}", code="UNAVAILABLE", is_temporary=True
                 ) from failure
@@ -323,7 +326,14 @@ class HubStore:
         try:
             place.close()
         except (StorageFailedError, DiskFullError, OSError) as failure:
-            logger.error("hub: %s could not be closed cleanly: %s", place.name, failure)
+            log.tell(
+                "close_failed",
+                "hub: %s could not be closed cleanly: %s",
+                place.name,
+                failure,
+                path=place.name,
+                error=failure,
+            )
 
     def close_idle(self) -> None:
         """Close those that were not used for `idle_timeout`."""

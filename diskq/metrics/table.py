@@ -41,6 +41,7 @@ KINDS: Mapping[str, str] = {
     "DiskPriorityStore": "store",
     "PriorityStore": "store",
     "DiskPriorityQueue": "priority_queue",
+    "Replay": "replay",
     "Spool": "spool",
     "Hub": "hub",
     "Progress": "replication",
@@ -128,7 +129,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "1",
         "The offset of the message that is received next.",
-        _of("position", "Scanner") | {"PartitionLag": "position"},
+        _of("position", "Scanner", "Replay") | {"PartitionLag": "position"},
     ),
     Metric(
         "diskq_committed_offset",
@@ -142,7 +143,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _MESSAGE,
         "Messages that are there and were not received yet.",
-        _of("lag", "Scanner") | {"PartitionLag": "lag"},
+        _of("lag", "Scanner") | _of("left", "Replay") | {"PartitionLag": "lag"},
     ),
     # --- disk and memory ---
     Metric(
@@ -279,7 +280,7 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _MESSAGE,
         "Messages delivered.",
-        _of("delivered", "Spool"),
+        _of("delivered", "Spool", "Replay"),
     ),
     Metric(
         "diskq_buried_messages",
@@ -316,6 +317,13 @@ METRICS: tuple[Metric, ...] = (
         "1",
         "1: deliveries are paused, by hand or because too many failed.",
         _of("is_paused", "Spool"),
+    ),
+    Metric(
+        "diskq_replay_behind_seconds",
+        "gauge",
+        _SECONDS,
+        "How long the next message of a replay has been due.",
+        _of("behind", "Replay"),
     ),
     # --- priority stores ---
     Metric("diskq_queues", "gauge", "{queue}", "Queues of the store.", _of("queues", "Store")),

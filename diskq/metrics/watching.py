@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import weakref
@@ -19,10 +18,11 @@ from typing import Any, Protocol, Self
 from diskq.errors import DiskqError
 from diskq.metrics.table import METRICS, PARTS, Metric, kind_of
 from diskq.storage.durations import Durations
+from diskq.storage.logs import Log
 
 __all__ = ["Labels", "Sample", "Watch", "Watched", "Watchlist", "samples_of"]
 
-logger = logging.getLogger("diskq.metrics")
+log = Log("metrics")
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _OURS = {"kind", "name", "partition", "shard", "member", "le"}
@@ -128,7 +128,7 @@ def _look(thing: Any) -> object:
         try:
             return look()
         except (DiskqError, OSError) as failure:
-            logger.warning("lag is not known: %s", failure)
+            log.tell("lag_unknown", "lag is not known: %s", failure, error=failure)
     return thing.statistics()
 
 

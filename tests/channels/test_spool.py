@@ -166,7 +166,7 @@ async def test_a_failure_is_logged_when_it_is_another_one(disk, autojump_clock, 
     async with opened(disk, far_end) as spool:
         await spool.send(b"1")
         await spool.drained()
-    said = [record.getMessage() for record in caplog.records if record.name == "diskq"]
+    said = [record.getMessage() for record in caplog.records if record.name == "diskq.spool"]
     assert said == [
         "spool '/spool' cannot deliver: ConnectionError: nobody there",
         "spool '/spool' cannot deliver: TimeoutError: slow",

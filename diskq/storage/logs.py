@@ -1,0 +1,100 @@
+# What is logged. Law: each event has one name and one level, which are here; whoever logs tells what
+# happened, and the facts beside it, so that nobody has to take them out of a sentence.
+#
+# The loggers are below `diskq`, one for each subject. Nothing is set up: where a program sets up no logging,
+# Python writes warnings and errors to standard error, and that somebody's message was lost is worth a line.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+from diskq.storage.recovery import Repair
+
+__all__ = ["EVENTS", "FACTS", "Log", "Subject"]
+
+Subject = Literal[
+    "queue", "stream", "journal", "priority", "offsets", "reading", "spool", "threads", "hub", "metrics"
+]
+
+EVENTS: Mapping[str, tuple[int, str]] = {
+    # Promises that hold no more, until somebody does something.
+    "broken": (logging.ERROR, "A disk failed: it must be opened again."),
+    "close_failed": (logging.ERROR, "The last sync failed, or files could not be closed."),
+    "messages_lost": (logging.ERROR, "Messages in memory could not be written before the end."),
+    "delivery_ended": (logging.ERROR, "Delivering raised what is not to be tried again."),
+    "hub_disk_failed": (logging.ERROR, "A hub could not write, or read, a journal."),
+    "hub_failed": (logging.ERROR, "A mistake of ours; the request was refused."),
+    # Something is not as it should be; it is dealt with.
+    "repair": (logging.WARNING, "Files were damaged, and were mended; what was cut is kept aside."),
+    "gap": (logging.WARNING, "A reader passed over bytes that are damaged."),
+    "disk_full": (logging.WARNING, "No room: it is kept, and tried again."),
+    "removal_failed": (logging.WARNING, "Old segments could not be removed; that is tried again."),
+    "unguarded": (logging.WARNING, "A marker is written, and what would tell its rot is not."),
+    "no_snapshot": (logging.WARNING, "A snapshot could not be written; the log stays."),
+    "receive_failed": (logging.WARNING, "A receiver failed while another had a message."),
+    "delivery_failed": (logging.WARNING, "A try failed; once for each kind of failure in a row."),
+    "dead_letters": (logging.WARNING, "Messages became dead letters."),
+    "copy_failed": (logging.WARNING, "A hub could not be reached; once for each kind of failure in a row."),
+    "request_late": (logging.WARNING, "A request to a hub did not come in, and was ended."),
+    "tokens_readable": (logging.WARNING, "Everybody on the machine may read a file of tokens."),
+    "lag_unknown": (logging.WARNING, "A scrape could not look at a reader's files."),
+    # As it should be, and worth knowing.
+    "delivery_resumed": (logging.INFO, "Delivering works again."),
+    "copy_resumed": (logging.INFO, "The hub is there again."),
+    "hub_listens": (logging.INFO, "A hub takes requests."),
+    "request_refused": (logging.INFO, "A hub refused a request: the asker's doing."),
+}
+"""By name: the level, and what it means."""
+
+FACTS: Mapping[str, str] = {
+    "event": "Its name.",
+    "path": "The file, directory, or what is open.",
+    "error": "The failure, as Python prints it.",
+    "offset": "A message's offset, or in a queue's file the byte.",
+    "count": "How many messages.",
+    "dropped_bytes": "So many are not delivered, from `offset` on.",
+    "saved_as": "Where the dropped bytes are.",
+    "reason": "Why, in words.",
+    "failures": "How many there were in a row.",
+    "peer": "Who asked a hub.",
+    "code": "gRPC's status.",
+}
+"""What may stand beside an event: an attribute of the record, with `diskq_` before its name."""
+
+
+class Log:
+    """Tells of one subject: the logger `diskq.SUBJECT`."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._logger = logging.getLogger(f"diskq.{subject}")
+
+    def tell(
+        self,
+        event: str,
+        message: str,
+        *args: object,
+        exc_info: BaseException | None = None,
+        **facts: object,
+    ) -> None:
+        """Log that it happened, at its level. Facts that are None are left out."""
+        level, _ = EVENTS[event]
+        if self._logger.isEnabledFor(level):
+            extra = {f"diskq_{name}": fact for name, fact in facts.items() if fact is not None}
+            extra["diskq_event"] = event
+            self._logger.log(level, message, *args, exc_info=exc_info, extra=extra, stacklevel=2)
+
+    def repaired(self, repair: Repair) -> None:
+        """Log what was found wrong, and mended."""
+        self.tell(
+            "repair",
+            "%s",
+            repair,
+            path=repair.path,
+            offset=repair.kept,
+            dropped_bytes=repair.dropped,
+            count=repair.records,
+            saved_as=repair.saved_as,
+            reason=repair.reason,
+        )

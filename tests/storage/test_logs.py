@@ -1,0 +1,96 @@
+# What is logged: each event at its level, with its facts, and nobody logs past the table.
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from diskq.storage.logs import EVENTS, FACTS, Log, Subject
+from diskq.storage.recovery import Repair
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs/logging.md"
+MODULES = [path for path in sorted((ROOT / "diskq").rglob("*.py")) if "spark" not in path.parts]
+NOT_FACTS = {"exc_info"}
+
+
+def calls() -> list[ast.Call]:
+    """All that tell of an event."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name("log") | ast.Attribute(attr="_log"), attr="tell")
+                ):
+                    found.append(node)
+    return found
+
+
+def test_an_event_comes_at_its_level_with_its_facts(caplog):
+    caplog.set_level(logging.INFO, "diskq")
+    Log("queue").tell("disk_full", "%s is full", "/q", path="/q", error=None)
+    (record,) = caplog.records
+    assert (record.name, record.levelno, record.getMessage()) == (
+        "diskq.queue",
+        logging.WARNING,
+        "/q is full",
+    )
+    facts = {name: fact for name, fact in vars(record).items() if name.startswith("diskq_")}
+    assert facts == {"diskq_event": "disk_full", "diskq_path": "/q"}
+
+
+def test_the_record_is_of_who_told(caplog):
+    Log("queue").repaired(Repair(path="/q", kept=5, dropped=3, reason="torn"))
+    Log("queue").tell("disk_full", "full")
+    assert caplog.records[1].funcName == "test_the_record_is_of_who_told"
+
+
+def test_a_repair_has_all_that_is_known_of_it(caplog):
+    Log("stream").repaired(
+        Repair(path="/s", kept=5, dropped=3, reason="torn", records=None, saved_as="/s.bad")
+    )
+    (record,) = caplog.records
+    facts = {name: fact for name, fact in vars(record).items() if name.startswith("diskq_")}
+    assert facts == {
+        "diskq_event": "repair",
+        "diskq_path": "/s",
+        "diskq_offset": 5,
+        "diskq_dropped_bytes": 3,
+        "diskq_saved_as": "/s.bad",
+        "diskq_reason": "torn",
+    }
+
+
+def test_whoever_logs_tells_of_an_event_in_the_table():
+    told = {call.args[0].value for call in calls() if isinstance(call.args[0], ast.Constant)}
+    assert len(calls()) > 25
+    assert told | {"repair"} == set(EVENTS)
+
+
+def test_whoever_logs_tells_facts_that_are_in_the_table():
+    told = {keyword.arg for call in calls() for keyword in call.keywords} - NOT_FACTS
+    assert told | {"event", "saved_as"} == set(FACTS)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nobody_has_a_logger_of_his_own(path):
+    text = path.read_text(encoding="utf-8")
+    assert "getLogger(__name__)" not in text
+    assert not re.search(r"logger\.(debug|info|warning|error|exception|critical)\(", text)
+
+
+def test_the_page_lists_what_is_logged():
+    names = {logging.ERROR: "ERROR", logging.WARNING: "WARNING", logging.INFO: "INFO"}
+    page = PAGE.read_text(encoding="utf-8")
+    rows = [f"| {names[level]} | `{event}` | {meaning} |" for event, (level, meaning) in EVENTS.items()]
+    assert re.findall(r"^\| [A-Z]+ \|.*$", page, re.MULTILINE) == rows
+    rows = [f"| `diskq_{name}` | {meaning} |" for name, meaning in FACTS.items()]
+    assert re.findall(r"^\| `diskq_.*$", page, re.MULTILINE) == rows
+    for subject in get_args(Subject):
+        assert f"`diskq.{subject}`" in page
