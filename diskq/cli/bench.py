@@ -19,11 +19,9 @@ import trio
 
 from diskq.cli import units
 from diskq.cli.benchworks import ENGINES, WORKS, Reading, run_engine
-from diskq.cli.directories import check_directory
+from diskq.cli.directories import check_directory, remove_directory
 from diskq.cli.parsing import UsageError, add_command, add_json
 from diskq.cli.terminal import note, show_table, shown, status
-from diskq.storage.directories import remove_tree
-from diskq.storage.fs import OsFileSystem
 from diskq.tools.disklimits import (
     DiskLimits,
     Mount,
@@ -116,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
         with status("measuring") as say:
             bench.measure(root, say)
     finally:
-        remove_tree(OsFileSystem(), root)
+        remove_directory(root)
         signal.signal(signal.SIGTERM, before)
     mount = mount_of(args.path)
     syncs = bench.syncs
@@ -164,7 +162,7 @@ class _Bench:
                         run_engine, case[0], place, case[1], self._scale.seconds
                     ).items():
                         self.readings.setdefault((case, work), []).append(reading)
-                remove_tree(OsFileSystem(), place)
+                remove_directory(place)
 
     @property
     def syncs(self) -> list[float]:

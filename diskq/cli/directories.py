@@ -10,7 +10,7 @@ from diskq.cli.terminal import shown
 from diskq.storage import directories
 from diskq.storage.fs import OsFileSystem
 
-__all__ = ["check_directory", "make_directories", "make_room"]
+__all__ = ["check_directory", "make_directories", "make_room", "remove_directory"]
 
 
 def check_directory(path: str, advice: str = "") -> None:
@@ -23,6 +23,11 @@ def check_directory(path: str, advice: str = "") -> None:
 def make_directories(path: str) -> None:
     """Make `path` and what is missing above it, durably."""
     directories.make_directories(OsFileSystem(), path)
+
+
+def remove_directory(path: str) -> None:
+    """Take `path` away with all that is in it; nothing where it is not there."""
+    directories.remove_tree(OsFileSystem(), path)
 
 
 def make_room(path: str, what: str, ours: Collection[str]) -> None:
