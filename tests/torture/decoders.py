@@ -1,0 +1,293 @@
+# What may be given any bytes at all, and what must be true of it all the same. Law: a decoder refuses or
+# decodes; what it says of the bytes is the same whichever way it is asked; it says nothing that is not there.
+#
+# Each decoder is a function of bytes that raises AssertionError where that does not hold. An exception that
+# the decoder is to raise for bad bytes is caught here; any other one is a finding.
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from diskq._native import hubwire, nsq, sej, taskflux, taskstate, triplet
+from diskq._native.triplet import TripletFraming
+from diskq._native.tripletrows import rows_of
+from diskq.engine import streamsettings, timestamps
+from diskq.engine.nsqfiles import Metadata, Position
+from diskq.engine.spoolfiles import SpoolState
+from diskq.engine.staging import Extent, StagedFile, StagedName
+from diskq.engine.streampoints import Point, Points
+from diskq.engine.transactions import Intent, Share
+from diskq.errors import UnsupportedFormatError
+from diskq.storage.smallfile import CHECK_SIZE, checked
+
+__all__ = ["DECODERS", "Decoder"]
+
+BODIES = [b"", b"a", b"hello", b"x" * 100, bytes(range(256)), b"\x00" * 40]
+KEYS = [b"", b"k", b"user-042", b"k" * 127]
+TIMES = [0, 1, 1_700_000_000_000_000_000, -1, 2**63 - 1]
+
+
+class Decoder(NamedTuple):
+    seeds: list[bytes]
+    """Right, each of its kind."""
+    check: Callable[[bytes], None]
+
+
+def _vouched_for(data: bytes) -> bytes:
+    """With a last line that is right: else it is all that most mutations of a small file would ever reach."""
+    return checked(data[:-CHECK_SIZE])
+
+
+# --- NSQ's files ------------------------------------------------------------------------------------
+
+
+def nsq_records(data: bytes) -> None:
+    scanned, counted, columns = nsq.scan(data), nsq.count(data), nsq.columns(data)
+    end = scanned.valid_end
+    assert (len(scanned.bodies), end, scanned.stop) == counted
+    assert (columns.records, columns.valid_end, columns.stop) == counted
+    assert columns.values == b"".join(scanned.bodies)
+    assert nsq.encode(scanned.bodies) == data[:end]
+
+
+def nsq_metadata(data: bytes) -> None:
+    _nsq_metadata(data)
+    _nsq_metadata(_vouched_for(data))
+
+
+def _nsq_metadata(data: bytes) -> None:
+    found = Metadata.parse(data)
+    if found is not None:
+        assert found.read <= found.write
+        assert not found.is_ours or Metadata.parse(found.render()) == found
+
+
+# --- go-diskq's files -------------------------------------------------------------------------------
+
+
+def triplet_records(data: bytes, *, varuint: bool = False) -> None:
+    scanned = triplet.scan(data, first_offset=7, varuint=varuint)
+    end = scanned.valid_end
+    facts = (len(scanned.messages), end, scanned.stop)
+    assert triplet.count(data, varuint) == facts
+    columns = triplet.columns(data, varuint)
+    assert (columns.records, columns.valid_end, columns.stop) == facts
+    assert columns.values == b"".join(message.value for message in scanned.messages)
+    assert columns.keys == b"".join(message.key for message in scanned.messages)
+    slices = triplet.slices(data, varuint)
+    assert (slices.records, slices.valid_end, slices.stop) == facts
+    rows = rows_of(TripletFraming(varuint=varuint), data, 7, 0)
+    assert (rows.records, rows.valid_end, rows.stop) == facts
+    if not varuint:
+        parts = [(message.key, message.timestamp_ns, message.value) for message in scanned.messages]
+        again = triplet.encode(parts, 7)
+        assert (again.data, again.index_rows, again.timeindex_rows) == (
+            data[:end],
+            rows.index_rows,
+            rows.timeindex_rows,
+        )
+
+
+def triplet_varuint(data: bytes) -> None:
+    triplet_records(data, varuint=True)
+
+
+def triplet_rows(data: bytes) -> None:
+    assert len(triplet.index_rows(data)) == len(data) // triplet.INDEX_ROW_SIZE
+    assert len(triplet.timeindex_rows(data)) == len(data) // triplet.TIMEINDEX_ROW_SIZE
+
+
+def settings(data: bytes) -> None:
+    with contextlib.suppress(UnsupportedFormatError):
+        found = streamsettings.parse(data)
+        assert streamsettings.parse(found.render()) == found
+
+
+def points(data: bytes) -> None:
+    for content in (data, _vouched_for(data)):
+        found = Points.parse(content)
+        assert found is None or Points.parse(found.render()) == found
+
+
+def intent(data: bytes) -> None:
+    for content in (data, _vouched_for(data)):
+        found = Intent.parse(content)
+        assert found is None or Intent.parse(found.render()) == found
+
+
+# --- sej's files ------------------------------------------------------------------------------------
+
+
+def sej_records(data: bytes) -> None:
+    scanned = sej.scan(data)
+    end = scanned.valid_end
+    facts = (len(scanned.messages), end, scanned.stop)
+    assert sej.count(data) == facts
+    columns = sej.columns(data)
+    assert (columns.records, columns.valid_end, columns.stop) == facts
+    assert columns.values == b"".join(message.value for message in scanned.messages)
+    if scanned.messages:
+        first = scanned.messages[0].offset
+        parts = [(each.key, each.timestamp_ns, each.type, each.value) for each in scanned.messages]
+        assert sej.encode(parts, first) == data[:end]
+        back = sej.scan_back(data[:end], scanned.messages[-1].offset + 1)
+        assert back.start == 0
+        assert list(reversed(back.messages)) == scanned.messages
+
+
+def sej_anywhere(data: bytes) -> None:
+    for start in range(0, min(len(data), 64), 7):
+        found = sej.resume(data[start:], 0, may_be_torn=True)
+        if found is not None:
+            at, offset = found
+            assert start + at <= len(data)
+            assert offset >= 0
+    for end in (len(data), len(data) // 2):
+        sej.scan_back(data[:end])
+        sej.boundary(data[:end], 1)
+    for size in (1, 64, 4096):
+        blocks = sej.blocks(data, -1, size)
+        assert all(0 <= at <= len(data) for at, _ in blocks)
+
+
+# --- TaskFlux's files -------------------------------------------------------------------------------
+
+
+def taskflux_records(data: bytes) -> None:
+    whole = taskflux.scan(data)
+    assert 0 <= whole.end <= len(data)
+    assert len(whole.commands) == whole.records
+    singly, at = 0, 0
+    while True:
+        found = taskflux.scan(memoryview(data)[at:], len(data) - at, most=1)
+        if not found.records:
+            break
+        singly, at = singly + 1, at + found.end
+    assert (singly, at) == (whole.records, whole.end)
+    skimmed = taskflux.scan(data, only_records=True)
+    assert skimmed.records >= whole.records
+    taskflux.has_record(data)
+
+
+def taskflux_state(data: bytes) -> None:
+    taskstate.decode_metadata(data)
+    for head in taskstate.decode_snapshot_heads(data, len(data)):
+        assert head.start + head.length <= len(data)
+    at = 0
+    with contextlib.suppress(ValueError):
+        while (queue := taskstate.decode_queue_head(data, at)) is not None:
+            assert at < queue.end <= len(data)
+            at = queue.end
+
+
+# --- the hub's wire, and small files ------------------------------------------------------------------
+
+
+def hub_requests(data: bytes) -> None:
+    for read, field in ((hubwire.read_put, hubwire.OF_PUT), (hubwire.read_get, hubwire.OF_GET)):
+        with contextlib.suppress(ValueError):
+            request = read(data)
+            assert request.client in data
+            assert request.journal in data
+        with contextlib.suppress(ValueError):
+            told = hubwire.records(data, field, 0)
+            assert sej.count(told.data, 0).stop == "END"
+            messages = hubwire.messages(data, field)
+            assert len(messages) >= told.taken
+
+
+def spool_state(data: bytes) -> None:
+    for content in (data, _vouched_for(data)):
+        found = SpoolState.parse(content)
+        assert found is None or SpoolState.parse(found.render()) is not None
+
+
+def times(data: bytes) -> None:
+    with contextlib.suppress(ValueError, UnicodeDecodeError):
+        timestamps.from_text(data.decode())
+
+
+# --- what is right ----------------------------------------------------------------------------------
+
+
+def _journal() -> list[bytes]:
+    messages = list(itertools.product(KEYS, [*TIMES, None], (0, 7, 255), BODIES))
+    return [
+        sej.encode(messages[at : at + 5], first) for first in (0, 41) for at in range(0, len(messages), 9)
+    ]
+
+
+def _stream(*, varuint: bool) -> list[bytes]:
+    messages = list(itertools.product(KEYS, TIMES, BODIES))
+    return [triplet.encode(messages[at : at + 5], varuint=varuint).data for at in range(0, len(messages), 3)]
+
+
+def _commands() -> list[bytes]:
+    found = []
+    for document in (False, True):
+        records = [
+            taskflux.encode(taskflux.create_command(b"mail", 2, 100, 1000, (-5, 5)), document=document),
+            taskflux.encode_adds(b"mail", BODIES, list(range(len(BODIES))), document=document)[0],
+            taskflux.encode_removes(b"mail", [1, 3], document=document)[0],
+            taskflux.encode(taskflux.delete_command(b"mail"), document=document),
+        ]
+        found += [*records, b"".join(records), b"".join(records) + taskflux.END_MARKER]
+    return found
+
+
+def _state() -> list[bytes]:
+    queue = taskstate.encode_queue_head(b"mail", 2, 17, 100, 1000, (-5, 5), 2)
+    return [
+        taskstate.encode_metadata(3, 1),
+        taskstate.encode_metadata(3, 1, document=True),
+        taskstate.encode_snapshot_head(12, 3, len(queue)) + queue,
+        queue * 3,
+    ]
+
+
+def _requests() -> list[bytes]:
+    columns = sej.columns(sej.encode([(b"k", 5, 1, body) for body in BODIES]))
+    return [
+        hubwire.put_request(b"web1", b"events", columns),
+        hubwire.get_request(b"web1", b"events", 5),
+        hubwire.get_response(columns),
+    ]
+
+
+_POINTS = Points(False, {0: Point(0, 128, 4), 3: Point(9, 0, 9)})
+_STAGED = StagedFile(
+    str(StagedName("sink", 3, 0, "01ab")), (Extent(0, 0, 128, 1, 7), Extent(3, 128, 40, 2, 9))
+)
+_INTENT = Intent(
+    "sink", 3, "01234567-89ab-cdef-0123-456789abcdef", {0: Share(5, 0, 1), 3: Share(9, 1, 2)}, (_STAGED,)
+)
+_ROWS = triplet.encode([(b"k", 5, body) for body in BODIES])
+
+DECODERS: dict[str, Decoder] = {
+    "nsq records": Decoder([nsq.encode(BODIES[at:]) for at in range(len(BODIES))], nsq_records),
+    "nsq metadata": Decoder(
+        [b"3\n0,0\n0,40\n", Metadata(3, Position(0, 8), Position(1, 40), True).render()], nsq_metadata
+    ),
+    "triplet records": Decoder(_stream(varuint=False), triplet_records),
+    "triplet records, varuint": Decoder(_stream(varuint=True), triplet_varuint),
+    "triplet rows": Decoder([_ROWS.index_rows, _ROWS.timeindex_rows], triplet_rows),
+    "stream settings": Decoder(
+        [
+            b'{"partition_count": 3, "segment_size_bytes": 100}\n',
+            b'{"retention_max_age": 5, "encoding": "varuint", "other": [1, {"a": null}]}',
+        ],
+        settings,
+    ),
+    "stream points": Decoder([_POINTS.render()], points),
+    "stream intent": Decoder([_INTENT.render()], intent),
+    "sej records": Decoder(_journal(), sej_records),
+    "sej anywhere": Decoder(_journal()[:20], sej_anywhere),
+    "taskflux records": Decoder(_commands(), taskflux_records),
+    "taskflux state": Decoder(_state(), taskflux_state),
+    "hub requests": Decoder(_requests(), hub_requests),
+    "spool state": Decoder([SpoolState(is_open=True, tail=Position(0, 8)).render()], spool_state),
+    "times": Decoder([b"2013-07-04T10:00:00.000001Z", b"1700000000", b"-1h30m"], times),
+}

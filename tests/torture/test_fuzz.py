@@ -1,0 +1,52 @@
+# A little of what `python -m tests.torture.fuzz` does for an hour; and that it would notice.
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.torture.decoders import DECODERS, Decoder
+from tests.torture.directories import directories
+from tests.torture.fuzz import fuzz
+from tests.torture.mutating import Mutator
+
+DIRECTORIES = directories()
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Each of thousands of repairs is logged."""
+    logging.getLogger("diskq").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("diskq").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_says_one_thing_of_any_bytes(name: str) -> None:
+    decoder = DECODERS[name]
+    for seed in decoder.seeds:
+        decoder.check(seed)
+    assert fuzz(name, decoder, 7, cases=400).findings == {}
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_no_file_of_a_directory_makes_up_a_message(name: str) -> None:
+    assert fuzz(name, DIRECTORIES[name], 7, cases=4).findings == {}
+
+
+def test_a_finding_is_told_once_with_its_bytes() -> None:
+    def check(data: bytes) -> None:
+        assert len(data) == 4, f"{len(data)} bytes"
+
+    found = fuzz("toy", Decoder([b"abcd"], check), 7, cases=200)
+    assert found.cases == 200
+    assert len(found.findings) == 1
+    ((what, data),) = found.findings.items()
+    assert "test_fuzz.py" in what
+    assert len(data) != 4
+
+
+def test_one_seed_gives_one_sequence() -> None:
+    first, again = (Mutator([b"hello world" * 9], 11) for _ in range(2))
+    assert [first.next() for _ in range(100)] == [again.next() for _ in range(100)]
