@@ -16,6 +16,7 @@ import trio
 from diskq.storage.barrier import Barrier
 from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import FileSystem
+from diskq.storage.statusnote import StatusBoard
 
 __all__ = ["BarrierThread", "Payable"]
 
@@ -34,8 +35,10 @@ class Payable(Protocol):
 class BarrierThread:
     """Pays tickets, one at a time. Made in a Trio task, used by its run."""
 
-    def __init__(self, fs: FileSystem, name: str) -> None:
+    def __init__(self, fs: FileSystem, name: str, status: str | None = None) -> None:
+        """`status`: where it tells what it does, to whoever looks (storage/statusnote.py)."""
         self._fs = fs
+        self.board = None if status is None else StatusBoard(fs, status)
         self.paid = DurationCounter()
         """How long barriers took on the disk, those that failed not among them."""
         self._token = trio.lowlevel.current_trio_token()
@@ -55,11 +58,16 @@ class BarrierThread:
         """End the thread, which must have nothing to pay any more."""
         self._work.put(None)
         self._thread.join()
+        if self.board is not None:
+            self.board.close()
 
     def _pay(self, barrier: Barrier) -> bool:
         began = self._fs.monotonic()
         is_replaced = barrier.pay(self._fs)
-        self.paid.note(self._fs.monotonic() - began)
+        now = self._fs.monotonic()
+        self.paid.note(now - began)
+        if self.board is not None:
+            self.board.paid(now, now - began, self.paid)
         return is_replaced
 
     def _run(self) -> None:

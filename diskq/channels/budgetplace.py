@@ -9,8 +9,14 @@ from collections.abc import Callable
 import trio
 
 from diskq.storage.budget import Share
+from diskq.storage.statusnote import Bound
 
-__all__ = ["BudgetPlace"]
+__all__ = ["BudgetPlace", "shared_bound"]
+
+
+def shared_bound(share: Share | None) -> Bound:
+    """The bound of the budget in which that is a share, for who looks from elsewhere."""
+    return Bound() if share is None else Bound(*share.totals(), is_shared=True)
 
 
 class BudgetPlace:

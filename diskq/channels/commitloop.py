@@ -24,6 +24,7 @@ from diskq.channels.parking import NOTHING, Line
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.durations import Durations
 from diskq.storage.logs import Log, Subject
+from diskq.storage.statusnote import Bound
 
 __all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket"]
 
@@ -161,6 +162,10 @@ class CommitLoop(Generic[E]):
     def _lines(self) -> Iterable[Line[Any]]:
         """Whoever waits there is sent away when it is closed."""
         return self._own_lines
+
+    def _bound(self) -> Bound:
+        """How many bytes it may have on the disk, for who looks at it from elsewhere."""
+        return Bound()
 
     def _close_engine(self) -> None:
         """In a thread, when nothing is to be paid any more."""
@@ -318,6 +323,9 @@ class CommitLoop(Generic[E]):
         self._ticket = self.engine.take_ticket(with_metadata=with_metadata)
         self.barriers_taken += 1
         self._tell_flushed(self._ticket.left_out)
+        board = self._thread.board
+        if board is not None and board.is_due:
+            board.bound = self._bound()
         self._thread.pay(self._ticket, self._note_paid)
 
     def _note_paid(self, paid: outcome.Outcome[bool]) -> None:

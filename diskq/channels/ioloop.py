@@ -23,13 +23,14 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.budgetplace import BudgetPlace
+from diskq.channels.budgetplace import BudgetPlace, shared_bound
 from diskq.channels.commitloop import CommitLoop
 from diskq.channels.parking import Line
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
+from diskq.storage.statusnote import Bound
 
 __all__ = ["Fetch", "QueueLoop"]
 
@@ -383,6 +384,11 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._place.take(None)
 
     # --- for statistics ---------------------------------------------------------------------------
+
+    def _bound(self) -> Bound:
+        if self.options.max_bytes is not None:
+            return Bound(self.options.max_bytes, self.engine.bytes_on_disk)
+        return shared_bound(self.engine.share)
 
     @property
     def tasks_waiting_send(self) -> int:

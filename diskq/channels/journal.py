@@ -245,5 +245,7 @@ class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a funct
         except BaseException:
             engine.close()
             raise
-        loop = JournalLoop(engine, BarrierThread(self._fs, engine.name), neighbours, self._fs)
+        loop = JournalLoop(
+            engine, BarrierThread(self._fs, engine.name, engine.files.status), neighbours, self._fs
+        )
         return loop, JournalWriter(loop)

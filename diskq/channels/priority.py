@@ -208,5 +208,5 @@ class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used
                 takes_snapshots=False,
             )
         )
-        loop = PriorityLoop(engine, BarrierThread(self._fs, engine.name), self._fs)
+        loop = PriorityLoop(engine, BarrierThread(self._fs, engine.name, engine.files.status), self._fs)
         return loop, DiskPriorityStore(loop)

@@ -459,5 +459,5 @@ class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
                 uses_slate=options.checkpoint_slice > 0 and not options.memory_size,
             )
         )
-        loop = QueueLoop(engine, BarrierThread(self._fs, self._name))
+        loop = QueueLoop(engine, BarrierThread(self._fs, self._name, engine.status_path))
         return loop, DiskQueue(loop)

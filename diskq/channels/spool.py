@@ -317,7 +317,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
         engine, self._letters, self._outbox = parts
-        loop = QueueLoop(engine, BarrierThread(self._fs, self._path))
+        loop = QueueLoop(engine, BarrierThread(self._fs, self._path, engine.status_path))
         return loop, Spool(loop, self._outbox, self._letters, self._deliver, self._options, self._fs)
 
     @enable_ki_protection

@@ -216,5 +216,7 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
         except BaseException:
             engine.close()
             raise
-        loop = StreamLoop(engine, BarrierThread(self._fs, engine.name), neighbours, self._fs)
+        loop = StreamLoop(
+            engine, BarrierThread(self._fs, engine.name, engine.files.status), neighbours, self._fs
+        )
         return loop, StreamProducer(loop)

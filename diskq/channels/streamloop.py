@@ -7,7 +7,7 @@ from typing import TypeVar
 import outcome
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.budgetplace import BudgetPlace
+from diskq.channels.budgetplace import BudgetPlace, shared_bound
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.sendingloop import SendingLoop
 from diskq.engine.logtail import Lending
@@ -17,6 +17,7 @@ from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
 from diskq.storage.logs import Log
+from diskq.storage.statusnote import Bound
 
 __all__ = ["StreamLoop"]
 
@@ -99,6 +100,9 @@ class StreamLoop(SendingLoop[Stream, Position]):
                 self._make_room()
             self.engine.relieve()
             self._after()
+
+    def _bound(self) -> Bound:
+        return shared_bound(self.engine.share)
 
     # --- after each act ---------------------------------------------------------------------------
 

@@ -1268,6 +1268,11 @@ class FifoQueue(Closing):
         return self._worker.kept - self._worker.done if self._worker is not None else len(self._peeked)
 
     @property
+    def status_path(self) -> str:
+        """Where who keeps it open tells how it is doing."""
+        return self._files.status
+
+    @property
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a barrier has removed them."""
         active = self.buffer.end + self._append.allocated if self._append.is_open else 0

@@ -52,6 +52,7 @@ class JournalFiles:
         self.gaps = private_path(path, "gaps")
         self.slate = private_path(path, "slate")
         self.swap = "repair"  # a directory of that name, among what is private
+        self.status = private_path(path, "status")
 
     # --- segments ---------------------------------------------------------------------------------
 

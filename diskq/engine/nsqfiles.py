@@ -79,6 +79,7 @@ class QueueFiles:
         self.lock = private_path(directory, f"{name}.lock")
         self.slate = private_path(directory, f"{name}.slate")
         self.swap = f"{name}.repair"  # a directory of that name, among what is private
+        self.status = private_path(directory, f"{name}.status")
         self._ack_journals = Naming(f"{name}.", 6, ".acks")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
 

@@ -60,6 +60,7 @@ class StreamFiles:
         self.intent = private_path(path, "intent")
         self.staging = private_path(path, "staging")
         self.swap = "repair"  # a directory of that name, among what is private
+        self.status = private_path(path, "status")
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)

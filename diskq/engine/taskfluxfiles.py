@@ -41,6 +41,7 @@ class StoreFiles:
         self.private = private_path(root, "")[:-1]
         self.lock = private_path(root, "lock")
         self.point = private_path(root, "point")
+        self.status = private_path(root, "status")
 
     @classmethod
     def found(cls, fs: FileSystem, path: str, data_directory: str | None = None) -> StoreFiles:

@@ -233,6 +233,12 @@ class Share:
             self._kept = 0
             return True
 
+    def totals(self) -> tuple[int, int]:
+        """The budget's bound, and what all its members use, as they last told."""
+        budget = self._budget
+        with budget._lock:
+            return budget._max_bytes, sum(share.used for share in budget._shares)
+
     def covers(self, size: int) -> bool:
         """Could `size` bytes ever be had, while the members are those there are? Nothing is given up else."""
         with self._budget._lock:
