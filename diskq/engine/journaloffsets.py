@@ -133,9 +133,12 @@ class JournalOffset(Marker):
             self._lock.release()
 
 
-def read_journal_offset(path: AnyPath, name: str, *, fs: FileSystem | None = None) -> ReaderOffset | None:
+def read_journal_offset(
+    path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None
+) -> ReaderOffset | None:
     """How far a reader has come, also while it goes on; None: there is no such reader. Makes nothing.
 
+    `next_offset` is the journal's, where it is known: finding it takes a walk.
     Raises JournalNotFoundError, OffsetNameError, OSError.
     """
     fs = fs or OsFileSystem()
@@ -147,14 +150,17 @@ def read_journal_offset(path: AnyPath, name: str, *, fs: FileSystem | None = Non
         if found is None:
             return None
         # Asked last: who reads on while we look is not beyond the end.
-        return ReaderOffset(name, *_clamped(found, place.path, first, reader.next_offset()))
+        end = reader.next_offset() if next_offset is None else next_offset
+        return ReaderOffset(name, *_clamped(found, place.path, first, end))
 
 
-def read_journal_offsets(path: AnyPath, *, fs: FileSystem | None = None) -> list[ReaderOffset]:
+def read_journal_offsets(
+    path: AnyPath, *, fs: FileSystem | None = None, next_offset: int | None = None
+) -> list[ReaderOffset]:
     """The same of all readers, sorted by name."""
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))
-    found = [read_journal_offset(path, name, fs=fs) for name in files.offset_names()]
+    found = [read_journal_offset(path, name, fs=fs, next_offset=next_offset) for name in files.offset_names()]
     return [each for each in found if each is not None]
 
 

@@ -14,7 +14,7 @@ from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Holder
 
-__all__ = ["StoreOwner", "holder_of", "owner_of", "writer_of"]
+__all__ = ["StoreOwner", "holder_of", "in_words", "owner_of", "writer_of"]
 
 _LARGEST_LOCK = 4096
 # Linux lists who holds which lock, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
@@ -68,6 +68,13 @@ def _is_alive(pid: int) -> bool | None:
 
 
 # --- what more than a lock tells of ---------------------------------------------------------------
+
+
+def in_words(holder: Holder | None, is_open: bool | None) -> str | None:
+    """Who has it, by what `holder_of` found; None: nobody."""
+    if is_open:
+        return str(holder)
+    return f"perhaps {holder}" if is_open is None and holder is not None else None
 
 
 def writer_of(fs: FileSystem, files: StreamFiles) -> str | None:

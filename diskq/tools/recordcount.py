@@ -1,0 +1,98 @@
+# How many messages lie between two places of a queue. Law: bytes that are vouched for by checksums are not
+# read, rows of checksums tell how many records they are of; and only what was asked for is looked at.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from diskq._native import nsq
+from diskq.engine.nsqfiles import Position, QueueFiles
+from diskq.storage.checksums import Rows
+from diskq.storage.fs import FileSystem
+from diskq.storage.slate import read_slate
+
+__all__ = ["Counted", "bytes_between", "count_between", "count_waiting"]
+
+_WINDOW = 1024 * 1024
+_LENGTH = 4
+
+
+def bytes_between(start: Position, end: Position, sizes: Mapping[int, int]) -> int:
+    """Bytes from `start` to `end`, with files of these sizes between; what is gone counts nothing."""
+    if start >= end:
+        return 0
+    between = sum(size for number, size in sizes.items() if start.file <= number < end.file)
+    return max(0, between + end.byte - start.byte)
+
+
+class Counted(NamedTuple):
+    """How many whole messages there are, and the place behind the last of them."""
+
+    records: int
+    end: Position
+
+
+def count_between(fs: FileSystem, files: QueueFiles, start: Position, end: Position) -> Counted:
+    """The messages from `start`, where one begins, to `end`. Raises OSError.
+
+    Those in a file that has gone meanwhile are not counted.
+    """
+    found, reached = 0, start
+    for number in range(start.file, end.file + 1):
+        size = fs.size_of(files.data(number))
+        if size is not None:
+            first = start.byte if number == start.file else 0
+            last = min(size, end.byte) if number == end.file else size
+            records, behind = _count(fs, files.data(number), files.sidecar(number), first, last)
+            found, reached = found + records, Position(number, behind)
+    return Counted(found, reached)
+
+
+def count_waiting(fs: FileSystem, files: QueueFiles, end: Position) -> int:
+    """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
+    waiting = read_slate(fs, files.slate)
+    if waiting is None or waiting.file != end.file or waiting.start > end.byte:
+        return 0
+    return nsq.count(waiting.records[end.byte - waiting.start :]).records
+
+
+def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> tuple[int, int]:
+    if position >= end:
+        return 0, position
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return 0, position
+    rows = Rows(fs, sidecar)
+    found = 0
+    try:
+        rows.seek(position)
+        while position < end:
+            row = rows.first_after(position)
+            if row is not None and row.start == position and row.end <= end:
+                block = rows.covering(position, end - position)
+                found += sum(each.records for each in block)
+                position = block[-1].end
+                continue
+            # To where rows go on, where the position lies within a block, or somebody else wrote.
+            goal = end if row is None else min(end, row.start if row.start > position else row.end)
+            records, behind = _parse(fs, handle, position, goal)
+            if behind == position:
+                break
+            found, position = found + records, behind
+    finally:
+        rows.close()
+        fs.close(handle)
+    return found, position
+
+
+def _parse(fs: FileSystem, handle: int, position: int, end: int) -> tuple[int, int]:
+    """How many records there are by their lengths, and the byte behind them; one window at most."""
+    window = fs.pread(handle, min(_WINDOW, end - position), position)
+    counted = nsq.count(window)
+    if counted.records or len(window) < _LENGTH:
+        return counted.records, position + counted.valid_end
+    # One that is larger than the window; or the beginning of one that is being written.
+    behind = position + _LENGTH + int.from_bytes(window[:_LENGTH], "big")
+    return (1, behind) if counted.stop == "TORN" and behind <= end else (0, position)
