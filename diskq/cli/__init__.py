@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import bench, hub, jobs, journal, pipeline, queue, spool, stream, verify
+from diskq.cli import bench, hub, jobs, journal, pipeline, queue, spool, stream, top, verify
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
@@ -37,6 +37,7 @@ COMMANDS = (
     pipeline,
     verify,
     bench,
+    top,
 )
 
 EXAMPLES = """
@@ -49,6 +50,7 @@ EXAMPLES = """
   diskq stream tail clicks -f                      print the last messages, and what comes
   diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
+  diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
   diskq bench                                      how fast is all that, on this disk?
