@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import bench, hub, jobs, journal, pipeline, queue, spool, stream, top, verify
+from diskq.cli import bench, convert, hub, jobs, journal, pipeline, queue, spool, stream, top, verify
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
@@ -36,6 +36,7 @@ COMMANDS = (
     hub,
     pipeline,
     verify,
+    convert,
     bench,
     top,
 )
@@ -53,6 +54,7 @@ EXAMPLES = """
   diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
+  diskq convert data journals/events --to sej      messages of one format into another
   diskq bench                                      how fast is all that, on this disk?
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from diskq.engine.logreader import Gap
 from diskq.engine.nsqfiles import check_name
+from diskq.engine.spoolfiles import DEAD, SPOOL
 from diskq.engine.storedqueue import DEFAULT
 from diskq.engine.stream import new_key
 from diskq.engine.streamsettings import StreamSettings, settings_at
@@ -73,13 +74,15 @@ def convert(
     *,
     fs: FileSystem | None = None,
     progress: Progress | None = None,
+    warn: Callable[[Mapping[str, int]], object] | None = None,
 ) -> Conversion:
     """Carry the messages of `sources`, one after the other, to a new thing at `target`, or to what is there.
 
     Lines of JSON may go to whoever takes them: `target` is called with whole lines. Returns when all is
-    durable. Nothing of a source changes; after an error, or Ctrl-C, there is nothing at `target`, and of what
-    was to be appended a part may be there. A process that is killed leaves what it has built beside the
-    target, under a name that begins with a dot; the next conversion sweeps it.
+    durable. `warn` is told what will be lost, before anything is written. Nothing of a source changes; after
+    an error, or Ctrl-C, there is nothing at `target`, and of what was to be appended a part may be there. A
+    process that is killed leaves what it has built beside the target, under a name that begins with a dot;
+    the next conversion sweeps it.
 
     Raises ConversionLossError where something would be lost and `options.lossy` does not allow it,
     ConversionError for a message that the target cannot hold, FileExistsError, FileNotFoundError, ValueError
@@ -88,11 +91,13 @@ def convert(
     given = [sources] if isinstance(sources, Thing | Lines) else sources
     its = options or ConvertOptions()
     its.check(to)
-    with _Conversion(_chosen(given, its), target, to, its, fs or OsFileSystem(), progress) as conversion:
+    with _Conversion(
+        _chosen(given, its), target, to, its, fs or OsFileSystem(), progress, warn
+    ) as conversion:
         return conversion.run()
 
 
-def tell_losses(losses: dict[str, int]) -> str:
+def tell_losses(losses: Mapping[str, int]) -> str:
     """In words: "key (12,345 messages have one), type (1 message has one)"."""
     return ", ".join(f"{what} ({_told(what, count)})" for what, count in losses.items())
 
@@ -108,15 +113,18 @@ def _told(what: str, count: int) -> str:
 def _chosen(sources: Sequence[Source], options: ConvertOptions) -> list[Source]:
     """Without the queues that are not wanted. Raises QueueNotFoundError where nothing is left."""
     wanted = options.selection.queues
-    chosen = [
-        source
-        for source in sources
-        if not wanted or isinstance(source, Lines) or source.kind != "queue" or source.name in wanted
-    ]
+    chosen = [source for source in sources if not wanted or _has_any(source, wanted)]
     if not chosen and sources:
         source = sources[0]
         raise QueueNotFoundError(source.path, wanted[0])
     return chosen
+
+
+def _has_any(source: Source, wanted: Sequence[str]) -> bool:
+    """May one of these queues be there? Who has none says so when it is opened."""
+    if isinstance(source, Lines) or source.kind not in ("queue", "spool"):
+        return True
+    return bool({source.name} & {*wanted} if source.kind == "queue" else {SPOOL, DEAD} & {*wanted})
 
 
 class _Conversion(ExitStack):
@@ -128,8 +136,10 @@ class _Conversion(ExitStack):
         options: ConvertOptions,
         fs: FileSystem,
         progress: Progress | None,
+        warn: Callable[[Mapping[str, int]], object] | None,
     ) -> None:
         super().__init__()
+        self._warn = warn
         self._fs = fs
         self._to = to
         self._options = options
@@ -139,7 +149,7 @@ class _Conversion(ExitStack):
             raise ValueError("only lines of JSON go to who takes them, and there is nothing to append to")
         self._check_target()
         self._readings = [
-            self.enter_context(open_reading(source, self._selection_of(source), fs=fs)) for source in sources
+            self.enter_context(open_reading(source, options.selection, fs=fs)) for source in sources
         ]
         self._unreadable: list[Gap] = []
         self._carrier = Carrier(
@@ -152,11 +162,6 @@ class _Conversion(ExitStack):
         self._progress = progress
         self._passed = 0
         self._passes = 1
-
-    def _selection_of(self, source: Source) -> Any:
-        selection = self._options.selection
-        has_queues = isinstance(source, Lines) or source.kind in ("jobs", "spool")
-        return selection if has_queues else replace(selection, queues=())
 
     def _default_queue(self) -> str:
         if self._to != "nsq":
@@ -283,6 +288,8 @@ class _Conversion(ExitStack):
                 target.admit(batch, self._carrier)
         if is_first:
             self._judge()
+            if self._warn is not None and (lost := self._losses()):
+                self._warn(lost)
 
     def _write(self, target: Target) -> None:
         highest = self._carrier.highest_partition

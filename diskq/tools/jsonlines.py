@@ -186,8 +186,8 @@ def from_lines(lines: Sequence[bytes], first: int = 1, path: str = "stdin") -> E
     return EntryBatch.of(entries)
 
 
-def read_lines(path: AnyPath, *, fs: FileSystem | None = None) -> Iterator[EntryBatch]:
-    """The messages of a file of such lines. The last newline may be missing.
+def read_lines(path: AnyPath, *, fs: FileSystem | None = None, label: str = "") -> Iterator[EntryBatch]:
+    """The messages of a file of such lines, which errors call `label`. The last newline may be missing.
 
     Raises LineError, OSError.
     """
@@ -203,10 +203,10 @@ def read_lines(path: AnyPath, *, fs: FileSystem | None = None) -> Iterator[Entry
             if lines:
                 lines[0] = b"".join([*parts, lines[0]])
                 parts = []
-                yield from_lines(lines, number, text)
+                yield from_lines(lines, number, label or text)
                 number += len(lines)
             parts += [rest] if rest else []
         if parts:
-            yield from_lines([b"".join(parts)], number, text)
+            yield from_lines([b"".join(parts)], number, label or text)
     finally:
         disk.close(handle)

@@ -42,9 +42,11 @@ class Lines(NamedTuple):
     """A file of messages as lines of JSON (jsonlines.py)."""
 
     path: str
+    label: str = ""
+    """What it is called, if not by its path."""
 
     def __str__(self) -> str:
-        return f"JSON lines {self.path}"
+        return self.label or f"JSON lines {self.path}"
 
 
 Source = Thing | Lines
@@ -376,7 +378,7 @@ class _LinesReading(Reading):
         fs.close(fs.open(source.path))
 
     def batches(self) -> Iterator[EntryBatch]:
-        return read_lines(self._path, fs=self.fs)
+        return read_lines(self._path, fs=self.fs, label=str(self.source))
 
 
 class _Selected(Reading):
