@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import bench, convert, hub, jobs, journal, pipeline, queue, spool, stream, top, verify
+from diskq.cli import bench, convert, hub, info, jobs, journal, pipeline, queue, spool, stream, top, verify
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
@@ -35,6 +35,7 @@ COMMANDS = (
     spool,
     hub,
     pipeline,
+    info,
     verify,
     convert,
     bench,
@@ -53,6 +54,7 @@ EXAMPLES = """
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
   diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
+  diskq info data clicks                           what is there, how much, how old, who has it open
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
   diskq convert data journals/events --to sej      messages of one format into another
   diskq bench                                      how fast is all that, on this disk?

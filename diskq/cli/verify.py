@@ -15,7 +15,7 @@ from diskq.cli.parsing import add_command
 from diskq.cli.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.things import Thing, things_at
+from diskq.tools.things import Thing, things_found
 from diskq.tools.verify import verify
 
 __all__ = ["add_parser"]
@@ -57,12 +57,7 @@ def run(args: argparse.Namespace) -> int:
     with warnings_left_out():
         for path in args.paths:
             try:
-                things = things_at(path)
-                if not things:
-                    raise DiskqError(
-                        f"{printable(path.encode(errors='surrogateescape'))}: nothing known is here"
-                    )
-                for thing in things:
+                for thing in things_found(path):
                     found.append(_look(thing, args))
             except (DiskqError, OSError) as failure:
                 unseen.append((path, sentence(failure)))

@@ -11,7 +11,7 @@ from diskq.engine.shards import journals_below
 from diskq.engine.spoolfiles import DEAD, SPOOL, SpoolFiles
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
 
-__all__ = ["KINDS", "Kind", "Thing", "things_at"]
+__all__ = ["KINDS", "Kind", "Thing", "things_at", "things_found"]
 
 Kind = Literal["queue", "spool", "stream", "journal", "jobs"]
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
@@ -50,6 +50,14 @@ def things_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
     except NotADirectoryError:
         return _around(disk, text)
     return _in(disk, text) or [Thing("journal", below) for below in journals_below(disk, text, set())[0]]
+
+
+def things_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
+    """As `things_at`, but raises FileNotFoundError also where there is nothing that we know."""
+    found = things_at(path, fs=fs)
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", as_path(path))
+    return found
 
 
 def _in(fs: FileSystem, path: str) -> list[Thing]:

@@ -1,0 +1,149 @@
+# `diskq info`: what lies at a path? Law: it locks and changes nothing, reads next to nothing, and may be run
+# beside whoever is at work there.
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from diskq.cli import units
+from diskq.cli.moments import show_moment
+from diskq.cli.parsing import add_command
+from diskq.cli.terminal import note, printable, sentence, show_table, shown, warnings_left_out
+from diskq.errors import DiskqError
+from diskq.tools.info import Info, info
+from diskq.tools.things import things_found
+
+__all__ = ["add_parser"]
+
+ABOUT = """
+Say what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, one of their
+files, or a directory of journals. How many messages, how many bytes, how old, who has it open, who reads it,
+what an earlier repair kept aside, and what the next open would mend.
+
+Takes no lock, changes nothing, and reads next to nothing. Where messages have no times the files' are shown,
+and said to be so. Whether all of it is whole, `diskq verify` says.
+"""
+
+EXAMPLES = """
+  diskq info data
+  diskq info streams/* journals/web
+  diskq info streams/clicks --json | jq '.things[0].facts.groups'
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_command(commands.add_parser("info", help="what lies at a path?"), ABOUT, EXAMPLES)
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
+    parser.add_argument("--json", action="store_true", help="for programs: one object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    found: list[Info] = []
+    unseen: list[tuple[str, str]] = []
+    with warnings_left_out():
+        for path in args.paths:
+            try:
+                found += [info(thing) for thing in things_found(path)]
+            except (DiskqError, OSError) as failure:
+                unseen.append((path, sentence(failure)))
+                if not args.json:
+                    note(f"error: {unseen[-1][1]}")
+    if args.json:
+        print(json.dumps(_as_json(found, unseen), indent=2))
+    elif len(found) == 1:
+        _show_one(found[0])
+    elif found:
+        _show_all(found)
+    return 2 if unseen else 0
+
+
+def _show_all(found: list[Info]) -> None:
+    columns = ["what", "where", "format", "messages", "size", "files", "newest", "open in"]
+    rows = [
+        (
+            each.thing.kind,
+            shown(f"{each.thing.path} {each.thing.name}".rstrip()),
+            each.format,
+            _messages(each),
+            units.show_size(each.bytes),
+            str(each.files),
+            _time(each.newest_ns, each),
+            each.holder or "-",
+        )
+        for each in found
+    ]
+    show_table(columns, rows, numeric=columns[3:6])
+    for each in found:
+        for what in each.next_open:
+            note(f"{shown(each.thing.path)}: the next open: {printable(what.encode())}")
+
+
+def _show_one(each: Info) -> None:
+    print(f"{each.thing.kind:14}{shown(each.thing.path)} {shown(each.thing.name)}".rstrip())
+    facts: dict[str, Any] = {
+        "format": each.format,
+        "messages": _messages(each),
+        "size": f"{units.show_size(each.bytes)} in {each.files} files, {each.segments} with messages",
+        "oldest": _time(each.oldest_ns, each),
+        "newest": _time(each.newest_ns, each),
+        "open in": each.holder or "-",
+        **each.facts,
+    }
+    for what, value in facts.items():
+        for line in _lines(value):
+            print(f"{what.replace('_', ' '):14}{line}")
+            what = ""
+    for path in each.leftovers:
+        print(f"{'kept aside':14}{shown(path)}")
+    for text in each.next_open:
+        print(f"{'to mend':14}{printable(text.encode())}")
+
+
+def _lines(value: Any) -> list[str]:
+    """A fact, as it is printed: a line for each part of it."""
+    if isinstance(value, dict):
+        return [f"{shown(name) or repr('')}: {_in_line(part)}" for name, part in value.items()] or ["-"]
+    return [_in_line(value)]
+
+
+def _in_line(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " to ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_line(part)}" for name, part in value.items()) or "-"
+    return printable(str(value).encode(errors="surrogateescape"))
+
+
+def _messages(each: Info) -> str:
+    if each.messages is None:
+        return "unknown"
+    return str(each.messages) if each.is_exact else f"at least {each.messages}"
+
+
+def _time(nanoseconds: int | None, each: Info) -> str:
+    if nanoseconds is None:
+        return "-"
+    return show_moment(nanoseconds) + (" (file)" if each.times_of == "files" else "")
+
+
+def _as_json(found: list[Info], unseen: list[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "things": [
+            {
+                "kind": each.thing.kind,
+                "path": each.thing.path,
+                "name": each.thing.name or None,
+                **{name: value for name, value in dataclasses.asdict(each).items() if name != "thing"},
+            }
+            for each in found
+        ],
+        "unseen": [{"path": path, "error": error} for path, error in unseen],
+    }

@@ -1,0 +1,280 @@
+# What is it, how much, how old, and whose? Law: nothing is locked or changed, and no message is read that
+# need not be: what would take reading all of it is told as far as it is known, and said to be so.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from diskq.engine.groups import groups
+from diskq.engine.journaloffsets import read_journal_offsets
+from diskq.engine.journalreader import JournalReader
+from diskq.engine.nsqfiles import QueueFiles
+from diskq.engine.spoolfiles import DEAD, SPOOL
+from diskq.engine.storelook import try_opening
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamsettings import StreamSettings, read_settings
+from diskq.engine.streamstats import stream_statistics
+from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.storage.fs import FileSystem, OsFileSystem, join
+from diskq.tools.holders import holder_of, owner_of, writer_of
+from diskq.tools.queueview import QueueView, look, queue_names
+from diskq.tools.spoolview import look_at_spool
+from diskq.tools.things import Kind, Thing
+
+__all__ = ["FORMATS", "Info", "info"]
+
+FORMATS: Mapping[Kind, str] = MappingProxyType(
+    {"queue": "nsq", "spool": "nsq", "stream": "triplet", "journal": "sej", "jobs": "taskflux"}
+)
+"""Of what format the files of each kind are."""
+
+# A store of more bytes is not read for a look.
+_READ_UP_TO = 64 * 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Info:
+    """A thing at one moment, as its files show it. Sizes in bytes, times in nanoseconds since 1970."""
+
+    thing: Thing
+    format: str
+    messages: int | None = None
+    """None: nobody knows without reading all of it."""
+    is_exact: bool = True
+    """Is it that many, rather than at least that many?"""
+    bytes: int = 0
+    """Of all files, what is ours alone among them."""
+    files: int = 0
+    segments: int = 0
+    """Files with messages."""
+    oldest_ns: int | None = None
+    newest_ns: int | None = None
+    times_of: str = "messages"
+    """Whose times these are: "messages"; or, where those have none, "files": when they were written last."""
+    holder: str | None = None
+    """Who has it open; None: nobody, as far as one can tell."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What its kind alone has."""
+    leftovers: list[str] = field(default_factory=list)
+    """What was kept aside of bytes that could not be read, and what a crash left."""
+    next_open: list[str] = field(default_factory=list)
+    """What the next open would find, and mend; empty: nothing."""
+
+
+def info(thing: Thing, *, fs: FileSystem | None = None) -> Info:
+    """Look at it, whoever is at work there.
+
+    Raises OSError; UnsupportedFormatError and CorruptionError where nobody can read what it says of itself.
+    """
+    found = Info(thing=thing, format=FORMATS[thing.kind])
+    _LOOKS[thing.kind](fs or OsFileSystem(), thing, found)
+    return found
+
+
+# --- queues and spools ----------------------------------------------------------------------------
+
+
+def _look_at_queue(fs: FileSystem, thing: Thing, found: Info) -> None:
+    view = look(thing.path, thing.name, fs=fs)
+    _take_queue(fs, thing, view, found)
+    found.messages, found.is_exact = view.depth, view.is_exact
+    found.facts = _places(view)
+
+
+def _places(view: QueueView) -> dict[str, Any]:
+    return {
+        "read_at": f"{view.read.file}:{view.read.byte}",
+        "write_at": f"{view.write.file}:{view.write.byte}",
+    }
+
+
+def _take_queue(fs: FileSystem, thing: Thing, view: QueueView, found: Info) -> None:
+    files = QueueFiles(fs, thing.path, view.name)
+    beside = [files.metadata, files.lock, files.slate, *map(files.ack_journal, _ack_journals(fs, files))]
+    beside += map(files.sidecar, files.sidecars())
+    segments = list(map(files.data, files.numbers()))
+    _count_files(fs, [*segments, *beside], found)
+    found.segments += len(segments)
+    _take_ages(fs, segments, found)
+    found.holder = found.holder or _held(view.is_open, str(view.holder))
+    found.leftovers += view.aside
+    found.next_open += view.problems
+
+
+def _ack_journals(fs: FileSystem, files: QueueFiles) -> list[int]:
+    return [] if fs.size_of(files.private) is None else files.ack_journals()
+
+
+def _look_at_spool(fs: FileSystem, thing: Thing, found: Info) -> None:
+    view = look_at_spool(thing.path, fs=fs)
+    for name in (SPOOL, DEAD):
+        if name in queue_names(thing.path, fs=fs):
+            queue = look(thing.path, name, fs=fs)
+            _take_queue(fs, thing, queue, found)
+    status = view.status
+    found.messages, found.is_exact = status.depth, view.is_exact
+    found.facts = {
+        "dead_letters": status.dead_letters,
+        "is_delivering": view.is_at_work,
+        "is_paused": status.is_paused,
+        "last_error": status.last_error,
+        **_places(view.queue),
+    }
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def _look_at_stream(fs: FileSystem, thing: Thing, found: Info) -> None:
+    files = StreamFiles(fs, thing.path)
+    settings = read_settings(fs, files) or StreamSettings()
+    statistics = stream_statistics(fs, files)
+    _count_files(fs, _below(fs, thing.path), found)
+    found.messages = statistics.messages
+    found.segments = sum(partition.segments for partition in statistics.partitions)
+    times = [p.oldest_timestamp_ns for p in statistics.partitions if p.oldest_timestamp_ns is not None]
+    found.oldest_ns = min(times, default=None)
+    times = [p.newest_timestamp_ns for p in statistics.partitions if p.newest_timestamp_ns is not None]
+    found.newest_ns = max(times, default=None)
+    found.holder = writer_of(fs, files)
+    following = {partition.partition: partition.next_offset for partition in statistics.partitions}
+    found.facts = {
+        "partitions": len(statistics.partitions),
+        "encoding": settings.encoding,
+        "segment_size": settings.roll_size,
+        "offsets": {
+            str(partition.partition): [partition.oldest_offset, partition.next_offset]
+            for partition in statistics.partitions
+        },
+        "groups": {
+            group.name: {
+                "offsets": {str(partition): offset for partition, offset in group.offsets.items()},
+                "behind": sum(
+                    max(0, following.get(partition, 0) - (0 if offset is None else offset + 1))
+                    for partition, offset in group.offsets.items()
+                ),
+            }
+            for group in groups(fs, files)
+        },
+    }
+    found.leftovers = _kept(fs, thing.path)
+    if fs.size_of(files.intent) is not None:
+        found.next_open.append("a transaction is pending: it is finished, or taken back")
+    if found.holder is None and statistics.is_in_use:
+        found.next_open.append("the owner file of a producer that died is there: it is taken over")
+
+
+# --- journals -------------------------------------------------------------------------------------
+
+
+def _look_at_journal(fs: FileSystem, thing: Thing, found: Info) -> None:
+    with JournalReader(thing.path, fs=fs) as reader:
+        bases = reader.files.bases()
+        first, following = reader.first_offset(), reader.next_offset()
+        reader.seek(first)
+        oldest = reader.take()
+        reader.seek(following)
+        newest = reader.take_back(1)
+        lock = reader.files.lock
+    _count_files(fs, _below(fs, thing.path), found)
+    found.segments = len(bases)
+    found.messages = following - first
+    found.oldest_ns = None if oldest is None else oldest.timestamp_ns
+    found.newest_ns = newest[0].timestamp_ns if newest else None
+    holder, is_held = holder_of(fs, lock)
+    found.holder = _held(
+        is_held, "sej, or another program" if holder is None or not holder.pid else str(holder)
+    )
+    readers = read_journal_offsets(thing.path, fs=fs)
+    found.facts = {
+        "offsets": [first, following],
+        "readers": {each.name: each.offset for each in readers},
+    }
+    found.leftovers = _kept(fs, thing.path)
+    found.next_open = [
+        f"reader {each.name}: {each.repair.reason}" for each in readers if each.repair is not None
+    ]
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def _look_at_jobs(fs: FileSystem, thing: Thing, found: Info) -> None:
+    files = StoreFiles.existing(fs, thing.path)
+    segments = [files.segment(base) for base in files.segments()]
+    _count_files(fs, _below(fs, files.root), found)
+    found.segments = len(segments)
+    _take_ages(fs, [*segments, *([files.snapshot] if fs.size_of(files.snapshot) else [])], found)
+    owner = owner_of(thing.path, fs=fs)
+    found.holder = _held(owner.is_open, str(owner))
+    found.facts["files_in"] = files.root
+    found.leftovers = _kept(fs, files.root)
+    size = sum(fs.size_of(path) or 0 for path in [*segments, files.snapshot])
+    if size > _READ_UP_TO:
+        found.facts["not_read"] = f"{size} bytes of commands and snapshot: diskq jobs queues reads them"
+        return
+    opening = try_opening(thing.path, fs=fs)
+    found.facts["next_open"] = opening.outcome
+    if opening.refusal is not None:
+        found.next_open.append(str(opening.refusal))
+        return
+    found.messages = sum(queue.stored for queue in opening.queues)
+    found.facts["layout"] = opening.layout
+    found.facts["queues"] = {queue.name: queue.stored for queue in opening.queues}
+    found.next_open += map(str, opening.repairs)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _held(is_open: bool | None, holder: str) -> str | None:
+    if is_open is None:
+        return f"perhaps {holder}"
+    return holder if is_open else None
+
+
+def _below(fs: FileSystem, path: str) -> Iterator[str]:
+    """All files in the directory, and below it."""
+    try:
+        names = fs.list_directory(path)
+    except NotADirectoryError:
+        yield path
+        return
+    except FileNotFoundError:
+        return  # it went while we looked
+    for name in names:
+        yield from _below(fs, join(path, name))
+
+
+def _count_files(fs: FileSystem, paths: Iterator[str] | list[str], found: Info) -> None:
+    for path in paths:
+        if (size := fs.size_of(path)) is not None:
+            found.files += 1
+            found.bytes += size
+
+
+def _take_ages(fs: FileSystem, paths: list[str], found: Info) -> None:
+    """When files were written last: all that is known where messages have no times."""
+    found.times_of = "files"
+    stamps = [stamp.modified_ns for path in paths if (stamp := fs.stamp_of(path)) is not None]
+    stamps += [each for each in (found.oldest_ns, found.newest_ns) if each is not None]
+    found.oldest_ns, found.newest_ns = min(stamps, default=None), max(stamps, default=None)
+
+
+def _kept(fs: FileSystem, path: str) -> list[str]:
+    """What repairs set aside."""
+    return sorted(each for each in _below(fs, path) if ".bad" in each.rpartition("/")[2])
+
+
+_LOOKS: Mapping[Kind, Callable[[FileSystem, Thing, Info], None]] = MappingProxyType(
+    {
+        "queue": _look_at_queue,
+        "spool": _look_at_spool,
+        "stream": _look_at_stream,
+        "journal": _look_at_journal,
+        "jobs": _look_at_jobs,
+    }
+)

@@ -1,0 +1,169 @@
+# `diskq verify` and `diskq info`: what they say of a path, and with which code they end.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from diskq.engine.fifo import FifoQueue
+from diskq.options import QueueOptions
+from tests.cli.conftest import PROGRAM, fill
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+WHOLE = GOLDEN / "nsq" / "basic" / "data"
+TORN = GOLDEN / "sej" / "torn_tail" / "data"
+DAMAGED = GOLDEN / "nsq" / "corrupt_len" / "data"
+STREAM = GOLDEN / "diskq" / "three_parts" / "data"
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path, code, verdict", [(WHOLE, 0, "clean"), (TORN, 1, "torn"), (DAMAGED, 1, "damaged")]
+)
+def test_the_exit_code_is_the_verdict(run, path, code, verdict):
+    done = run("verify", path)
+    assert done.code == code
+    assert done.out.splitlines()[1].startswith(verdict.encode())
+
+
+def test_several_things_have_a_line_each_and_the_worst_decides(run):
+    done = run("verify", WHOLE, STREAM, DAMAGED)
+    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == [b"clean", b"clean", b"damaged"]
+    assert done.code == 1
+
+
+def test_what_is_wrong_is_told_with_its_byte(run):
+    lines = run("verify", DAMAGED).out.decode().splitlines()
+    assert any(
+        "corrupt.diskqueue.000001.dat, byte 312" in line and "(6 messages lost)" in line for line in lines
+    )
+
+
+def test_where_nothing_is_known_it_could_not_look(run, tmp_path):
+    done = run("verify", tmp_path, WHOLE)
+    assert done.code == 2
+    assert done.notes == [f"diskq: error: {tmp_path}: there is nothing here that diskq knows"]
+    assert b"clean" in done.out
+
+
+def test_a_path_that_is_not_there_could_not_be_looked_at(run, tmp_path):
+    assert run("verify", tmp_path / "none").code == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_what_must_not_be_read_could_not_be_looked_at(run, data):
+    fill(data, b"one")
+    (data / "q.diskqueue.000000.dat").chmod(0)
+    assert run("verify", data).code == 2
+
+
+def test_json_has_it_all(run):
+    told = json.loads(run("verify", DAMAGED, "--json").out)
+    (thing,) = told["things"]
+    assert (told["verdict"], thing["messages"], thing["lost"]) == ("damaged", 34, 6)
+    assert [finding["at"] for finding in thing["findings"]] == [312]
+
+
+def test_quiet_says_nothing(run, tmp_path):
+    done = run("verify", "--quiet", DAMAGED, tmp_path)
+    assert (done.out, done.notes, done.code) == (b"", [], 2)
+
+
+def test_a_file_stands_for_what_it_belongs_to(run):
+    done = run("verify", next((STREAM / "parts" / "000001").iterdir()))
+    assert done.out.splitlines()[1].split()[:2] == [b"clean", b"stream"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_at_once_and_says_how_far_it_came(data):
+    with FifoQueue(data, "q", QueueOptions(durability="memory")) as queue:
+        for _ in range(300):
+            queue.put_many([b"x" * 1000] * 1000)
+    process = subprocess.Popen(
+        [PROGRAM, "verify", *[data] * 50], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        while not any("q.diskqueue" in path for path in files_of(process.pid)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert b"interrupted after" in err
+
+
+def files_of(pid: int) -> list[str]:
+    """What the process has open at this moment."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(link))
+    return found
+
+
+# --- info -----------------------------------------------------------------------------------------
+
+
+def test_info_says_what_is_there(run):
+    told = json.loads(run("info", STREAM, "--json").out)
+    (thing,) = told["things"]
+    assert (thing["kind"], thing["format"], thing["messages"], thing["segments"]) == (
+        "stream",
+        "triplet",
+        60,
+        10,
+    )
+    assert thing["facts"]["partitions"] == 3
+    assert thing["facts"]["groups"]["group-α"]["offsets"] == {"0": 7, "1": 0, "2": 11}
+    assert (thing["oldest_ns"], thing["times_of"]) == (1704164645000000006, "messages")
+
+
+def test_info_says_at_least_where_it_does_not_know(run):
+    lines = run("info", GOLDEN / "nsq" / "stale_meta" / "data").out.decode().splitlines()
+    assert "messages      at least 10" in lines
+    assert any(line.startswith("oldest") and line.endswith("(file)") for line in lines)
+
+
+def test_info_says_who_has_it_open(run, data):
+    fill(data, b"one")
+    with FifoQueue(data, "q"):
+        (thing,) = json.loads(run("info", data, "--json").out)["things"]
+    assert str(os.getpid()) in thing["holder"]
+
+
+def test_info_has_a_line_for_each_thing(run):
+    done = run("info", GOLDEN / "nsq" / "two_queues" / "data", STREAM)
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == [b"queue", b"queue", b"stream"]
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    "case", sorted(path.parent for path in GOLDEN.glob("[dns]*/*/data")), ids=lambda p: p.name
+)
+def test_info_counts_what_verify_counts(run, case):
+    (first, *_) = json.loads(run("info", case / "data", "--json").out)["things"]
+    (found, *_) = json.loads(run("verify", case / "data", "--json").out)["things"]
+    assert first["kind"] == found["kind"]
+    if first["messages"] is not None and found["verdict"] == "clean":
+        assert first["messages"] == found["messages"] or not first["is_exact"]
+
+
+def test_info_of_a_store_says_what_the_next_open_does(run, tmp_path):
+    case = shutil.copytree(GOLDEN / "taskflux" / "cases" / "C02-crc-middle", tmp_path / "store")
+    (thing,) = json.loads(run("info", case, "--json").out)["things"]
+    assert thing["facts"]["next_open"] == "mends"
+    assert len(thing["next_open"]) == 1
+
+
+def test_info_where_nothing_is_known_could_not_look(run, tmp_path):
+    assert run("info", tmp_path).code == 2
