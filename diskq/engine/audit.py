@@ -61,6 +61,8 @@ class Trouble(NamedTuple):
     what: str
     is_torn: bool = False
     """It is the end of a write that was cut off: the next open mends it, and no whole message is lost."""
+    missing: range = range(0)
+    """Offsets that no segment has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,13 +413,16 @@ class _Audit:
                 self._tell(which, records * row_size, what)
         if base + records < next_base:
             what = f"offsets {base + records} to {next_base - 1} are missing: the next segment is behind"
-            self._tell(DATA, self._fs.size(self._data), what)
+            end = self._fs.size(self._data)
+            self._tell(DATA, end, what, missing=range(base + records, next_base))
         elif base + records > next_base:
             what = f"it holds {base + records - next_base} messages more than offsets"
             self._tell(DATA, self._fs.size(self._data), what)
 
-    def _tell(self, which: int, at: int | None, what: str, is_torn: bool = False) -> None:
-        self.troubles.append(Trouble(self._paths[which], at, what, is_torn))
+    def _tell(
+        self, which: int, at: int | None, what: str, is_torn: bool = False, missing: range = range(0)
+    ) -> None:
+        self.troubles.append(Trouble(self._paths[which], at, what, is_torn, missing))
 
     # --- what a reader makes of it ----------------------------------------------------------------
 

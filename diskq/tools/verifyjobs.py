@@ -45,6 +45,7 @@ class _Look:
             if not segment.is_covered:
                 self._tell_of_a_segment(segment, found, is_last=number == len(found.segments) - 1)
         self._tell_of_gaps(found)
+        self._tell_of_the_closed(found)
         for path in files.leftovers():
             report.note(path, None, "a crash left it: the next open removes it")
 
@@ -98,6 +99,19 @@ class _Look:
             report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
         else:
             report.damage(segment.path, at, what)
+
+    def _tell_of_the_closed(self, found: StoreReport) -> None:
+        """Is the segment there in which the log was closed, with everything on the platter?"""
+        point, there = self._point, {segment.lsn for segment in found.segments}
+        covered = -1 if found.snapshot is None else found.snapshot.lsn
+        if (
+            point is not None
+            and point.closed is not None
+            and covered < point.base
+            and point.base not in there
+        ):
+            what = "the log was closed in this segment, which is gone"
+            self._report.damage(self._files.segment(point.base), None, what)
 
     def _is_being_written(self) -> bool:
         files = self._files

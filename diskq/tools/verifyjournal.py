@@ -17,6 +17,7 @@ from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
+from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
 from diskq.tools.things import Thing
@@ -76,13 +77,22 @@ def _look(
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)
         elif ahead.next_offset < behind:
-            offset = ahead.next_offset
-            what = f"messages {offset} to {behind - 1} are missing: the next segment is behind them"
-            report.damage(path, position, what, behind - offset)
+            _tell_of_a_gap(fs, files, path, position, Gap(0, ahead.next_offset, behind), report)
         elif ahead.next_offset > behind:
             report.damage(path, position, f"it holds {ahead.next_offset - behind} messages more than offsets")
     finally:
         segment.close()
+
+
+def _tell_of_a_gap(
+    fs: FileSystem, files: JournalFiles, path: str, position: int, gap: Gap, report: Report
+) -> None:
+    """Behind a segment that ends at `position` messages are missing: that is known, or it is news."""
+    what = f"messages {gap.start} to {gap.end - 1} are missing: the next segment is behind them"
+    if unknown := unknown_parts(gap, known_gaps(fs, files)):
+        report.damage(path, position, what, sum(part.end - part.start for part in unknown))
+    else:
+        report.note(path, position, f"{what}: a repair has left them out")
 
 
 def _look_at_the_end(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from diskq.engine.audit import AuditTask, audit_tasks, examine_segment
+from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.partitionreader import PartitionReader
@@ -16,6 +16,7 @@ from diskq.errors import StreamNotFoundError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
+from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
 from diskq.tools.things import Thing
@@ -71,13 +72,16 @@ class _Look:
         report.messages += audit.records
         report.checksummed += audit.checksummed
         report.saw(audit.size)
-        left = audit.lost
+        noted = self._noted(task.partition, troubles)
+        left = max(0, audit.lost - noted)
         point = points.partitions.get(task.partition)
         is_doubtful = self._may_be_unsynced(task.base, points, task.partition)
         for trouble in troubles:
             synced = point.end if point is not None and point.base == task.base else 0
             is_unsynced = is_doubtful and audit.size >= synced and (trouble.at or 0) >= synced
-            if trouble.is_torn or is_unsynced:
+            if noted and trouble.missing and len(trouble.missing) == noted:
+                report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
+            elif trouble.is_torn or is_unsynced:
                 report.torn(trouble.path, trouble.at, f"{trouble.what}: the next open mends it")
             else:
                 report.damage(trouble.path, trouble.at, trouble.what, left)
@@ -88,6 +92,15 @@ class _Look:
                 what = f"messages {found_end} to {point.next_offset - 1} were on the platter, and are gone"
                 path = self._files.partition(task.partition).data(task.base)
                 report.damage(path, None, what, point.next_offset - found_end)
+
+    def _noted(self, partition: int, troubles: list[Trouble]) -> int:
+        """So many of the missing offsets are known to be gone for good."""
+        noted = 0
+        for missing in (trouble.missing for trouble in troubles if trouble.missing):
+            gap = Gap(partition, missing.start, missing.stop)
+            unknown = unknown_parts(gap, known_gaps(self._fs, self._files))
+            noted += len(missing) - sum(part.end - part.start for part in unknown)
+        return noted
 
     # --- beside the segments ----------------------------------------------------------------------
 

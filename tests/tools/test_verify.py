@@ -1,0 +1,411 @@
+# What verify says of things of ours. Law: what is whole is clean, open or closed; a byte that a checksum
+# vouches for is missed wherever it changes; a torn end is torn, and nothing else is.
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diskq.engine.ackjournal import acked_row
+from diskq.engine.fifo import FifoQueue
+from diskq.engine.journal import Journal
+from diskq.engine.priority import PriorityStore
+from diskq.engine.stream import Stream
+from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
+from diskq.tools.findings import Verification
+from diskq.tools.gaps import Gap, gaps_as
+from diskq.tools.things import things_at
+from diskq.tools.verify import verify
+
+COUNT = 300
+BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
+
+
+def a_queue(path: Path) -> Path:
+    with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=16_000)) as queue:
+        queue.put_many(BODIES)
+    return path / "q.diskqueue.000000.dat"
+
+
+def a_stream(path: Path) -> Path:
+    with Stream(path, StreamOptions(partition_count=1, segment_size=16_000)) as stream:
+        stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES)])
+    return min((path / "parts" / "000000").glob("*.data"))
+
+
+def a_journal(path: Path) -> Path:
+    with Journal(path, JournalOptions(segment_size=16_000)) as journal:
+        journal.append_many([(b"key", body) for body in BODIES])
+    return min((path / "jnl").glob("*.jnl"))
+
+
+def a_store(path: Path) -> Path:
+    options = PriorityOptions(preallocate=False, soft_limit=16_000, hard_limit=32_000)
+    with PriorityStore(path, options, takes_snapshots=False) as store:
+        for start in range(0, COUNT, 50):
+            store.enqueue_many(store.queue(), BODIES[start : start + 50])
+    return min((path / "data" / "log").glob("*.log"))
+
+
+MAKERS = {"queue": a_queue, "stream": a_stream, "journal": a_journal, "jobs": a_store}
+of_each = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+of_the_last = pytest.mark.parametrize("cut", [1, 50, 99])
+
+
+def looked_at(path: Path) -> Verification:
+    (thing,) = things_at(path)
+    return verify(thing)
+
+
+def last_of(file: Path) -> Path:
+    return max(file.parent.glob(f"*{file.suffix}"), key=lambda path: (len(path.name), path.name))
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x01
+    path.write_bytes(content)
+
+
+# --- what is whole --------------------------------------------------------------------------------
+
+
+@of_each
+def test_what_was_closed_in_order_is_clean(make, tmp_path):
+    make(tmp_path)
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages, found.findings) == ("clean", COUNT, ())
+    assert found.checksummed >= found.size > COUNT * 100
+
+
+@of_each
+def test_progress_is_told_of_every_byte_that_was_looked_at(make, tmp_path):
+    make(tmp_path)
+    (thing,) = things_at(tmp_path)
+    told: list[int] = []
+    assert verify(thing, progress=told.append).size == sum(told)
+
+
+@of_each
+def test_looking_changes_nothing(make, tmp_path):
+    make(tmp_path)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files_below(tmp_path)}
+    looked_at(tmp_path)
+    assert before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files_below(tmp_path)}
+
+
+def files_below(path: Path) -> list[Path]:
+    return sorted(each for each in path.rglob("*") if each.is_file())
+
+
+# --- a byte that is another one -------------------------------------------------------------------
+
+
+@of_each
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_byte_that_changed_in_a_complete_file_is_damage(make, share, tmp_path):
+    file = make(tmp_path)
+    flip(file, int(file.stat().st_size * share))
+    found = looked_at(tmp_path)
+    assert found.verdict == "damaged"
+    assert str(file) in {finding.path for finding in found.findings}
+
+
+@of_each
+def test_a_byte_that_changed_in_the_last_message_is_damage(make, tmp_path):
+    file = last_of(make(tmp_path))
+    content = file.read_bytes()
+    flip(file, content.rindex(b"xxx"))
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+@pytest.mark.parametrize("make", [a_queue, a_stream, a_journal], ids=["queue", "stream", "journal"])
+def test_what_is_lost_is_counted(make, tmp_path):
+    file = make(tmp_path)
+    flip(file, file.stat().st_size // 2)
+    found = looked_at(tmp_path)
+    assert found.lost > 0
+    assert found.messages + found.lost == COUNT
+
+
+def test_a_row_of_an_index_that_is_not_that_of_its_record_is_damage(tmp_path):
+    index = a_stream(tmp_path).with_suffix(".index")
+    flip(index, 24 * 7 + 3)
+    found = looked_at(tmp_path)
+    assert [(finding.path, finding.at) for finding in found.findings] == [(str(index), 24 * 7)]
+    assert (found.messages, found.lost) == (COUNT, 0)
+
+
+def test_a_time_that_is_not_that_of_its_record_is_damage(tmp_path):
+    timeindex = a_stream(tmp_path).with_suffix(".timeindex")
+    flip(timeindex, 16 * 7 + 9)
+    found = looked_at(tmp_path)
+    assert [(finding.path, finding.at) for finding in found.findings] == [(str(timeindex), 16 * 7)]
+
+
+def test_a_digit_that_changed_in_a_queue_s_metadata_is_damage(tmp_path):
+    a_queue(tmp_path)
+    flip(tmp_path / "q.diskqueue.meta.dat", 0)
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+def test_metadata_that_a_power_cut_left_empty_is_torn(tmp_path):
+    a_queue(tmp_path)
+    (tmp_path / "q.diskqueue.meta.dat").write_bytes(bytes(20))
+    assert looked_at(tmp_path).verdict == "torn"
+
+
+def test_a_byte_of_a_snapshot_is_damage_where_the_log_does_not_begin_before_it(tmp_path):
+    a_store(tmp_path)
+    with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
+        assert store.snapshot()
+    assert (looked_at(tmp_path).messages, looked_at(tmp_path).verdict) == (COUNT, "clean")
+    flip(tmp_path / "data" / "tflux.snapshot", 9_000)
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+def test_a_byte_of_a_snapshot_is_a_note_where_the_log_has_it_all(tmp_path):
+    with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
+        store.enqueue_many(store.queue(), BODIES)
+        assert store.snapshot()
+    flip(tmp_path / "data" / "tflux.snapshot", 9_000)
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages) == ("clean", COUNT)
+    assert [finding.path for finding in found.findings] == [str(tmp_path / "data" / "tflux.snapshot")]
+
+
+def test_a_log_whose_last_segment_is_gone_is_damage(tmp_path):
+    last_of(a_store(tmp_path)).unlink()
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+@of_each
+@of_the_last
+def test_a_complete_file_that_was_cut_is_damage(make, cut, tmp_path):
+    file = make(tmp_path)
+    with file.open("r+b") as opened:
+        opened.truncate(len(file.read_bytes().rstrip(b"\0")) - cut)
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+@of_each
+@of_the_last
+def test_a_cut_at_the_end_of_what_was_promised_is_damage(make, cut, tmp_path):
+    file = last_of(make(tmp_path))
+    with file.open("r+b") as opened:
+        opened.truncate(len(file.read_bytes().rstrip(b"\0")) - cut)
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+HALVES = {
+    "queue": (100).to_bytes(4, "big") + b"half",
+    "stream": (3).to_bytes(4, "little") + b"key" + bytes(3),
+    "journal": COUNT.to_bytes(8, "big") + b"half",
+    "jobs": bytes.fromhex("aaf534c4") + (1).to_bytes(8, "big") + b"half",
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_beginning_of_a_message_at_the_end_is_torn(kind, tmp_path):
+    file = last_of(MAKERS[kind](tmp_path))
+    content = file.read_bytes()
+    file.write_bytes((content[:-4] if kind == "jobs" else content) + HALVES[kind])
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages) == ("torn", COUNT)
+    assert [finding.at for finding in found.findings] == [len(content) - (4 if kind == "jobs" else 0)]
+
+
+@pytest.mark.parametrize("make", [a_queue, a_stream, a_journal, a_store], ids=list(MAKERS))
+def test_a_file_that_is_gone_between_two_others_is_damage(make, tmp_path):
+    make(tmp_path)
+    files = sorted(path for path in files_below(tmp_path) if path.suffix in (".jnl", ".log", ".dat", ".data"))
+    middle = [path for path in files if "meta" not in path.name][1]
+    middle.unlink()
+    found = looked_at(tmp_path)
+    assert found.verdict == "damaged"
+    if make is not a_store:
+        assert found.messages + found.lost == COUNT
+
+
+# --- what belongs to it ---------------------------------------------------------------------------
+
+
+def test_an_acknowledged_message_is_not_counted(tmp_path):
+    a_queue(tmp_path)
+    (tmp_path / ".diskq" / "q.000001.acks").write_bytes(acked_row(0, 104, 312))
+    assert looked_at(tmp_path).messages == COUNT - 2
+
+
+def test_an_acknowledgement_of_no_message_is_damage(tmp_path):
+    a_queue(tmp_path)
+    (tmp_path / ".diskq" / "q.000001.acks").write_bytes(acked_row(0, 100, 312))
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+def test_a_row_of_acknowledgements_that_rotted_is_noted(tmp_path):
+    a_queue(tmp_path)
+    acks = tmp_path / ".diskq" / "q.000001.acks"
+    acks.write_bytes(acked_row(0, 104, 312))
+    flip(acks, 5)
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages) == ("clean", COUNT)
+    assert [finding.path for finding in found.findings] == [str(acks)]
+
+
+def test_a_group_that_is_ahead_of_its_stream_is_damage(tmp_path):
+    a_stream(tmp_path)
+    marker = tmp_path / "groups" / "billing" / "000000"
+    marker.parent.mkdir(parents=True)
+    marker.write_bytes((COUNT).to_bytes(8, "little"))
+    assert looked_at(tmp_path).verdict == "damaged"
+    marker.write_bytes((COUNT - 1).to_bytes(8, "little"))
+    assert looked_at(tmp_path).verdict == "clean"
+
+
+def test_a_reader_that_is_ahead_of_its_journal_is_damage(tmp_path):
+    a_journal(tmp_path)
+    (tmp_path / "ofs").mkdir(exist_ok=True)
+    (tmp_path / "ofs" / "billing.ofs").write_bytes((COUNT + 1).to_bytes(8, "big"))
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+def test_settings_that_nobody_can_read_are_damage(tmp_path):
+    a_stream(tmp_path)
+    (tmp_path / "settings.json").write_text("{not json")
+    assert looked_at(tmp_path).verdict == "damaged"
+
+
+@pytest.mark.parametrize("make", [a_stream, a_journal], ids=["stream", "journal"])
+def test_a_gap_that_a_repair_has_noted_is_no_news(make, tmp_path):
+    files = sorted(make(tmp_path).parent.glob("*" + ("data" if make is a_stream else "jnl")))
+    first, behind = (int(path.stem, 10 if make is a_stream else 16) for path in files[1:3])
+    files[1].unlink()
+    if make is a_stream:
+        files[1].with_suffix(".index").unlink()
+        files[1].with_suffix(".timeindex").unlink()
+    assert looked_at(tmp_path).verdict == "damaged"
+    (tmp_path / ".diskq" / "gaps").write_bytes(gaps_as([Gap(0, first, behind)]))
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.lost) == ("clean", 0)
+
+
+def test_what_was_kept_aside_is_noted(tmp_path):
+    a_queue(tmp_path)
+    (tmp_path / "q.diskqueue.000000.dat.bad").write_bytes(b"half a message")
+    found = looked_at(tmp_path)
+    assert found.verdict == "clean"
+    assert ["14 bytes" in finding.what for finding in found.findings] == [True]
+
+
+# --- beside who is at work ------------------------------------------------------------------------
+
+WRITERS = {
+    "queue": """
+from diskq.engine.fifo import FifoQueue
+from diskq.options import QueueOptions
+with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=200_000)) as thing:
+    while not done():
+        thing.put_many([body] * 50)
+        thing.take_many(40)
+        thing.flush()
+""",
+    "stream": """
+from diskq.engine.stream import Stream
+from diskq.options import StreamOptions
+options = StreamOptions(partition_count=2, segment_size=200_000, retention_max_bytes=2_000_000)
+with Stream(path, options) as thing:
+    while not done():
+        thing.append_many([(b"a", body, None), (b"b", body, None)] * 25)
+        thing.flush()
+        thing.vacuum()
+""",
+    "journal": """
+from diskq.engine.journal import Journal
+from diskq.options import JournalOptions
+with Journal(path, JournalOptions(segment_size=200_000)) as thing:
+    while not done():
+        thing.append_many([(b"k", body)] * 50)
+        thing.flush()
+""",
+    "jobs": """
+from diskq.engine.priority import PriorityStore
+from diskq.options import PriorityOptions
+options = PriorityOptions(soft_limit=200_000, hard_limit=400_000, snapshot_segments=2)
+with PriorityStore(path, options) as thing:
+    queue = thing.queue()
+    while not done():
+        thing.enqueue_many(queue, [body] * 50)
+        thing.ack_many(queue, thing.dequeue_many(queue, 40))
+""",
+}
+# A peer has no lock that anybody can see. This one always has half a message in the file.
+PEERS = {
+    "queue": """
+half, rest = (100).to_bytes(4, "big") + body[:50], body[50:]
+open(path + "/q.diskqueue.meta.dat", "wb").write(b"0\\n0,0\\n0,0\\n")
+with open(path + "/q.diskqueue.000000.dat", "wb", buffering=0) as file:
+    file.write(half)
+    while not done():
+        file.write(rest + half)
+""",
+    "journal": """
+from diskq._native import sej
+os.makedirs(path + "/jnl")
+record = [sej.encode([(b"k", 0, 0, body)], number) for number in range(100_000)]
+with open(path + "/jnl/0000000000000000.jnl", "wb", buffering=0) as file:
+    file.write(record[0][:50])
+    for before, behind in zip(record, record[1:]):
+        if done():
+            break
+        file.write(before[50:] + behind[:50])
+""",
+}
+PROLOGUE = """
+import sys, os, select, time
+path, body = sys.argv[1], b"x" * 100
+def done():
+    if not done.began:
+        done.began = True
+        print("ready", flush=True)
+    time.sleep(0.0005)
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+done.began = False
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WRITERS)
+def test_another_process_that_writes_raises_no_alarm(kind, tmp_path):
+    watch(WRITERS[kind], tmp_path)
+    assert looked_at(tmp_path).verdict == "clean"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PEERS)
+def test_a_peer_that_is_in_the_middle_of_a_message_raises_no_alarm_until_it_is_gone(kind, tmp_path):
+    watch(PEERS[kind], tmp_path)
+    assert looked_at(tmp_path).verdict == "torn"
+
+
+def watch(program: str, path: Path) -> None:
+    """Verify what is at `path` again and again, while that program is at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        for _ in range(30):
+            for thing in things_at(path):
+                found = verify(thing)
+                troubles = [finding for finding in found.findings if finding.severity != "note"]
+                assert troubles == []
+    finally:
+        process.communicate(b"enough")
+    assert process.returncode == 0
