@@ -20,6 +20,7 @@ from benchmarks import (
     bench_spark,
     bench_spool,
     bench_stream,
+    bench_verify,
     harness,
     machine,
 )
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "spool": bench_spool,
     "priority": bench_priority,
     "hub": bench_hub,
+    "verify": bench_verify,
     "spark": bench_spark,
     "fsync": bench_fsync,
 }

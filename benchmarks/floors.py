@@ -18,6 +18,8 @@ __all__ = [
     "SPARK",
     "SPOOL",
     "STREAM",
+    "VERIFIED",
+    "VERIFY",
     "Figure",
     "Row",
     "Section",
@@ -305,6 +307,22 @@ HUB = (
             Row("batches of 100", "hub, 100", "hub in Go, 100"),
         ),
     ),
+)
+
+# --- verifying: by the seconds of one core, with the files in the page cache -------------------------
+
+VERIFIED = {"queue": "NSQ", "stream": "triplet", "journal": "sej", "jobs": "TaskFlux"}
+"""What is verified, and whose files those are."""
+
+VERIFY = tuple(
+    Section(
+        f"Verifying: {told}, GB a second of one core",
+        tuple(
+            Row(f"{kind} ({format_})", f"{kind}, {size}", reaches=1.0, figure="gb_s")
+            for kind, format_ in VERIFIED.items()
+        ),
+    )
+    for size, told in ((100, "100 B"), (1024, "1 KiB"))
 )
 
 # Each gets a message and says that it is done, in a loop (benchmarks/spoolworks.py).

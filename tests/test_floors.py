@@ -19,15 +19,37 @@ from benchmarks import (
     bench_queue,
     bench_spool,
     bench_stream,
+    bench_verify,
     harness,
 )
-from benchmarks.floors import FIGURES, FSYNC, HUB, JOURNAL, PRIORITY, QUEUE, SPOOL, STREAM, Row, Section
+from benchmarks.floors import (
+    FIGURES,
+    FSYNC,
+    HUB,
+    JOURNAL,
+    PRIORITY,
+    QUEUE,
+    SPOOL,
+    STREAM,
+    VERIFY,
+    Row,
+    Section,
+)
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
 
 SMOKE = Scale("smoke", 0.004)
-BENCHMARKS = (bench_queue, bench_stream, bench_journal, bench_spool, bench_priority, bench_hub, bench_fsync)
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, FSYNC)
+BENCHMARKS = (
+    bench_queue,
+    bench_stream,
+    bench_journal,
+    bench_spool,
+    bench_priority,
+    bench_hub,
+    bench_verify,
+    bench_fsync,
+)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, VERIFY, FSYNC)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
