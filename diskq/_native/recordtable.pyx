@@ -8,6 +8,9 @@
 #
 # A frozen table can be written down while it goes on being used: records that came later are told by
 # their ids, and those that are acknowledged meanwhile linger in their slots until they were written.
+#
+# What a million records cost more than a thousand is waiting for memory. So the lane that is next is read
+# ahead of its head, while other things are done; and what is loaded is laid in the order of its turn.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
@@ -21,7 +24,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from diskq._native.keyorder cimport NOBODY, HeapOrder, KeyOrder, Lane
 from diskq._native.wire cimport get_i32_be, get_u64_be, put_u32_be, put_u64_be
 
+cdef extern from * nogil:
+    """
+    #define prefetch(address) __builtin_prefetch((const void *) (address))
+    """
+    void prefetch(size_t address)         # a hint: any number will do
+
 cdef enum:
+    LEAD = 96                    # so many records of a lane are read ahead
+    POOL = 1 << 14               # where each piece of so many bytes begins, CPython notes what is free in it
     BLOCK_BITS = 12              # slots are allocated so many at once, and never move
     BLOCK = 1 << BLOCK_BITS
     HEAD = 20                    # of a record in a snapshot: id, key, length
@@ -98,6 +109,9 @@ cdef class RecordTable:
     cdef uint32_t used                   # slots that were ever in use
     cdef uint32_t spare                  # the free ones among them
     cdef uint32_t first_hidden, last_hidden
+    cdef uint32_t ahead                  # up to here the lane that is next was read; a hint, perhaps a stale one
+    cdef int lead                        # so many records ahead of its head
+    cdef int64_t ahead_key               # the lane's
     cdef uint32_t* returned              # a heap, by (key, id)
     cdef Py_ssize_t returned_count, returned_room
     cdef Loaded* loaded
@@ -116,7 +130,7 @@ cdef class RecordTable:
     def __cinit__(self, str name not None, KeyOrder order=None):
         self.name = name
         self.order = HeapOrder() if order is None else order
-        self.spare = self.first_hidden = self.last_hidden = NOBODY
+        self.spare = self.first_hidden = self.last_hidden = self.ahead = NOBODY
         self.is_sorted = True
 
     def __dealloc__(self):
@@ -201,15 +215,17 @@ cdef class RecordTable:
 
     cdef void _forget_slots(self) noexcept:
         """Nothing is stored: give memory back."""
-        cdef Py_ssize_t i
         self.used = 0
-        self.spare = NOBODY
-        for i in range(1, self.block_count):
-            free(self.blocks[i])
-        self.block_count = min(self.block_count, <Py_ssize_t> 1)
+        self.spare = self.ahead = NOBODY
+        self._keep_blocks(1)
         free(self.returned)
         self.returned = NULL
         self.returned_room = 0
+
+    cdef void _keep_blocks(self, Py_ssize_t count) noexcept:
+        while self.block_count > count:
+            self.block_count -= 1
+            free(self.blocks[self.block_count])
 
     # --- order ------------------------------------------------------------------------------------
 
@@ -300,6 +316,30 @@ cdef class RecordTable:
             self.order.drop_first()
         else:
             lane.head = self._slot(index).next
+            self._follow(lane)
+
+    cdef inline void _follow(self, Lane* lane) noexcept:
+        """The head of the lane that is next has gone on: be ahead of it."""
+        if self.lead > 0 and self.ahead_key == lane.key:
+            self.lead -= 1
+        else:
+            self.ahead = lane.head
+            self.ahead_key = lane.key
+            self.lead = 0
+        self._look_ahead()
+        self._look_ahead()
+
+    cdef inline void _look_ahead(self) noexcept:
+        """Have one record more on its way from memory, and the slot of the one behind it."""
+        cdef Slot* slot
+        if self.ahead != NOBODY and self.lead < LEAD:
+            slot = self._slot(self.ahead)
+            prefetch(<size_t> slot.payload)
+            prefetch(<size_t> slot.payload & ~<size_t> (POOL - 1))
+            self.lead += 1
+            self.ahead = slot.next
+            if self.ahead != NOBODY:
+                prefetch(<size_t> self._slot(self.ahead))
 
     # --- in and out -------------------------------------------------------------------------------
 
@@ -319,6 +359,7 @@ cdef class RecordTable:
                 key = (<list> keys)[i]
             index = <uint32_t> self._new_slot(self.last_id + 1, key, <bytes?> payloads[i])
             self.last_id += 1
+            self._look_ahead()
             if is_hidden:
                 self._slot(index).state = HIDDEN
                 if self.first_hidden == NOBODY:
@@ -427,6 +468,7 @@ cdef class RecordTable:
             assert record.table is self and record.hold == SETTLING
             record.hold = SETTLED
             self.taken -= 1
+            self._look_ahead()
             self._leave(record.slot)
         if not (self.taken or self.ready or self.hidden or self.is_frozen):
             self._forget_slots()
@@ -578,14 +620,42 @@ cdef class RecordTable:
 
     def finish_loading(self):
         """Everything is loaded: bring it in order. Nothing else is called before, and this once."""
-        cdef Py_ssize_t i
-        self.ready = 0
-        for i in range(self.loaded_count):
-            if self.loaded[i].slot != NOBODY:
-                self._push(self.loaded[i].slot)
+        cdef uint32_t i
         free(self.loaded)
         self.loaded = NULL
         self.loaded_count = self.loaded_room = 0
+        self._lay_in_order()
+        self.ready = 0
+        for i in range(self.used):
+            self._push(i)
+
+    cdef int _lay_in_order(self) except -1:
+        """Move the records to the first slots, in the order in which they come out."""
+        cdef Slot* slots = <Slot*> malloc(max(<Py_ssize_t> 1, self.ready) * sizeof(Slot))
+        cdef uint32_t count = 0
+        cdef uint32_t i
+        if slots == NULL:
+            raise MemoryError
+        for i in range(self.used):
+            if self._slot(i).state != FREE:
+                slots[count] = self._slot(i)[0]
+                count += 1
+        qsort(slots, count, sizeof(Slot), _by_turn)
+        for i in range(count):
+            self._slot(i)[0] = slots[i]
+        free(slots)
+        self.used = count
+        self.spare = NOBODY
+        self._keep_blocks((<Py_ssize_t> count + BLOCK - 1) >> BLOCK_BITS)
+        return 0
+
+
+cdef int _by_turn(const void* one, const void* other) noexcept nogil:
+    cdef const Slot* a = <const Slot*> one
+    cdef const Slot* b = <const Slot*> other
+    if a.key != b.key:
+        return 1 if a.key > b.key else -1
+    return (a.id > b.id) - (a.id < b.id)
 
 
 cdef int _by_id(const void* one, const void* other) noexcept nogil:

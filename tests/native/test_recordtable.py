@@ -269,6 +269,34 @@ def test_a_snapshot_is_loaded_in_any_order_and_the_log_after_it():
     assert drained(records) == [(-1, 11), (0, 9), (1, 3), (1, 5)]
 
 
+def test_what_is_loaded_is_laid_in_the_order_in_which_it_comes_out():
+    random.seed(4)
+    records = table()
+    for _ in range(20_000):
+        records.load_add(random.randrange(-5, 5), b"%d" % (records.last_id + 1))
+    gone = random.sample(range(1, 20_001), 9_000)
+    assert all(map(records.load_remove, gone))
+    records.finish_loading()
+    records.freeze()
+    laid = parsed(records.write_frozen(10**9))
+    records.thaw()
+    assert laid == sorted(laid)
+    assert laid == drained(records)
+
+
+def test_what_was_read_ahead_may_be_gone():
+    records = table()
+    for turn in range(3):
+        add(records, *[number % 3 for number in range(20_000)])
+        found = records.take(6_000 + turn * 400)  # into a lane, and far behind its head
+        records.begin_to_settle(found)
+        records.forget(found, 0, len(found))
+        assert len(drained(records)) == 20_000 - len(found)
+        assert records.allocated < 200_000
+        add(records, 0, 1)
+        assert len(drained(records)) == 2
+
+
 def test_the_same_id_twice_is_told():
     records = table()
     data = struct.pack(">Qqi", 7, 1, 0)
