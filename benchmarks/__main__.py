@@ -20,6 +20,7 @@ from benchmarks import (
     bench_spark,
     bench_spool,
     bench_stream,
+    bench_top,
     bench_verify,
     harness,
     machine,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "verify": bench_verify,
     "spark": bench_spark,
     "fsync": bench_fsync,
+    "top": bench_top,
 }
 FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.2)
 

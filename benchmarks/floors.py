@@ -18,6 +18,7 @@ __all__ = [
     "SPARK",
     "SPOOL",
     "STREAM",
+    "TOP",
     "VERIFIED",
     "VERIFY",
     "Figure",
@@ -47,6 +48,7 @@ FIGURES = {
     "batch_ms": Figure("ms", more_is_better=False),
     "record_bytes": Figure("B", more_is_better=False),
     "longest_ms": Figure("ms", more_is_better=False),
+    "core_percent": Figure("% of a core", more_is_better=False),
 }
 
 
@@ -347,6 +349,22 @@ SPOOL = (
         (
             *(Row("receive, ack", "leases", peer) for peer in _GET_AND_ACK),
             *(Row("receive_many(100), ack", "leases, batched", peer) for peer in _GET_AND_ACK),
+        ),
+    ),
+)
+
+# --- diskq top: who is watched does not notice ---------------------------------------------------------
+
+TOP = (
+    Section(
+        "Watched: send_many(100) of 100 B at full speed, alone and beside diskq top in turn",
+        (
+            Row("queue: CPU of a message", "queue: beside", "queue: alone", at_least=0.98, figure="cpu_us"),
+            Row(
+                "stream: CPU of a message", "stream: beside", "stream: alone", at_least=0.98, figure="cpu_us"
+            ),
+            Row("queue: diskq top itself", "queue: watcher", at_most=5.0, figure="core_percent"),
+            Row("stream: diskq top itself", "stream: watcher", at_most=5.0, figure="core_percent"),
         ),
     ),
 )

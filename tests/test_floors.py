@@ -19,6 +19,7 @@ from benchmarks import (
     bench_queue,
     bench_spool,
     bench_stream,
+    bench_top,
     bench_verify,
     harness,
 )
@@ -31,6 +32,7 @@ from benchmarks.floors import (
     QUEUE,
     SPOOL,
     STREAM,
+    TOP,
     VERIFY,
     Row,
     Section,
@@ -48,10 +50,11 @@ BENCHMARKS = (
     bench_hub,
     bench_verify,
     bench_fsync,
+    bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, VERIFY, FSYNC)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, VERIFY, FSYNC, TOP)
 # What next to nothing of it may not be seen of.
-UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms")
+UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
 
 
@@ -196,7 +199,7 @@ def test_every_row_is_measured_or_says_what_is_missing(results):
     for result in results:
         if not result.missing:
             assert result.ours[result.row.figure].median > 0 or result.row.figure in UNCERTAIN
-            assert result.ours["cpu_us"].median > 0 or result.row.figure == "cpu_ms"
+            assert result.ours["cpu_us"].median > 0 or result.row.figure in ("cpu_ms", "core_percent")
             assert (result.ratio is not None) == bool(result.row.peer)
 
 

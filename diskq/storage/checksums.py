@@ -242,6 +242,13 @@ class Rows:
             return []
         return [Row(*row) for row in self._blocks.following(most)]
 
+    def counting(self, position: int, most: int) -> tuple[int, int]:
+        """Of the rows that `covering` returns: how many records they are of, and where the last one ends."""
+        if self.first_after(position) is None:
+            return 0, position
+        rows = self._blocks.following(most)
+        return sum(row[2] for row in rows), rows[-1][1]
+
     def reach(self, most: int, limit: int) -> int | None:
         """Where the last one ends of the rows that `covering` returns, by byte `limit`; None: none does."""
         return self._blocks.reach(most, limit)

@@ -71,9 +71,8 @@ def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> 
         while position < end:
             row = rows.first_after(position)
             if row is not None and row.start == position and row.end <= end:
-                block = rows.covering(position, end - position)
-                found += sum(each.records for each in block)
-                position = block[-1].end
+                records, position = rows.counting(position, end - position)
+                found += records
                 continue
             # To where rows go on, where the position lies within a block, or somebody else wrote.
             goal = end if row is None else min(end, row.start if row.start > position else row.end)
