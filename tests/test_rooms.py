@@ -53,6 +53,7 @@ TABLE = """
   diskq.hub.store          diskq._native.hubwire diskq._native.sej
   diskq.metrics.prometheus prometheus_client.*
   diskq.metrics.otel       opentelemetry.metrics
+  diskq.cli.completion     argcomplete
   diskq.cli.pipelineruns   diskq.spark.* pyspark.*
   diskq.spark.snapshots    diskq.storage.fs
   diskq.spark.columns      diskq._native.tripletcolumns

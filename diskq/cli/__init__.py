@@ -6,6 +6,7 @@ one line and an exit code.
 0    done
 1    it could not be done: one line says why, and what to do; of `verify`: something is torn or damaged
 2    the command line makes no sense; of `verify` and `info`: something could not be looked at
+70   a fault of ours, of which nobody knew
 130  interrupted (Ctrl-C); nothing is lost
 """
 
@@ -20,7 +21,21 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import bench, convert, hub, info, jobs, journal, pipeline, queue, spool, stream, top, verify
+from diskq.cli import (
+    bench,
+    completion,
+    convert,
+    hub,
+    info,
+    jobs,
+    journal,
+    pipeline,
+    queue,
+    spool,
+    stream,
+    top,
+    verify,
+)
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
 from diskq.cli.terminal import sentence, warnings_on_stderr
 from diskq.errors import DiskqError
@@ -40,7 +55,19 @@ COMMANDS = (
     convert,
     bench,
     top,
+    completion,
 )
+
+ABOUT = """
+Disk queues and streams at the command line: a noun, then a verb; or a verb, then a path.
+
+exit codes:
+  0    done
+  1    it could not be done: one line on stderr says why, and what to do; or what was looked at is damaged
+  2    the command line makes no sense; of `verify`, `info` and `audit`: something could not be looked at
+  70   a fault of diskq's own: --debug shows where it comes from
+  130  interrupted (Ctrl-C, SIGTERM); nothing is lost
+"""
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
@@ -67,7 +94,9 @@ _HERE = {"open with take_over=True": "add --take-over"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (None: this process's own). Returns its exit code."""
-    args = parse(command_parser(), argv)
+    parser = command_parser()
+    completion.answer(parser)
+    args = parse(parser, argv)
     with warnings_on_stderr():
         return _exit_code(args)
 
@@ -77,7 +106,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="diskq")
     add_command(
         parser,
-        "Disk queues and streams at the command line: a noun, then a verb; or a verb, then a path.",
+        ABOUT,
         EXAMPLES,
     )
     parser.set_defaults(debug=False, advice={})
@@ -105,6 +134,15 @@ def _exit_code(args: argparse.Namespace) -> int:
             traceback.print_exc()
         print(f"diskq: error: {_sentence(failure, args.advice)}", file=sys.stderr)
         return failure.exit_code if isinstance(failure, CommandError) else 1
+    except Exception as failure:
+        if args.debug:
+            traceback.print_exc()
+        print(
+            f"diskq: error: {type(failure).__name__}: {sentence(failure)}; this is a fault of diskq's own: "
+            "--debug shows where it comes from",
+            file=sys.stderr,
+        )
+        return 70
     return exit_code
 
 

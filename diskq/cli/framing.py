@@ -149,9 +149,15 @@ def _as_base64(messages: Sequence[bytes]) -> bytes:
     return b"".join(base64.b64encode(message) + b"\n" for message in messages)
 
 
+def _as_json(messages: Sequence[bytes]) -> bytes:
+    # As `diskq convert` has a message that is nothing but its bytes.
+    return b"".join(b'{"value":"%b"}\n' % base64.b64encode(message) for message in messages)
+
+
 JOINERS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
     "lines": _as_lines,
     "length_prefixed": _as_frames,
     "base64": _as_base64,
     "raw": b"".join,
+    "json": _as_json,
 }

@@ -73,15 +73,19 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="host:port (port 0: any) or unix:PATH (default: localhost:7070)",
     )
     serve.add_argument("--tls-certificate", metavar="FILE", help="our certificate, PEM (default: no TLS)")
-    serve.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
+    serve.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
     serve.add_argument(
         "--tls-client-ca",
         metavar="FILE",
-        help="take only clients whose certificate this authority has signed",
+        help="take only clients whose certificate this authority has signed (default: any)",
     )
-    serve.add_argument("--token-file", metavar="FILE", help="take only who shows one of these tokens")
     serve.add_argument(
-        "--insecure", action="store_true", help="do without, on a network that nobody else is on"
+        "--token-file", metavar="FILE", help="take only who shows one of these tokens (default: all)"
+    )
+    serve.add_argument(
+        "--insecure",
+        action="store_true",
+        help="do without, on a network that nobody else is on (default: refuse)",
     )
     serve.add_argument(
         "--quota", type=units.size, metavar="SIZE", help="so much may each client have (default: no limit)"
@@ -104,7 +108,8 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     push.add_argument(
         "--from-oldest",
         action="store_true",
-        help="a journal whose oldest messages are gone: begin the copy with the first that is there",
+        help="a journal whose oldest messages are gone: begin the copy with the first that is there "
+        "(default: refuse)",
     )
     push.add_argument(
         "--batch", type=count, metavar="N", help="so many messages go together at most (default: 10000)"
@@ -130,8 +135,12 @@ def _add_connection(parser: argparse.ArgumentParser, name: str) -> None:
         "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
     )
     parser.add_argument(
-        "--tls-certificate", metavar="FILE", help="our certificate, PEM, if the hub wants one"
+        "--tls-certificate", metavar="FILE", help="our certificate, PEM, if the hub wants one (default: none)"
     )
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
-    parser.add_argument("--token-file", metavar="FILE", help="the first token in it is shown to the hub")
-    parser.add_argument("--insecure", action="store_true", help="without TLS, whoever may listen")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="the first token in it is shown to the hub (default: none)"
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="without TLS, whoever may listen (default: refuse)"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import jobslooks, jobsverbs, units
+from diskq.cli import jobsjson, jobslooks, jobsverbs, units
 from diskq.cli.parsing import (
     add_batch,
     add_command,
@@ -266,10 +266,7 @@ def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_messages(send)
     _add_queue(send)
     send.add_argument("--priority", type=int, metavar="N", help="the smallest is received first (default: 0)")
-    framings = add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"])
-    framings.add_argument(
-        "--json", action="store_const", dest="framing", const="json", help="a line of JSON is a message"
-    )
+    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"], json=jobsjson.ABOUT)
     add_durability(send)
     add_batch(send)
     add_create(send, "the store")
@@ -305,11 +302,4 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    framings = add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"])
-    framings.add_argument(
-        "--json",
-        action="store_const",
-        dest="framing",
-        const="json",
-        help="lines of JSON, with queue, id, priority, and data in base64",
-    )
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json=jobsjson.ABOUT)

@@ -13,7 +13,9 @@ from diskq.cli.jsonfields import bytes_of, text_of
 from diskq.cli.parsing import CommandError
 from diskq.engine.priority import PriorityRecord
 
-__all__ = ["Job", "as_json", "job_of"]
+__all__ = ["ABOUT", "Job", "as_json", "job_of"]
+
+ABOUT = "queue, id, priority, and data in base64"
 
 _EXAMPLE = '{"queue": "mail", "priority": 5, "data": "aGVsbG8="}'
 _KNOWN = {"queue", "id", "priority", "data"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import journallooks, journalverbs
+from diskq.cli import journaljson, journallooks, journalverbs
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
     add_batch,
@@ -162,11 +162,9 @@ def _add_stretch(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    group = add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"])
-    text = "lines of JSON, with offset, time, type, and key and value in base64"
-    group.add_argument("--json", action="store_const", dest="framing", const="json", help=text)
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=journaljson.ABOUT)
     # sej's way of saying it.
-    group.add_argument(
+    parser.add_argument(
         "--format",
         dest="framing",
         choices=["lines", "length_prefixed", "base64", "raw", "json"],

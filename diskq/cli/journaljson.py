@@ -8,7 +8,9 @@ from binascii import b2a_base64
 from diskq.cli.moments import show_moment
 from diskq.messages import JournalMessage
 
-__all__ = ["as_json", "time_of"]
+__all__ = ["ABOUT", "as_json", "time_of"]
+
+ABOUT = "offset, time, type, and key and value in base64"
 
 
 def as_json(message: JournalMessage) -> bytes:

@@ -98,20 +98,25 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
 
 
 def add_framing(
-    parser: argparse.ArgumentParser, where: str, choices: Sequence[str], default: str = "lines"
-) -> argparse._MutuallyExclusiveGroup:
+    parser: argparse.ArgumentParser,
+    where: str,
+    choices: Sequence[str],
+    default: str = "lines",
+    *,
+    json: str | None = None,
+) -> None:
     """How messages are told apart `where` they come from or go to: one option for each of `choices`.
 
-    Returns their group, for those that one command alone has.
+    With `json`, lines of JSON are another, and this is what is in them.
     """
     group = parser.add_mutually_exclusive_group()
-    for name in choices:
-        text = _FRAMINGS[name].format(where=where) + (" (default)" if name == default else "")
+    texts = _FRAMINGS if json is None else _FRAMINGS | {"json": f"lines of JSON, with {json}"}
+    for name in choices if json is None else [*choices, "json"]:
+        text = texts[name].format(where=where) + (" (default)" if name == default else "")
         group.add_argument(
             f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
         )
     parser.set_defaults(framing=None)
-    return group
 
 
 _FRAMINGS = {
@@ -120,7 +125,6 @@ _FRAMINGS = {
     "whole": "all of stdin is one message",
     "base64": "one line each, in base64",
     "raw": "nothing between them",
-    "json": "messages {where} are lines of JSON, with key, time, partition and offset; Data is base64",
 }
 
 
@@ -187,7 +191,7 @@ def add_partitions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser, what: str = "one object") -> None:
+def add_json(parser: argparse._ActionsContainer, what: str = "one object") -> None:
     parser.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import pipelineruns, units
-from diskq.cli.parsing import add_command, count
+from diskq.cli.parsing import add_command, add_json, count
 
 __all__ = ["add_parser", "run"]
 
@@ -196,14 +196,16 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     audit = add("audit", "is a stream as it should be?", ABOUT_AUDIT, EXAMPLES_AUDIT)
     audit.add_argument("path", metavar="PATH", help="the stream's directory")
-    audit.add_argument("--all", action="store_true", help="show segments that are as they should be, too")
-    _add_spark(audit, pipelineruns.audit, "for programs: a line of JSON for each segment")
+    audit.add_argument(
+        "--all",
+        action="store_true",
+        help="show segments that are as they should be, too (default: the others)",
+    )
+    _add_spark(audit, pipelineruns.audit, "a line of JSON for each segment")
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
     merge.add_argument("paths", metavar="PATH", nargs="+", help="the clients' streams")
-    merge.add_argument(
-        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
-    )
+    merge.add_argument("--into", required=True, metavar="NEW", help="the merged stream")
     merge.add_argument(
         "--id",
         metavar="SQL",
@@ -221,9 +223,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         EXAMPLES_DEDUPE_MERGE,
     )
     dedupe.add_argument("root", metavar="ROOT", help="the hub's directory")
-    dedupe.add_argument(
-        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
-    )
+    dedupe.add_argument("--into", required=True, metavar="NEW", help="the merged stream")
     dedupe.add_argument(
         "--journal", metavar="NAME", help="of each client the journal of this name (default: all of them)"
     )
@@ -251,7 +251,7 @@ def _add_aggregate(parser: argparse.ArgumentParser) -> None:
         type=units.duration,
         required=True,
         metavar="DURATION",
-        help="how long a window is (default: none, it must be given)",
+        help="how long a window is",
     )
     parser.add_argument(
         "--slide",
@@ -334,9 +334,9 @@ def _add_going_on(parser: argparse.ArgumentParser, most: int) -> None:
 def _add_spark(
     parser: argparse.ArgumentParser,
     verb: object,
-    json: str = "for programs: what was done, as JSON",
+    json: str = "what was done, as JSON",
 ) -> None:
-    parser.add_argument("--json", action="store_true", help=json)
+    add_json(parser, json)
     parser.add_argument(
         "--master",
         metavar="URL",

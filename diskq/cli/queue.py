@@ -127,7 +127,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     receive.add_argument(
         "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
     )
-    add_framing(receive, "to stdout", ["lines", "length_prefixed", "base64"])
+    add_framing(receive, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
     receive.add_argument(
         "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
     )
@@ -143,7 +143,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
     peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
-    add_framing(peek, "to stdout", ["lines", "length_prefixed", "base64"])
+    add_framing(peek, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
     add_wait(peek, "queue")
     peek.set_defaults(run=run, verb=queueverbs.peek)
 

@@ -12,7 +12,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.replaying import AnyMessage, Replay, replay
-from diskq.cli import units
+from diskq.cli import journaljson, streamjson, units
 from diskq.cli.journalview import check_journal, offset_at
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
@@ -73,7 +73,7 @@ def add_replay(
         add_partitions(parser)
     _add_stretch(parser, has_partitions)
     _add_pace(parser)
-    _add_places(parser)
+    _add_places(parser, has_partitions)
     parser.set_defaults(run=run_replay, is_journal=not has_partitions)
     return parser
 
@@ -121,7 +121,7 @@ def _add_pace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_places(parser: argparse.ArgumentParser) -> None:
+def _add_places(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
     parser.add_argument(
         "--into-queue",
         nargs=2,
@@ -147,7 +147,8 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     )
     add_durability(parser)
     add_wait(parser, "queue, stream or journal")
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw", "json"])
+    fields = streamjson.ABOUT if has_partitions else journaljson.ABOUT
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=fields)
 
 
 def speed(text: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
+from diskq.cli import streamgroups, streamjson, streamkeep, streamlooks, streamread, streamwrite, units
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
     add_batch,
@@ -153,7 +153,7 @@ EXAMPLES_GROUPS = """
   diskq stream groups clicks --reset billing --partition 0 --to oldest
 """
 
-OUT = ["lines", "length_prefixed", "base64", "raw", "json"]
+OUT = ["lines", "length_prefixed", "base64", "raw"]
 
 # What to do about it, where the error itself cannot know that a person is at the command line.
 ADVICE: dict[type[Exception], str] = {
@@ -194,7 +194,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_partitions(tail)
     tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
-    add_framing(tail, "to stdout", OUT)
+    add_framing(tail, "to stdout", OUT, json=streamjson.ABOUT)
     tail.set_defaults(run=run, verb=streamread.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
@@ -205,7 +205,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     lookup.add_argument(
         "--at-or-after",
         action="store_true",
-        help="the first message that is not earlier, instead of the first that is later",
+        help="the first message that is not earlier (default: the first that is later)",
     )
     add_json(lookup, "a line of JSON for each partition")
     lookup.set_defaults(run=run, verb=streamlooks.lookup)
@@ -273,7 +273,7 @@ def _add_lock(parser: argparse.ArgumentParser) -> None:
 def _add_write(parser: argparse.ArgumentParser) -> None:
     options = StreamOptions()
     add_messages(parser)
-    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed", "json"], "whole")
+    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed"], "whole", json=streamjson.ABOUT)
     parser.add_argument(
         "--key",
         metavar="KEY",
@@ -324,14 +324,14 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read as this group, and commit what was written out (default: as nobody)",
     )
-    add_framing(parser, "to stdout", OUT)
+    add_framing(parser, "to stdout", OUT, json=streamjson.ABOUT)
     parser.add_argument(
         "-v",
         "--verbose",
         action="store_const",
         dest="framing",
         const="json",
-        help="as --json: go-diskq's name",
+        help="as --json: go-diskq's name (default: --lines)",
     )
 
 
@@ -356,10 +356,14 @@ def _add_vacuum(parser: argparse.ArgumentParser) -> None:
         help="keep what is younger than this (default: as the settings say)",
     )
     parser.add_argument(
-        "--keep-for-groups", action="store_true", help="spare what some group has not committed yet"
+        "--keep-for-groups",
+        action="store_true",
+        help="spare what some group has not committed yet (default: remove it, too)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="tell what would be removed, and remove nothing"
+        "--dry-run",
+        action="store_true",
+        help="tell what would be removed, and remove nothing (default: remove it)",
     )
 
 

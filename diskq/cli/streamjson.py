@@ -19,10 +19,12 @@ from diskq.cli.moments import moment, show_moment
 from diskq.cli.parsing import CommandError
 from diskq.messages import Message
 
-__all__ = ["Fields", "as_json", "fields_of"]
+__all__ = ["ABOUT", "Fields", "as_json", "fields_of"]
 
 Fields = tuple[bytes | None, bytes, int | None]
 """Key, value and timestamp in nanoseconds; None where the line does not tell."""
+
+ABOUT = "key, time, partition and offset; Data is base64"
 
 _EXAMPLE = '{"PartitionKey": "k", "TimestampUTC": "2013-07-04T10:00:00Z", "Data": "aGVsbG8="}'
 

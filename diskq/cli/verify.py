@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from diskq.cli import units
-from diskq.cli.parsing import add_command
+from diskq.cli.parsing import add_command, add_json
 from diskq.cli.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
@@ -46,8 +46,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = add_command(commands.add_parser("verify", help="is what lies at a path whole?"), ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="for programs: one object")
-    output.add_argument("--quiet", "-q", action="store_true", help="say nothing: the exit code tells")
+    add_json(output)
+    output.add_argument(
+        "--quiet", "-q", action="store_true", help="say nothing: the exit code tells (default: a table)"
+    )
     parser.set_defaults(run=run)
 
 
