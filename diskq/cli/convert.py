@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from diskq.cli import units
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import CommandError, UsageError, add_command, count, number
+from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count, number
 from diskq.cli.terminal import note, printable, progress, warnings_left_out
 from diskq.errors import ConversionLossError, DiskqError, QueueNameError
 from diskq.tools.carrying import FORMATS, ConvertOptions, Format
@@ -58,13 +58,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = add_command(commands.add_parser("convert", help=help), ABOUT, EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="a directory, a file in it, lines of JSON, or -")
     parser.add_argument("target", metavar="TARGET", help="where it is to be: new, unless --append")
-    parser.add_argument("--to", choices=FORMATS, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument(
+        "--to",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"one of {', '.join(FORMATS)} (default: jsonl, where TARGET is -)",
+    )
     _add_choice(parser)
     _add_making(parser)
-    parser.add_argument("--append", action="store_true", help="to what is at TARGET, under its lock")
-    parser.add_argument("--lossy", action="store_true", help="what the target has no place for is left out")
-    parser.add_argument("--dry-run", action="store_true", help="count, tell what is lost, and write nothing")
-    parser.add_argument("--json", action="store_true", help="for programs: the counts, as one object")
+    parser.add_argument(
+        "--append", action="store_true", help="to what is at TARGET, under its lock (default: refuse)"
+    )
+    text = "what the target has no place for is left out (default: refuse)"
+    parser.add_argument("--lossy", action="store_true", help=text)
+    text = "count, tell what is lost, and write nothing (default: write)"
+    parser.add_argument("--dry-run", action="store_true", help=text)
+    add_json(parser, "the counts, as one object")
     parser.set_defaults(run=run, advice=_ADVICE)
 
 
@@ -72,12 +81,16 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which messages")
     text = "of this queue; again for another (default: all)"
     group.add_argument("--queue", action="append", default=[], metavar="NAME", help=text)
-    group.add_argument("--since", type=moment, metavar="TIME", help=f"not earlier: {MOMENTS}")
-    group.add_argument("--until", type=moment, metavar="TIME", help="earlier than this")
-    text = "from this offset on, in each partition"
+    group.add_argument("--since", type=moment, metavar="TIME", help=f"not earlier: {MOMENTS} (default: all)")
+    group.add_argument("--until", type=moment, metavar="TIME", help="earlier than this (default: all)")
+    text = "from this offset on, in each partition (default: all)"
     group.add_argument("--start-offset", type=number, metavar="OFFSET", help=text)
-    group.add_argument("--end-offset", type=number, metavar="OFFSET", help="before this offset")
-    group.add_argument("--limit", type=number, metavar="N", help="at most so many, the first ones")
+    group.add_argument(
+        "--end-offset", type=number, metavar="OFFSET", help="before this offset (default: all)"
+    )
+    group.add_argument(
+        "--limit", type=number, metavar="N", help="at most so many, the first ones (default: all)"
+    )
 
 
 def _add_making(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +105,8 @@ def _add_making(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partitions", type=count, metavar="N", help=text)
     text = "the queue that all messages come into (default: each its own, or TARGET's last name)"
     group.add_argument("--into", metavar="NAME", help=text)
-    group.add_argument("--text", action="store_true", help="jsonl: what is UTF-8 as it reads, else base64")
+    text = "jsonl: what is UTF-8 as it reads, else base64 (default: all in base64)"
+    group.add_argument("--text", action="store_true", help=text)
     text = "refuse smaller values: Go programs cannot read empty ones (default: 0)"
     group.add_argument("--min-size", type=units.size, default=0, metavar="SIZE", help=text)
     text = "refuse larger values (default: what the format holds)"

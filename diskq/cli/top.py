@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from diskq.cli import units
-from diskq.cli.parsing import CommandError, UsageError, add_command, count
+from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count
 from diskq.cli.terminal import has_rich, show_table, warnings_left_out
 from diskq.cli.toprows import COLUMNS, NUMERIC, as_json, cells, totals
 from diskq.tools.watching import Reading, Watch
@@ -58,10 +58,10 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="between two looks (default: 1s)",
     )
     form = top.add_mutually_exclusive_group()
-    form.add_argument("--once", action="store_true", help="print one table, after two looks, and end")
     form.add_argument(
-        "--json", action="store_true", help="for programs: one object for each look; bytes, seconds"
+        "--once", action="store_true", help="print one table, after two looks, and end (default: go on)"
     )
+    add_json(form, "one object for each look; bytes, seconds")
     top.add_argument(
         "-n", type=count, metavar="N", help="with --json: end after N objects (default: when interrupted)"
     )
