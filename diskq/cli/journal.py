@@ -84,7 +84,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_output(tail)
     tail.set_defaults(verb=journallooks.tail)
 
-    add_replay(verbs, "journal", "journals/web", "DIR")
+    add_replay(verbs, "journal", "journals/web", "DIR").set_defaults(run=run)
 
     offset = _verb(
         verbs,

@@ -205,7 +205,9 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
     merge.add_argument("paths", metavar="PATH", nargs="+", help="the clients' streams")
-    merge.add_argument("--into", required=True, metavar="NEW", help="the merged stream")
+    merge.add_argument(
+        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
+    )
     merge.add_argument(
         "--id",
         metavar="SQL",
@@ -223,7 +225,9 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         EXAMPLES_DEDUPE_MERGE,
     )
     dedupe.add_argument("root", metavar="ROOT", help="the hub's directory")
-    dedupe.add_argument("--into", required=True, metavar="NEW", help="the merged stream")
+    dedupe.add_argument(
+        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
+    )
     dedupe.add_argument(
         "--journal", metavar="NAME", help="of each client the journal of this name (default: all of them)"
     )
@@ -251,7 +255,7 @@ def _add_aggregate(parser: argparse.ArgumentParser) -> None:
         type=units.duration,
         required=True,
         metavar="DURATION",
-        help="how long a window is",
+        help="how long a window is (default: none, it must be given)",
     )
     parser.add_argument(
         "--slide",

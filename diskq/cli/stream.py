@@ -197,7 +197,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_framing(tail, "to stdout", OUT, json=streamjson.ABOUT)
     tail.set_defaults(run=run, verb=streamread.tail)
 
-    add_replay(verbs, "stream", "clicks", "PATH")
+    add_replay(verbs, "stream", "clicks", "PATH").set_defaults(run=run)
 
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
