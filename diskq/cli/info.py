@@ -10,7 +10,7 @@ from typing import Any
 
 from diskq.cli import units
 from diskq.cli.moments import show_moment
-from diskq.cli.parsing import add_command
+from diskq.cli.parsing import add_command, add_json
 from diskq.cli.terminal import note, printable, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
@@ -37,7 +37,7 @@ EXAMPLES = """
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = add_command(commands.add_parser("info", help="what lies at a path?"), ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
-    parser.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
