@@ -27,7 +27,7 @@ from diskq._native.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
 from diskq.storage.fs import FileSystem
 
-__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "vouched"]
+__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "rotten_rows", "vouched"]
 
 ROW = struct.Struct("<QIIII")
 assert ROW.size == ROW_SIZE == 24
@@ -298,6 +298,25 @@ class Rows:
             if row is not None:
                 return row
         return None
+
+
+def rotten_rows(fs: FileSystem, path: str) -> list[int]:
+    """Where in the sidecar at `path` rows begin that are neither whole nor zeros. Raises OSError."""
+    found: list[int] = []
+    if fs.size_of(path) is None:
+        return found
+    handle = fs.open(path)
+    try:
+        start = 0
+        while data := fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start):
+            for at in range(0, len(data), ROW.size):
+                row = data[at : at + ROW.size]
+                if row.strip(b"\0") and (len(row) < ROW.size or unpack_row(row) is None):
+                    found.append(start + at)
+            start += len(data)
+    finally:
+        fs.close(handle)
+    return found
 
 
 # --- after a power cut ----------------------------------------------------------------------------

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from diskq.storage.checksums import rotten_rows
+from diskq.storage.fs import FileSystem
 from diskq.tools.findings import Finding, Progress, Severity
 
-__all__ = ["Report", "settled"]
+__all__ = ["Report", "settled", "tell_of_rows"]
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -56,6 +58,13 @@ class Report:
         """What is wrong, without what can be another number a moment later."""
         wrong = (each for each in self.findings if each.severity != "note")
         return {(each.severity, each.path, each.at, each.what) for each in wrong}
+
+
+def tell_of_rows(fs: FileSystem, sidecar: str, bare: int, report: Report) -> None:
+    """Where `bare` bytes of a file have no checksum: is that because rows of its sidecar rotted?"""
+    if bare > 0 and (rotten := rotten_rows(fs, sidecar)):
+        what = f"{len(rotten)} of its rows are torn or rotten: {bare} bytes of the data have no checksum"
+        report.note(sidecar, rotten[0], what)
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from diskq._native import sej
@@ -19,7 +20,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled
+from diskq.tools.looking import Report, settled, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_journal"]
@@ -30,20 +31,27 @@ _ALL = 2**62
 def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
     """Raises JournalNotFoundError, OSError."""
     files = JournalFiles(fs, thing.path)
-    point = _point(fs, files)
+    points = read_points(fs, files)
+    point = points.partitions.get(0)
+    is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None
         look = partial(_look, fs, files, base, behind, point)
-        report.take(settled(look, report.progress))
+        part = settled(look, report.progress)
+        if is_doubtful and (point is None or base >= point.base):
+            _believe_the_synced(part, point.end if point is not None and point.base == base else 0)
+        report.take(part)
     report.take(settled(partial(_look_at_readers, fs, files), None))
     _tell_of_the_rest(fs, files, bases, report)
 
 
-def _point(fs: FileSystem, files: JournalFiles) -> Point | None:
-    """Up to where everything is known to be durable; None: nothing tells."""
-    points = read_points(fs, files)
-    return points.partitions.get(0)
+def _believe_the_synced(part: Report, synced: int) -> None:
+    """After a power cut: what is wrong behind byte `synced` of a segment was promised to nobody."""
+    for number, finding in enumerate(part.findings):
+        if finding.severity == "damage" and finding.at is not None and finding.at >= synced:
+            what = f"{finding.what}; not synced before the machine stopped: the next open cuts it"
+            part.findings[number] = replace(finding, severity="torn", what=what, lost=0)
 
 
 def _look(
@@ -73,6 +81,7 @@ def _look(
             if loss is None and position == before and offset == told and segment.tail != "END":
                 break
         report.checksummed += segment.verified
+        tell_of_rows(fs, files.sidecar(base), size - segment.verified, report)
         if behind is None:
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)

@@ -19,7 +19,7 @@ from diskq.storage.blockreader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.recovery import Repair
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled
+from diskq.tools.looking import Report, settled, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_queue"]
@@ -114,6 +114,8 @@ class _Look:
             if is_complete and (loss := reader.missing(end)) is not None:
                 self._report.damage(path, loss.start, loss.reason, loss.records or 0)
             self._report.checksummed += reader.verified
+            if sums is not None and is_complete:
+                tell_of_rows(self._fs, sums, end - start - reader.verified, self._report)
         finally:
             reader.close()
         return records, uncounted

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streampoints import Points, read_points
+from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import StreamNotFoundError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem, join
@@ -18,7 +19,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled
+from diskq.tools.looking import Report, settled, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_stream"]
@@ -72,13 +73,14 @@ class _Look:
         report.messages += audit.records
         report.checksummed += audit.checksummed
         report.saw(audit.size)
+        sidecar = self._files.partition(task.partition).sidecar(task.base)
+        tell_of_rows(self._fs, sidecar, audit.size - audit.checksummed, report)
         noted = self._noted(task.partition, troubles)
         left = max(0, audit.lost - noted)
         point = points.partitions.get(task.partition)
         is_doubtful = self._may_be_unsynced(task.base, points, task.partition)
         for trouble in troubles:
-            synced = point.end if point is not None and point.base == task.base else 0
-            is_unsynced = is_doubtful and audit.size >= synced and (trouble.at or 0) >= synced
+            is_unsynced = is_doubtful and (trouble.at or 0) >= self._synced(task, point, trouble.path)
             if noted and trouble.missing and len(trouble.missing) == noted:
                 report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
             elif trouble.is_torn or is_unsynced:
@@ -101,6 +103,16 @@ class _Look:
             unknown = unknown_parts(gap, known_gaps(self._fs, self._files))
             noted += len(missing) - sum(part.end - part.start for part in unknown)
         return noted
+
+    def _synced(self, task: AuditTask, point: Point | None, path: str) -> int:
+        """So many bytes of this file of the segment are known to be on the platter."""
+        if point is None or point.base != task.base:
+            return 0
+        data, index, _ = self._files.partition(task.partition).segment(task.base)
+        if path == data:
+            return point.end
+        row_size = INDEX_ROW_SIZE if path == index else TIMEINDEX_ROW_SIZE
+        return (point.next_offset - point.base) * row_size
 
     # --- beside the segments ----------------------------------------------------------------------
 

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -301,6 +305,73 @@ def test_what_was_kept_aside_is_noted(tmp_path):
     found = looked_at(tmp_path)
     assert found.verdict == "clean"
     assert ["14 bytes" in finding.what for finding in found.findings] == [True]
+
+
+@pytest.mark.parametrize("make", [a_queue, a_stream, a_journal], ids=["queue", "stream", "journal"])
+def test_a_row_of_checksums_that_rotted_is_noted(make, tmp_path):
+    make(tmp_path)
+    sums = min(tmp_path.rglob("*.sums"))
+    flip(sums, 27)
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages) == ("clean", COUNT)
+    assert [(finding.path, finding.at) for finding in found.findings] == [(str(sums), 24)]
+
+
+# --- after a power cut ----------------------------------------------------------------------------
+
+
+@contextmanager
+def a_queue_in_use(path: Path) -> Iterator[Path]:
+    with FifoQueue(path, "q", QueueOptions(sync_timeout=1000.0)) as queue:
+        queue.put_many(BODIES[:100])
+        queue.sync()
+        queue.put_many(BODIES[100:])
+        queue.flush()
+        yield path / "q.diskqueue.000000.dat"
+
+
+@contextmanager
+def a_stream_in_use(path: Path) -> Iterator[Path]:
+    options = StreamOptions(partition_count=1, sync_timeout=1000.0)
+    with Stream(path, options) as stream:
+        stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES[:100])])
+    with Stream(path, options) as stream:
+        stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES[100:])])
+        stream.flush()
+        yield min((path / "parts" / "000000").glob("*.data"))
+
+
+@contextmanager
+def a_journal_in_use(path: Path) -> Iterator[Path]:
+    options = JournalOptions(sync_timeout=1000.0)
+    with Journal(path, options) as journal:
+        journal.append_many([(b"key", body) for body in BODIES[:100]])
+    with Journal(path, options) as journal:
+        journal.append_many([(b"key", body) for body in BODIES[100:]])
+        journal.flush()
+        yield min((path / "jnl").glob("*.jnl"))
+
+
+IN_USE = {"queue": a_queue_in_use, "stream": a_stream_in_use, "journal": a_journal_in_use}
+
+
+@pytest.mark.parametrize("make", IN_USE.values(), ids=list(IN_USE))
+@pytest.mark.parametrize("share, verdict", [(0.2, "damaged"), (0.9, "torn")])
+def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_damage(
+    make, share, verdict, tmp_path
+):
+    (tmp_path / "before").mkdir()
+    with make(tmp_path / "before") as file:
+        shutil.copytree(tmp_path / "before", tmp_path / "after")
+    left = tmp_path / "after" / file.relative_to(tmp_path / "before")
+    content = bytearray(left.read_bytes())
+    at = int(len(content) * share)
+    content[at : at + 200] = bytes(200)
+    left.write_bytes(content)
+    for lock in tmp_path.glob("after/**/*.l*ck"):
+        told = json.loads(lock.read_bytes())
+        lock.write_text(json.dumps(told | {"boot_id": "another"}))
+    assert looked_at(tmp_path / "after").verdict == verdict
 
 
 # --- beside who is at work ------------------------------------------------------------------------
