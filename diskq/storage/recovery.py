@@ -57,12 +57,12 @@ def cut_tail(
     return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
 
 
-def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0) -> str:
-    """The file's bytes from `start` on, durable in a new file `beside.bad`, whose path it returns.
+def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int | None = None) -> str:
+    """The file's bytes start:end, durable in a new file `beside.bad`, whose path it returns.
 
     Raises OSError; there is then no such file.
     """
-    size = fs.size(handle)
+    size = fs.size(handle) if end is None else end
     aside = free_aside(fs, beside)
     copy = fs.open(aside, write=True, create=True, exclusive=True)
     try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem, base_name, join
@@ -50,11 +51,14 @@ def private_path(root: str, name: str) -> str:
     return join(root, PRIVATE, name)
 
 
-def free_aside(fs: FileSystem, path: str) -> str:
-    """A free name for bytes of `path` that nobody could read: `path.bad`, `path.bad-1`, ..."""
+def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
+    """A free name for bytes of `path` that nobody could read: `path.bad`, `path.bad-1`, ...
+
+    None of those that are `taken`, though they are not there yet.
+    """
     aside = f"{path}.bad"
     number = 0
-    while fs.size_of(aside) is not None:
+    while aside in taken or fs.size_of(aside) is not None:
         number += 1
         aside = f"{path}.bad-{number}"
     return aside

@@ -42,7 +42,8 @@ class Swap:
         self._directory = private_path(root, name)
         self._installs: list[tuple[str, Writer]] = []
         self._removals: list[str] = []
-        self._copies: list[tuple[str, str]] = []
+        self._copies: list[tuple[str, str, int, int | None]] = []
+        self._asides: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._installs or self._removals)
@@ -59,10 +60,12 @@ class Swap:
         """There is to be no file at `path`."""
         self._removals.append(path)
 
-    def keep(self, path: str, beside: str) -> str:
-        """A copy of the file at `path` is to be in a new file `beside.bad`, whose path it returns."""
-        self._copies.append((path, beside))
-        return free_aside(self._fs, beside)
+    def keep(self, path: str, beside: str, start: int = 0, end: int | None = None) -> str:
+        """A new file `beside.bad`, whose path it returns, is to have bytes start:end of that at `path`."""
+        self._copies.append((path, beside, start, end))
+        aside = free_aside(self._fs, beside, self._asides)
+        self._asides.add(aside)
+        return aside
 
     def carry_out(self) -> None:
         """Do it, durably. Raises OSError where the disk is full, among others: nothing is changed then."""
@@ -72,10 +75,10 @@ class Swap:
         self._clear()
         made: list[str] = []
         try:
-            for path, beside in self._copies:
+            for path, beside, start, end in self._copies:
                 handle = fs.open(path)
                 try:
-                    made.append(keep_copy(fs, handle, beside))
+                    made.append(keep_copy(fs, handle, beside, start, end))
                 finally:
                     fs.close(handle)
             plan = self._write_files()
