@@ -82,7 +82,7 @@ class DamagedStoreError(CorruptionError):
     ) -> None:
         where = f"byte {position}" if lsn is None else f"byte {position}, record {lsn}"
         Exception.__init__(
-            self, f"{path}: damaged at {where}: {reason}; `diskq jobs repair {root}` saves what can be told"
+            self, f"{path}: damaged at {where}: {reason}; `diskq repair {root}` saves what can be told"
         )
         self.path = path
         self.position = position

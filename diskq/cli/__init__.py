@@ -31,6 +31,7 @@ from diskq.cli import (
     journal,
     pipeline,
     queue,
+    repair,
     spool,
     stream,
     top,
@@ -56,6 +57,7 @@ COMMANDS = (
     bench,
     top,
     completion,
+    repair,
 )
 
 ABOUT = """
@@ -85,6 +87,7 @@ EXAMPLES = """
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
   diskq convert data journals/events --to sej      messages of one format into another
   diskq bench                                      how fast is all that, on this disk?
+  diskq repair clicks --apply                      make whole what is not; --salvage saves what can be read
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
 """
 

@@ -142,7 +142,7 @@ Make a store open again that is refused as damaged: its log ends at the damage, 
 in files of its own, whose names are told. Messages behind the damage are not in the store then, and those
 that were acknowledged behind it are there again.
 
-Without --apply nothing is changed: it tells what would be done.
+Without --apply nothing is changed: it tells what would be done. `diskq repair` does the same, and salvages.
 """
 
 EXAMPLES_REPAIR = """

@@ -16,10 +16,11 @@ from diskq.cli.jobsverbs import JobOutput
 from diskq.cli.jobsview import check_store
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError
-from diskq.cli.terminal import note, preview, printable, show_table, shown, warnings_left_out
+from diskq.cli.repair import told
+from diskq.cli.terminal import note, preview, show_table, shown, warnings_left_out
 from diskq.engine.priority import QueueInfo
 from diskq.engine.storeaudit import LoggedCommand, SegmentReport, StoreReport, inspect_store, read_commands
-from diskq.engine.storelook import Repair, StoreOpening, look_at_store, repair_store, try_opening
+from diskq.engine.storelook import StoreOpening, look_at_store, repair_store, try_opening
 from diskq.errors import DamagedStoreError, QueueNotFoundError
 from diskq.tools.holders import StoreOwner, owner_of
 
@@ -218,7 +219,7 @@ def repair(args: argparse.Namespace) -> None:
         print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
     else:
         for each in done.repairs:
-            print(_told(each, is_done=args.apply))
+            print(told(each, is_done=args.apply))
     stored = sum(info.stored for info in done.queues)
     held = f"{len(done.queues)} queues, {stored} messages"
     if not done.repairs:
@@ -227,12 +228,3 @@ def repair(args: argparse.Namespace) -> None:
         note(f"repaired: {held}")
     else:
         note(f"nothing was changed; --apply does it, and leaves {held}")
-
-
-def _told(each: Repair, *, is_done: bool) -> str:
-    kept = f"{each.kept} bytes stay" if each.kept else "nothing of it stays"
-    aside = ""
-    if each.saved_as is not None:
-        aside = f", which {'are' if is_done else 'will be'} kept in {printable(each.saved_as.encode())}"
-    cut = "are cut" if is_done else "would be cut"
-    return f"{printable(each.path.encode())}: {each.reason}: {kept}, {each.dropped} bytes {cut}{aside}"

@@ -18,8 +18,9 @@ from diskq.tools.repairqueue import repair_queue
 from diskq.tools.repairspool import repair_spool
 from diskq.tools.repairstream import repair_stream
 from diskq.tools.things import Thing
+from diskq.tools.verify import verify
 
-__all__ = ["Repairs", "repair"]
+__all__ = ["Repairs", "mend", "repair"]
 
 # What one round lays open the next one mends; more than a few there never are.
 _MOST_ROUNDS = 5
@@ -53,20 +54,26 @@ def repair(
     if not apply:
         return Repairs(thing=thing, repairs=tuple(planned), is_applied=False)
     done: list[Repair] = []
+    if not planned and verify(thing, fs=disk).verdict != "clean":
+        done += mend(disk, thing, take_over=take_over)  # what an open mends, and does not tell
     for _ in range(_MOST_ROUNDS):
         if not planned:
             break
-        done += _mended(disk, thing, take_over, is_dry=False)
+        done += mend(disk, thing, take_over=take_over)
         planned = _planned(disk, thing, take_over)
     return Repairs(thing=thing, repairs=tuple(done), is_applied=True)
 
 
 def _planned(disk: FileSystem, thing: Thing, take_over: bool) -> list[Repair]:
     with OverlayFS(disk, locks=True) as overlay:
-        return _mended(overlay, thing, take_over, is_dry=True)
+        return mend(overlay, thing, take_over=take_over, is_dry=True)
 
 
-def _mended(fs: FileSystem, thing: Thing, take_over: bool, *, is_dry: bool) -> list[Repair]:
+def mend(fs: FileSystem, thing: Thing, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
+    """Make the thing whole in `fs`, in one round; with `is_dry` only as far as an open does. What was done.
+
+    Raises as `repair`.
+    """
     path = thing.path
     if thing.kind == "jobs":
         return repair_jobs(fs, path)

@@ -422,17 +422,17 @@ def test_damage_is_shown_where_it_is(run, tmp_path):
     done = run("jobs", "inspect", root)
     assert done.code == 1
     assert b"an unknown command, at byte 8, command 0" in done.out
-    assert f"diskq jobs repair {root}" in done.notes[-1]
+    assert f"diskq repair {root}" in done.notes[-1]
 
 
 def test_a_repair_says_what_stays_and_what_does_not(run, tmp_path):
     root = copied("C02-crc-middle", tmp_path)
     would = run("jobs", "repair", root)
     assert b"327 bytes stay, " in would.out
-    assert b"would be cut, which will be kept in " in would.out
+    assert b"would be cut, and kept in " in would.out
     assert "--apply does it" in would.notes[-1]
     done = run("jobs", "repair", root, "--apply")
-    assert b"are cut, which are kept in " in done.out
+    assert b"are cut, and kept in " in done.out
     assert run("jobs", "repair", root).notes == ["diskq: nothing is to be repaired: 1 queues, 7 messages"]
 
 

@@ -151,7 +151,7 @@ def test_damage_in_a_sealed_segment_is_refused_with_its_place():
                 assert refusal.path == segment(base)
                 assert refusal.kind == "corrupt_log"
                 assert refusal.lsn in range(base, base + len(LOGS[base]))
-                assert "diskq jobs repair" in str(refusal)
+                assert "diskq repair" in str(refusal)
                 assert files(fs) == before
 
 

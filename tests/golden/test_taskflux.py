@@ -139,7 +139,7 @@ def test_what_no_crash_can_have_left_is_refused_and_not_touched(case, tmp_path):
             with pytest.raises(diskq.UnsupportedFormatError, match=UNSUPPORTED[kind]):
                 PriorityStore(root)
             continue
-        with pytest.raises(diskq.DamagedStoreError, match="diskq jobs repair") as caught:
+        with pytest.raises(diskq.DamagedStoreError, match="diskq repair") as caught:
             PriorityStore(root)
         assert caught.value.kind == kind
         assert Path(caught.value.path).is_relative_to(root)

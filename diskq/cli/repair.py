@@ -1,0 +1,196 @@
+# `diskq repair`: make whole what is damaged. Law: without --apply nothing is changed, and what is told is
+# what --apply does; what cannot be read is kept, and where is told.
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from diskq.cli.opening import patient
+from diskq.cli.parsing import CommandError, UsageError, add_command, add_wait
+from diskq.cli.terminal import note, printable, sentence, shown, warnings_left_out
+from diskq.engine.storelook import Repair
+from diskq.errors import DiskqError, LockedError
+from diskq.tools.findings import Finding
+from diskq.tools.repair import Repairs, repair
+from diskq.tools.salvage import Salvaged, new_file, salvage
+from diskq.tools.things import Thing, things_at
+from diskq.tools.verify import verify
+
+__all__ = ["add_parser", "told"]
+
+ABOUT = """
+Make whole what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, or one of
+their files. Without --apply nothing is changed: it tells what would be done.
+
+What the next open would mend is mended. Beyond that, what cannot be read is taken out, so that every other
+message can be, and `diskq verify` is content:
+
+queue, spool     a damaged file is written anew without what cannot be read
+stream, journal  a segment ends before the damage, and another one begins behind it; offsets stay
+jobs             the log ends at the damage: commands behind it are not carried out
+
+Before anything is cut, replaced or removed there is a copy of it, on the platter, in a file whose name ends
+in .bad. Killed half way it is finished by the next open, or was not begun.
+
+--salvage writes every message that can still be read anywhere as lines of JSON: of damaged files, and of
+.bad files as well, each once. It changes nothing.
+
+The exit code is 0 where nothing is to be done, or it was; 1 where something is to be repaired, or is left;
+2 where it could not be done.
+"""
+
+EXAMPLES = """
+  diskq repair streams/clicks
+  diskq repair streams/clicks --apply
+  diskq repair jobs --salvage saved.jsonl
+  diskq repair data --json | jq '.things[].repairs'
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_command(commands.add_parser("repair", help="make whole what is damaged"), ABOUT, EXAMPLES)
+    parser.add_argument("path", metavar="PATH", help="a directory, or a file in it")
+    act = parser.add_mutually_exclusive_group()
+    act.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
+    act.add_argument(
+        "--salvage",
+        metavar="OUT",
+        help="write what can be read to this file, which must not be there yet (-: stdout); change nothing",
+    )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="of a stream that a go-diskq producer has left behind; be sure that it does not run",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs: one object")
+    add_wait(parser, "thing")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.salvage == "-" and args.json:
+        raise UsageError("--json and the messages cannot both go to stdout")
+    try:
+        with warnings_left_out():
+            things = things_at(args.path)
+            if not things:
+                raise DiskqError(
+                    f"{printable(args.path.encode(errors='surrogateescape'))}: nothing known is here"
+                )
+            return _salvage(args, things) if args.salvage else _repair(args, things)
+    except (DiskqError, OSError) as failure:
+        text = sentence(failure)
+        if isinstance(failure, LockedError) and "close it" not in text:
+            text += "; close it there first, or wait for it: --wait 30s"
+        raise CommandError(text, exit_code=2) from failure
+
+
+# --- repairing ------------------------------------------------------------------------------------
+
+
+def _repair(args: argparse.Namespace, things: list[Thing]) -> int:
+    done: list[tuple[Repairs, tuple[Finding, ...]]] = []
+    for thing in things:
+        act = lambda thing=thing: repair(thing, apply=args.apply, take_over=args.take_over)  # noqa: E731
+        repairs: Repairs = patient(act, args.wait)
+        left: tuple[Finding, ...] = ()
+        if args.apply or not repairs.repairs:
+            found = verify(thing).findings
+            left = tuple(each for each in found if each.severity != "note")
+        done.append((repairs, left))
+    if args.json:
+        print(json.dumps({"is_applied": args.apply, "things": [_as_json(*each) for each in done]}, indent=2))
+    else:
+        for each in done:
+            _show(*each)
+    is_whole = all(not left and (args.apply or not repairs.repairs) for repairs, left in done)
+    return 0 if is_whole else 1
+
+
+def _show(done: Repairs, left: tuple[Finding, ...]) -> None:
+    for each in done.repairs:
+        print(told(each, is_done=done.is_applied))
+    for finding in left:
+        at = "" if finding.at is None else f", byte {finding.at}"
+        print(f"{'left' if done.is_applied else 'an open mends'}: {shown(finding.path)}{at}: {finding.what}")
+    what = str(done.thing)
+    if not done.repairs and not left:
+        note(f"{what}: nothing is to be repaired")
+    elif not done.is_applied:
+        note(f"{what}: nothing was changed; --apply does it")
+    elif left:
+        note(f"{what}: repaired, and {len(left)} things are left; --salvage saves what can be read")
+    else:
+        note(f"{what}: repaired")
+
+
+def told(each: Repair, *, is_done: bool) -> str:
+    """A repair as a line."""
+    is_are, was = ("is", "are") if is_done else ("would be", "would be")
+    aside = "" if each.saved_as is None else printable(each.saved_as.encode(errors="surrogateescape"))
+    parts = []
+    if each.dropped:
+        parts.append(f"{each.kept} bytes stay" if each.kept else "nothing of it stays")
+        parts.append(f"{each.dropped} bytes {was} cut" + (f", and kept in {aside}" if aside else ""))
+    elif aside:
+        parts.append(f"a copy {is_are} kept in {aside}")
+    if each.records:
+        parts.append(f"{each.records} messages {was} missing")
+    elif each.records is None:
+        parts.append("nobody knows how many messages are missing")
+    what = f"{printable(each.path.encode(errors='surrogateescape'))}: {each.reason}"
+    return f"{what}: {', '.join(parts)}" if parts else what
+
+
+def _as_json(done: Repairs, left: tuple[Finding, ...]) -> dict[str, Any]:
+    return {
+        "kind": done.thing.kind,
+        "path": done.thing.path,
+        "name": done.thing.name or None,
+        "repairs": [dataclasses.asdict(each) for each in done.repairs],
+        "lost": done.lost,
+        "left": [dataclasses.asdict(finding) for finding in left],
+    }
+
+
+# --- salvaging ------------------------------------------------------------------------------------
+
+
+def _salvage(args: argparse.Namespace, things: list[Thing]) -> int:
+    found = []
+    with _to_stdout() if args.salvage == "-" else new_file(args.salvage) as write:
+        for thing in things:
+            act = lambda thing=thing: salvage(thing, write, take_over=args.take_over)  # noqa: E731
+            found.append(patient(act, args.wait))
+    if args.json:
+        print(json.dumps({"things": [_salvaged_as_json(each) for each in found]}, indent=2))
+        return 0
+    for each in found:
+        scraps = f", and {each.scraps} that nobody reads any more" if each.scraps else ""
+        note(f"{each.thing}: {each.messages} messages written{scraps}")
+        for unread in each.unread:
+            note(f"  {unread}")
+    return 0
+
+
+@contextlib.contextmanager
+def _to_stdout() -> Iterator[Callable[[bytes], object]]:
+    yield sys.stdout.buffer.write
+    sys.stdout.buffer.flush()
+
+
+def _salvaged_as_json(each: Salvaged) -> dict[str, Any]:
+    return {
+        "kind": each.thing.kind,
+        "path": each.thing.path,
+        "name": each.thing.name or None,
+        "messages": each.messages,
+        "scraps": each.scraps,
+        "unread": [dataclasses.asdict(unread) for unread in each.unread],
+    }

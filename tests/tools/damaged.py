@@ -1,0 +1,117 @@
+# Small things of every kind, to be damaged and mended: how they are made, and what is in them.
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+import diskq
+from diskq.engine.fifo import FifoQueue
+from diskq.engine.journal import Journal
+from diskq.engine.journalreader import JournalReader
+from diskq.engine.partitionreader import PartitionReader
+from diskq.engine.priority import PriorityStore
+from diskq.engine.stream import Stream
+from diskq.engine.streamfiles import StreamFiles
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.tools.things import Kind, Thing
+
+__all__ = ["COUNT", "KINDS", "body", "digest", "flip", "made", "messages_in"]
+
+COUNT = 60
+KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
+
+
+def body(number: int) -> bytes:
+    """All of one size but a few, so that nothing is found by chance."""
+    return b"%03d" % number * (30 + number % 7)
+
+
+def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Thing:
+    """A thing with some files, in the directory `path`, which is there; a spool on a real disk only."""
+    _MAKERS[kind](path, fs)
+    return Thing(kind, path, "events" if kind == "queue" else "")
+
+
+def _queue(path: str, fs: FileSystem | None) -> None:
+    with FifoQueue(path, "events", diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
+        queue.put_many([body(number) for number in range(COUNT)])
+
+
+def _spool(path: str, fs: FileSystem | None) -> None:
+    async def refuse(batch: object) -> None:
+        raise OSError("nobody is there")
+
+    async def fill() -> None:
+        options = diskq.SpoolOptions(queue=diskq.QueueOptions(max_bytes_per_file=3000))
+        async with diskq.open_spool(path, deliver=refuse, options=options) as spool:
+            await spool.send_many([body(number) for number in range(COUNT)])
+            await trio.lowlevel.checkpoint()
+
+    trio.run(fill)
+
+
+def _stream(path: str, fs: FileSystem | None) -> None:
+    options = diskq.StreamOptions(partition_count=1, segment_size=3000)
+    with Stream(path, options, fs=fs) as stream:
+        for number in range(COUNT):
+            stream.append(body(number), key=f"key-{number}")
+
+
+def _journal(path: str, fs: FileSystem | None) -> None:
+    with Journal(path, diskq.JournalOptions(segment_size=3000), fs=fs) as journal:
+        for number in range(COUNT):
+            journal.append(body(number), key=f"key-{number}")
+
+
+def _jobs(path: str, fs: FileSystem | None) -> None:
+    options = diskq.PriorityOptions(soft_limit=2000, preallocate=False)
+    with PriorityStore(path, options, fs=fs) as store:
+        for number in range(COUNT):
+            store.enqueue(store.queue(), body(number), priority=number)
+
+
+_MAKERS: dict[Kind, Callable[[str, FileSystem | None], None]] = {
+    "queue": _queue,
+    "spool": _spool,
+    "stream": _stream,
+    "journal": _journal,
+    "jobs": _jobs,
+}
+
+
+def messages_in(thing: Thing, fs: FileSystem | None = None) -> list[bytes]:
+    """What the thing still has, as its readers get it: queues and stores are opened for that."""
+    disk = fs or OsFileSystem()
+    if thing.kind in ("queue", "spool"):
+        with FifoQueue(thing.path, thing.name or "spool", fs=disk) as queue:
+            return queue.peek_many(10 * COUNT)
+    if thing.kind == "jobs":
+        with PriorityStore(thing.path, fs=disk) as store:
+            return [record.payload for record in store.peek(store.queue(), 10 * COUNT)]
+    if thing.kind == "journal":
+        with JournalReader(thing.path, fs=disk) as reader:
+            reader.seek_oldest()
+            return [message.value for message in reader.take_many(10 * COUNT)]
+    with PartitionReader(disk, StreamFiles(disk, thing.path).partition(0)) as stream:
+        stream.seek_oldest()
+        return [message.value for message in stream.take_many(10 * COUNT)]
+
+
+def flip(path: Path, at: int) -> None:
+    """Let a bit rot."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+def digest(path: Path) -> dict[str, str]:
+    """Of every file below `path` its content, in short."""
+    return {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
