@@ -15,10 +15,10 @@ from typing import Any
 
 import trio
 
+from diskq.channels.scanner import open_scanner
 from diskq.cli import units
 from diskq.cli.journaljson import as_json, time_of
 from diskq.cli.journalview import check_journal, file_at, offset_at
-from diskq.cli.opening import LOOK_AGAIN
 from diskq.cli.parsing import CommandError
 from diskq.cli.pipes import MessageOutput
 from diskq.cli.terminal import note, progress, show_table, shown
@@ -41,9 +41,7 @@ def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> I
     reader.seek(max(start, reader.first_offset()))
     while reader.position < end:
         messages = reader.take_many(min(_MANY, end - reader.position), _BYTES)
-        for gap in reader.losses:
-            note(f"warning: {gap}")
-        reader.losses.clear()
+        _tell_losses(reader)
         if not messages:
             return
         wanted = [each for each in messages if each.offset < end and type in (None, each.type)]
@@ -99,23 +97,29 @@ def tail(args: argparse.Namespace) -> None:
         end = reader.next_offset()
         reader.seek(end)
         last = reader.take_back(args.count)[::-1] if args.count else []
-        reader.seek(end)
-        trio.run(_tail, args, reader, last)
+        _tell_losses(reader)
+    trio.run(_tail, args, last, end)
 
 
-async def _tail(args: argparse.Namespace, reader: JournalReader, messages: list[JournalMessage]) -> None:
+async def _tail(args: argparse.Namespace, last: list[JournalMessage], end: int) -> None:
     output = MessageOutput(args.framing, as_json)
-    while True:
-        for gap in reader.losses:
-            note(f"warning: {gap}")
-        reader.losses.clear()
-        if messages:
-            await output.write(messages)
-        elif args.follow:
-            await trio.sleep(LOOK_AGAIN)
-        if not args.follow:
-            return
-        messages = reader.take_many(_MANY, _BYTES)
+    if last:
+        await output.write(last)
+    if args.follow:
+        told = 0
+        async with open_scanner(args.path, start=end) as scanner:
+            while True:
+                messages = await scanner.receive_many(_MANY, max_bytes=_BYTES)
+                for gap in scanner.losses[told:]:
+                    note(f"warning: {gap}")
+                told = len(scanner.losses)
+                await output.write(messages)
+
+
+def _tell_losses(reader: JournalReader) -> None:
+    for gap in reader.losses:
+        note(f"warning: {gap}")
+    reader.losses.clear()
 
 
 def dump(args: argparse.Namespace) -> None:
