@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks import (
+    bench_convert,
     bench_fsync,
     bench_hub,
     bench_journal,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "priority": bench_priority,
     "hub": bench_hub,
     "verify": bench_verify,
+    "convert": bench_convert,
     "spark": bench_spark,
     "fsync": bench_fsync,
     "top": bench_top,

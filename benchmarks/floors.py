@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "CONVERT",
     "FIGURES",
     "FSYNC",
     "HUB",
@@ -365,6 +366,24 @@ TOP = (
             ),
             Row("queue: diskq top itself", "queue: watcher", at_most=5.0, figure="core_percent"),
             Row("stream: diskq top itself", "stream: watcher", at_most=5.0, figure="core_percent"),
+        ),
+    ),
+)
+
+# --- conversions ---------------------------------------------------------------------------------------
+
+CONVERT = (
+    Section(
+        "Conversion: 100 B, read, written and synced",
+        (
+            Row("queue into journal", "nsq to sej", reaches=300_000),
+            Row("queue into journal, CPU", "nsq to sej", at_most=1.5, figure="cpu_us"),
+            Row("queue into store", "nsq to taskflux"),
+            Row("queue into stream, keys made", "nsq to triplet"),
+            Row("queue into lines of JSON", "nsq to jsonl"),
+            Row("journal into queue", "sej to nsq"),
+            Row("stream into journal", "triplet to sej"),
+            Row("lines of JSON into journal", "jsonl to sej"),
         ),
     ),
 )

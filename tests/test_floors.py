@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
+    bench_convert,
     bench_fsync,
     bench_hub,
     bench_journal,
@@ -24,6 +25,7 @@ from benchmarks import (
     harness,
 )
 from benchmarks.floors import (
+    CONVERT,
     FIGURES,
     FSYNC,
     HUB,
@@ -48,11 +50,12 @@ BENCHMARKS = (
     bench_spool,
     bench_priority,
     bench_hub,
+    bench_convert,
     bench_verify,
     bench_fsync,
     bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, VERIFY, FSYNC, TOP)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, FSYNC, TOP)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]

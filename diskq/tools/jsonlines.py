@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from binascii import Error as Base64Error
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from json.encoder import encode_basestring
@@ -81,9 +80,12 @@ _NUMBERS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 # --- in -------------------------------------------------------------------------------------------
 
 
+_decode = json.JSONDecoder().decode
+
+
 def entry_of(line: bytes) -> Entry:
     """The message that a line tells. Raises ValueError for anything else."""
-    told = json.loads(line.decode())
+    told = _decode(line.decode())
     if type(told) is not dict:
         raise ValueError("it is no object")
     if not told.keys() <= _KNOWN:
@@ -143,7 +145,7 @@ def _bytes(name: str, cell: Any) -> bytes:
     if type(cell) is not str:
         raise ValueError(f"its {name} is no text")
     try:
-        return b64decode(cell, validate=True)
+        return a2b_base64(cell, strict_mode=True)
     except (Base64Error, ValueError) as failure:
         raise ValueError(f"its {name} is no base64 ({failure})") from None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ messages = st.lists(
 
 
 @settings(max_examples=60)
-@given(messages, st.sampled_from([pair for pair in PAIRS if "taskflux" not in pair]))
+@given(messages, st.sampled_from(PAIRS))
 def test_any_messages_arrive_and_come_back(written: list[Entry], pair: tuple[Format, Format]) -> None:
     source, target = pair
     fs = CrashFS()
@@ -521,6 +522,18 @@ def test_reading_leaves_every_byte_of_a_source(tmp_path: Path) -> None:
 
 def test_the_table_is_what_the_code_carries() -> None:
     assert {kind: {*names} for kind, names in HAS.items()} == {kind: {*CARRIES[kind]} for kind in FORMATS}
+
+
+@pytest.mark.slow
+def test_no_more_than_some_batches_are_in_memory(tmp_path: Path) -> None:
+    lines = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v" * 200, b"k", 1)] * 30_000)
+    convert(lines, tmp_path / "s", "triplet")
+    tracemalloc.start()
+    try:
+        convert(at(FS, "triplet", f"{tmp_path}/s"), tmp_path / "j", "sej")
+        assert tracemalloc.get_traced_memory()[1] < 6 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 # --- what a disk does -----------------------------------------------------------------------------
