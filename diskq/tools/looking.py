@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from diskq.storage.checksums import rotten_rows
 from diskq.storage.fs import FileSystem
+from diskq.storage.segments import private_path
+from diskq.storage.swap import plan_path
 from diskq.tools.findings import Finding, Progress, Severity
 
-__all__ = ["Report", "settled", "tell_of_rows"]
+__all__ = ["Report", "settled", "tell_of_a_repair", "tell_of_rows"]
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -65,6 +67,15 @@ def tell_of_rows(fs: FileSystem, sidecar: str, bare: int, report: Report) -> Non
     if bare > 0 and (rotten := rotten_rows(fs, sidecar)):
         what = f"{len(rotten)} of its rows are torn or rotten: {bare} bytes of the data have no checksum"
         report.note(sidecar, rotten[0], what)
+
+
+def tell_of_a_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:
+    """Was one begun at `root` under this name, and cut short?"""
+    plan = plan_path(private_path(root, name))
+    if fs.size_of(plan) is not None:
+        report.note(
+            plan, None, "a repair was cut short, of which this is the rest: the next open finishes it"
+        )
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:

@@ -20,7 +20,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled, tell_of_rows
+from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_journal"]
@@ -161,6 +161,7 @@ def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> Non
 def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], report: Report) -> None:
     if fs.size_of(files.private) is None:
         return
+    tell_of_a_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
         report.note(files.points, 0, "nobody can read it: the next open looks at everything")
     if (waiting := read_slate(fs, files.slate)) is not None:

@@ -19,7 +19,7 @@ from diskq.storage.blockreader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.recovery import Repair
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled, tell_of_rows
+from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_queue"]
@@ -230,6 +230,7 @@ class _Look:
 
     def _tell_of_leftovers(self) -> None:
         files, report = self._files, self._report
+        tell_of_a_repair(self._fs, files.directory, files.swap, report)
         if self._fs.size_of(files.private) is not None:
             for path in files.leftovers(files.numbers()):
                 report.note(path, None, "a crash left it: the next open removes it")

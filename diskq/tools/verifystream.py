@@ -19,7 +19,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled, tell_of_rows
+from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_stream"]
@@ -142,6 +142,7 @@ class _Look:
 
     def _tell_of_the_rest(self, points: Points) -> None:
         fs, files, report = self._fs, self._files, self._report
+        tell_of_a_repair(fs, files.path, files.swap, report)
         if not points.is_readable:
             report.note(files.points, 0, "nobody can read it: the next open looks at everything")
         if fs.size_of(files.private) is not None:

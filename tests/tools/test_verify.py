@@ -299,6 +299,16 @@ def test_a_gap_that_a_repair_has_noted_is_no_news(make, tmp_path):
     assert (found.verdict, found.lost) == ("clean", 0)
 
 
+@pytest.mark.parametrize("make, name", [(a_queue, "q.repair"), (a_stream, "repair"), (a_journal, "repair")])
+def test_a_repair_that_was_cut_short_is_noted(make, name, tmp_path):
+    make(tmp_path)
+    (tmp_path / ".diskq" / name).mkdir()
+    (tmp_path / ".diskq" / name / "plan").write_bytes(b"")
+    found = looked_at(tmp_path)
+    assert found.verdict == "clean"
+    assert ["repair was cut short" in finding.what for finding in found.findings] == [True]
+
+
 def test_what_was_kept_aside_is_noted(tmp_path):
     a_queue(tmp_path)
     (tmp_path / "q.diskqueue.000000.dat.bad").write_bytes(b"half a message")
