@@ -189,7 +189,9 @@ async def test_a_copy_opened_elsewhere_has_what_was_synced_before_it_began(kind:
         assert found == list(range(found[0], found[-1] + 1) if found else []), seed
 
 
-@pytest.mark.parametrize("is_ours_first, found", [(True, [0, 1, 2, 3, 4]), (False, [0, 1])], ids=["right", "wrong"])
+@pytest.mark.parametrize(
+    "is_ours_first, found", [(True, [0, 1, 2, 3, 4]), (False, [0, 1])], ids=["right", "wrong"]
+)
 async def test_a_copy_in_the_other_order_lacks_messages(
     is_ours_first: bool, found: list[int], tmp_path: Path
 ) -> None:
