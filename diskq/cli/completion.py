@@ -69,7 +69,7 @@ def _argcomplete() -> Any:
 # --- what may stand where -------------------------------------------------------------------------
 
 # Places in the file system; anything else that has no choices is the user's own word.
-_PATHS = {"PATH", "DIR", "FILE", "ROOT", "NEW", "SOURCE", "TARGET"}
+_PATHS = {"PATH", "DIR", "FILE", "ROOT", "NEW", "OUT", "SOURCE", "TARGET"}
 
 
 def _prepare(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from diskq.cli.opening import patient
-from diskq.cli.parsing import CommandError, UsageError, add_command, add_wait
+from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, add_wait
 from diskq.cli.terminal import note, printable, sentence, shown, warnings_left_out
 from diskq.engine.storelook import Repair
 from diskq.errors import DiskqError, LockedError
@@ -61,14 +61,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     act.add_argument(
         "--salvage",
         metavar="OUT",
-        help="write what can be read to this file, which must not be there yet (-: stdout); change nothing",
+        help="write what can be read to this file, which must not be there yet (-: stdout), and change nothing "
+        "(default: do not)",
     )
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="of a stream that a go-diskq producer has left behind; be sure that it does not run",
+        help="of a stream that a go-diskq producer has left behind; make sure that none runs (default: refuse)",
     )
-    parser.add_argument("--json", action="store_true", help="for programs: one object")
+    add_json(parser)
     add_wait(parser, "thing")
     parser.set_defaults(run=run)
 
