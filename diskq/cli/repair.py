@@ -61,13 +61,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     act.add_argument(
         "--salvage",
         metavar="OUT",
-        help="write what can be read to this file, which must not be there yet (-: stdout), and change nothing "
+        help="write what can be read to this file, which must not be there yet (-: stdout); change nothing "
         "(default: do not)",
     )
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="of a stream that a go-diskq producer has left behind; make sure that none runs (default: refuse)",
+        help="of a stream that a go-diskq producer has left behind; be sure that none runs (default: refuse)",
     )
     add_json(parser)
     add_wait(parser, "thing")
