@@ -4,8 +4,10 @@ Law: a noun, or a verb for whatever lies at a path, is a module with `add_parser
 one line and an exit code.
 
 0    done
-1    it could not be done: one line says why, and what to do; of `verify`: something is torn or damaged
-2    the command line makes no sense; of `verify` and `info`: something could not be looked at
+1    it could not be done: one line says why, and what to do; of `verify`: something is torn or damaged;
+     of `repair`: something is to be repaired, or is left
+2    the command line makes no sense; of `verify`, `info` and `repair`: something could not be
+     looked at, or done
 70   a fault of ours, of which nobody knew
 130  interrupted (Ctrl-C); nothing is lost
 """
