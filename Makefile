@@ -8,12 +8,12 @@ ARGS ?=
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --no-input --disable-pip-version-check
 STAMPS := $(VENV)/stamps
-COMPILED_FROM := setup.py $(wildcard diskq/_native/*.pyx diskq/_native/*.pxd)
+COMPILED_FROM := setup.py $(wildcard diskq/_native/*.pyx diskq/_native/*.pxd diskq/_native/*.h)
 STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak build docs lint format types wheel-check spark-check bench instructions clean distclean
+.PHONY: help demo test soak build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -55,6 +55,12 @@ docs: $(STAMPS)/docs $(STAMPS)/compiled ## these documents as a site, with a ref
 
 wheel-check: $(STAMPS)/dev ## build sdist and wheel, and use the wheel in an empty environment
 	@$(PY) scripts/wheel_check.py
+
+release-check: wheel-check ## is this commit fit to be released?
+	@rm -rf build/release
+	@$(PY) -m build --outdir build/release . >/dev/null
+	@$(PY) -m twine check --strict build/release/*
+	@$(PY) -m scripts.release_check
 
 spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one without Java (some minutes)
 	@$(PY) -m scripts.spark_check $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def is_set(name: str) -> bool:
 
 def extensions() -> list[Extension]:
     """One per diskq/_native/*.pyx: a new codec needs no line here."""
-    compile_args = ["-O2", "-g0"]
+    compile_args = ["/O2"] if sys.platform == "win32" else ["-O2", "-g0"]
     link_args = []
     if is_set("DISKQ_SANITIZE"):
         compile_args = ["-O1", "-g", "-fno-omit-frame-pointer", SANITIZERS]
@@ -32,6 +33,8 @@ def extensions() -> list[Extension]:
         Extension(
             f"diskq._native.{source.stem}",
             [source.as_posix()],
+            depends=["diskq/_native/platform.h"],
+            include_dirs=["diskq/_native"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )

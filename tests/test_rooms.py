@@ -38,10 +38,10 @@ TABLE = """
   pyspark_diskq     PURE diskq.spark.*
 
   module                   may import beyond its room
-  diskq._native.door       libc.errno posix.* <unistd.h> <fcntl.h>
-  diskq._native.gate       posix.time
+  diskq._native.door       libc.errno
   diskq._native.inotify    libc.errno <errno.h> <unistd.h> <sys/inotify.h>
-  diskq.storage.fs         os.* mmap socket time portalocker.*
+  diskq._native.platform   POSIX_C <errno.h> <windows.h> <intrin.h>
+  diskq.storage.fs         os.* mmap socket threading time portalocker.*
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.lock       portalocker.*
   diskq.storage.budget     threading
@@ -79,6 +79,7 @@ GROUPS = {
     "PATH": {
         f"diskq._native.{name}" for name in ("appendbuffer", "blocks", "door", "framing", "gate", "readahead")
     },
+    "POSIX_C": {f"<{name}.h>" for name in ("fcntl", "sys/stat", "sys/sysctl", "sys/types", "time", "unistd")},
     "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}
     | {"<limits.h>", "<stddef.h>", "<stdint.h>", "<stdlib.h>", "<string.h>"},
 }
@@ -187,7 +188,7 @@ def module_name(path: Path) -> str:
 
 
 FILES = sorted(
-    [path for suffix in ("py", "pyx", "pxd") for path in (ROOT / "diskq").rglob(f"*.{suffix}")]
+    [path for suffix in ("py", "pyx", "pxd", "h") for path in (ROOT / "diskq").rglob(f"*.{suffix}")]
     + [ROOT / "pyspark_diskq.py"]
 )
 MODULES = {module_name(path) for path in FILES}

@@ -22,10 +22,7 @@ from libc.string cimport memcpy, memmove
 
 from diskq._native.readahead cimport ReadAhead
 
-cdef extern from *:
-    """
-    #define diskq_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
-    """
+cdef extern from "platform.h":
     void diskq_store(int64_t* where, int64_t value) nogil
 
 cdef enum:

@@ -9,29 +9,18 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
 from libc.errno cimport EINTR, ENOENT, errno
 from libc.string cimport memcpy, strlen
-from posix.stat cimport fstat, lstat, struct_stat
-from posix.types cimport off_t
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(str path)
 
-cdef extern from "<unistd.h>" nogil:
-    ssize_t c_pwrite "pwrite" (int fd, const void* data, size_t size, off_t offset)
-    ssize_t c_pread "pread" (int fd, void* into, size_t size, off_t offset)
-
-cdef extern from *:
-    """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include <fcntl.h>
-    #ifdef SYNC_FILE_RANGE_WRITE
-    #define diskq_start_writeback(fd) sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE)
-    #else
-    #define diskq_start_writeback(fd) 0
-    #endif
-    """
-    int diskq_start_writeback(int fd) nogil
+cdef extern from "platform.h" nogil:
+    int64_t diskq_pread(int fd, void* into, size_t size, int64_t offset)
+    int64_t diskq_pwrite(int fd, const void* data, size_t size, int64_t offset)
+    int diskq_stat_open(int fd, int64_t* size, int64_t* links)
+    int diskq_stat_path(const char* path, int64_t* size)
+    int diskq_full_sync(int fd)
+    int diskq_boot_id(char* into, size_t size)
+    void diskq_start_writeback(int fd)
 
 # Below this many bytes a call into the page cache is shorter than handing over the interpreter.
 cdef enum:
@@ -46,15 +35,15 @@ cdef class Door:
 
     cdef Py_ssize_t pwrite(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
         """Bytes taken, 0 < n <= size. Raises OSError."""
-        cdef ssize_t taken
+        cdef int64_t taken
         if self.fs is not None:
             return self.fs.pwrite(handle, data[:size], offset)
         while True:
             if size < RELEASE_THE_GIL_FROM:
-                taken = c_pwrite(handle, data, size, offset)
+                taken = diskq_pwrite(handle, data, size, offset)
             else:
                 with nogil:
-                    taken = c_pwrite(handle, data, size, offset)
+                    taken = diskq_pwrite(handle, data, size, offset)
             if taken >= 0:
                 return taken
             if errno != EINTR:
@@ -63,7 +52,7 @@ cdef class Door:
 
     cdef Py_ssize_t pread(self, int handle, char* into, Py_ssize_t size, int64_t offset) except -1:
         """Bytes read: `size`, or fewer at the end of the file. Raises OSError."""
-        cdef ssize_t got
+        cdef int64_t got
         cdef Py_ssize_t total = 0
         cdef bytes data
         if self.fs is not None:
@@ -73,10 +62,10 @@ cdef class Door:
             return total
         while total < size:
             if size < RELEASE_THE_GIL_FROM:
-                got = c_pread(handle, into + total, size - total, offset + total)
+                got = diskq_pread(handle, into + total, size - total, offset + total)
             else:
                 with nogil:
-                    got = c_pread(handle, into + total, size - total, offset + total)
+                    got = diskq_pread(handle, into + total, size - total, offset + total)
             if got == 0:
                 break
             if got > 0:
@@ -94,37 +83,58 @@ def start_writeback(int fd):
         diskq_start_writeback(fd)
 
 
+def full_sync(int fd):
+    """Have the file's bytes on the platter, not in a cache of the disk's own. Raises OSError."""
+    cdef int failed
+    while True:
+        with nogil:
+            failed = diskq_full_sync(fd)
+        if not failed:
+            return
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+
+
+def boot_id():
+    """The kernel's name for "since this machine started"; empty where it has none, or a file for it."""
+    cdef char found[64]
+    if diskq_boot_id(found, sizeof(found)):
+        return ""
+    return found[: sizeof(found)].split(b"\0")[0].decode("ascii", "replace")
+
+
 # --- what a file says of itself, without the dozen other things that os.stat tells --------------------
 
 
 def size_of_file(int fd):
     """Bytes of the open file. Raises OSError."""
-    cdef struct_stat told
-    if fstat(fd, &told):
+    cdef int64_t size = 0, links = 0
+    if diskq_stat_open(fd, &size, &links):
         PyErr_SetFromErrno(OSError)
-    return told.st_size
+    return size
 
 
 def has_name(int fd):
     """Does a directory still lead to the open file? Raises OSError."""
-    cdef struct_stat told
-    if fstat(fd, &told):
+    cdef int64_t size = 0, links = 0
+    if diskq_stat_open(fd, &size, &links):
         PyErr_SetFromErrno(OSError)
-    return told.st_nlink > 0
+    return links > 0
 
 
 def size_at(str path not None):
     """Bytes of the file at `path`, which is not followed if it is a link; None: there is none. Raises OSError."""
-    cdef struct_stat told
+    cdef int64_t size = 0
     cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
     cdef const char* name = PyBytes_AS_STRING(encoded)
     cdef int failed
     if PyBytes_GET_SIZE(encoded) != <Py_ssize_t> strlen(name):
         raise ValueError("embedded null character in a path")
     with nogil:
-        failed = lstat(name, &told)
+        failed = diskq_stat_path(name, &size)
     if not failed:
-        return told.st_size
+        return size
     if errno != ENOENT:
         PyErr_SetFromErrnoWithFilenameObject(OSError, path)
     return None

@@ -5,20 +5,14 @@
 # waits for a message, there is no room) or at the end of the caller's time slice (another task
 # should run). Whoever is refused asks Python, which decides and opens the gate again.
 
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
-
-
-cdef inline int64_t _now() noexcept:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <int64_t> t.tv_sec * 1000000000 + t.tv_nsec
+cdef extern from "platform.h" nogil:
+    int64_t _now "diskq_monotonic_ns" ()
+    int64_t _wall_now "diskq_wall_clock_ns" ()
 
 
 cdef int64_t wall_clock_ns() noexcept:
     """Nanoseconds since the Unix epoch."""
-    cdef timespec t
-    clock_gettime(CLOCK_REALTIME, &t)
-    return <int64_t> t.tv_sec * 1000000000 + t.tv_nsec
+    return _wall_now()
 
 
 cdef class Gate:

@@ -16,9 +16,11 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <stdint.h>
-    #include <unistd.h>
     #ifdef __linux__
     #include <sys/inotify.h>
+    #include <unistd.h>
+    #define diskq_read_events(fd, into, size) read(fd, into, size)
+    #define diskq_close_events(fd) close(fd)
     #define diskq_inotify_init() inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
     #else
     struct inotify_event { int wd; uint32_t mask, cookie, len; char name[]; };
@@ -26,6 +28,8 @@ cdef extern from *:
     #define diskq_inotify_init() no_inotify()
     #define inotify_add_watch(fd, path, mask) no_inotify()
     #define inotify_rm_watch(fd, watch) no_inotify()
+    #define diskq_read_events(fd, into, size) no_inotify()
+    #define diskq_close_events(fd) no_inotify()
     enum { IN_MODIFY = 2, IN_MOVED_FROM = 0x40, IN_MOVED_TO = 0x80, IN_CREATE = 0x100, IN_DELETE = 0x200,
            IN_Q_OVERFLOW = 0x4000, IN_IGNORED = 0x8000, IN_ONLYDIR = 0x1000000 };
     #endif
@@ -37,8 +41,8 @@ cdef extern from *:
     int c_init "diskq_inotify_init" ()
     int c_add_watch "inotify_add_watch" (int fd, const char* path, uint32_t mask)
     int c_rm_watch "inotify_rm_watch" (int fd, int watch)
-    ssize_t c_read "read" (int fd, void* into, size_t size)
-    int c_close "close" (int fd)
+    Py_ssize_t c_read "diskq_read_events" (int fd, void* into, size_t size)
+    int c_close "diskq_close_events" (int fd)
     const uint32_t IN_MODIFY, IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED
     const uint32_t IN_ONLYDIR
 
@@ -79,7 +83,7 @@ def read_events(int fd):
     cdef inotify_event* event
     cdef Py_ssize_t at = 0
     cdef list events = []
-    cdef ssize_t size = c_read(fd, buffer, BUFFER)
+    cdef Py_ssize_t size = c_read(fd, buffer, BUFFER)
     if size < 0:
         if errno == EAGAIN or errno == EINTR:
             return events

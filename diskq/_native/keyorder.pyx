@@ -8,11 +8,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
-cdef extern from * nogil:
-    """
-    #define lowest_bit(word) __builtin_ctzll(word)
-    """
-    int lowest_bit(uint64_t word)
+cdef extern from "platform.h" nogil:
+    int lowest_bit "diskq_lowest_bit" (uint64_t word)
 
 MOST_BUCKETS = 4096
 """So many keys may be between a range's ends, both included, for `BucketOrder`."""

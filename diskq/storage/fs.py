@@ -14,20 +14,25 @@ import mmap
 import os
 import secrets
 import socket
+import sys
+import threading
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from diskq._native.door import has_name, size_at, size_of_file, start_writeback
 from diskq.storage.filewatch import FileWatch, open_inotify
 
 __all__ = [
     "FULL_DISK_ERRNOS",
+    "IS_PORTABLE",
     "AnyPath",
     "FileSystem",
     "Identity",
     "OsFileSystem",
+    "PortableFileSystem",
+    "PosixFileSystem",
     "Stamp",
     "as_path",
     "base_name",
@@ -46,8 +51,15 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 AnyPath = str | os.PathLike[str]
 
-# Not every system can leave a file's times unsynced.
-_datasync = getattr(os, "fdatasync", os.fsync)
+if sys.platform == "darwin":
+    from diskq._native.door import boot_id as _boot_session
+    from diskq._native.door import full_sync
+
+    # Its fsync leaves the bytes in the disk's own cache.
+    _datasync = _fsync = full_sync
+else:
+    # Not every system can leave a file's times unsynced.
+    _datasync, _fsync = getattr(os, "fdatasync", os.fsync), os.fsync
 
 base_name = os.path.basename
 
@@ -167,8 +179,8 @@ class FileSystem(Protocol):
         """A number nobody else drew: 63 random bits, for the names of temporary files."""
 
 
-class OsFileSystem:
-    """The operating system itself. Stateless: one instance serves everybody."""
+class PosixFileSystem:
+    """Linux's and macOS's. Stateless: one instance serves everybody."""
 
     native = True
 
@@ -220,7 +232,7 @@ class OsFileSystem:
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(handle)
+            _fsync(handle)
         finally:
             os.close(handle)
 
@@ -285,6 +297,76 @@ class OsFileSystem:
         return secrets.randbits(63)
 
 
+class PortableFileSystem(PosixFileSystem):
+    """What Python has on every system: Windows', and whoever sets DISKQ_PORTABLE=1. Compiled code asks it.
+
+    A position belongs to the handle here, so one at a time seeks and reads, or writes. Directories cannot be
+    synced, and nobody tells of changes: names are as durable as the system makes them by itself, and readers
+    look now and then. docs/platforms.md tells what that means.
+    """
+
+    native = False
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        flags |= os.O_CREAT if create else 0
+        flags |= os.O_EXCL if exclusive else 0
+        for name in ("O_BINARY", "O_NOINHERIT", "O_CLOEXEC", "O_NOFOLLOW"):
+            flags |= getattr(os, name, 0)
+        return os.open(path, flags, FILE_MODE)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        parts = []
+        with self._turn:
+            os.lseek(handle, offset, os.SEEK_SET)
+            while size and (data := os.read(handle, size)):
+                parts.append(data)
+                size -= len(data)
+        return b"".join(parts)
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        with self._turn:
+            os.lseek(handle, offset, os.SEEK_SET)
+            return os.write(handle, data)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def has_name(self, handle: int) -> bool:
+        return os.fstat(handle).st_nlink > 0
+
+    def sync_files(self, handles: Sequence[int]) -> None:
+        for handle in handles:
+            os.fsync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing, but that it must be there: systems without O_DIRECTORY have no call for it."""
+        os.stat(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)  # os.rename does not replace what is there on Windows
+
+    def size_of(self, path: str) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(path, follow_symlinks=False).st_size
+        return None
+
+    def open_watch(self) -> FileWatch | None:
+        return None
+
+
+IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") not in ("", "0")
+"""Is the operating system asked through Python's own calls alone?"""
+
+# The operating system itself, by the calls that are there.
+OsFileSystem = PosixFileSystem
+if not TYPE_CHECKING and IS_PORTABLE:
+    OsFileSystem = PortableFileSystem
+
+
 def _is_contention(refusal: BaseException) -> bool:
     """Does the refusal mean "somebody has it" rather than "locks do not work here"?"""
     cause = refusal.__cause__ or (refusal.args[0] if refusal.args else None)
@@ -294,6 +376,8 @@ def _is_contention(refusal: BaseException) -> bool:
 
 def _boot_id() -> str:
     """Empty where the system does not tell: recovery then believes the page cache survived."""
+    if sys.platform == "darwin":
+        return _boot_session()
     with contextlib.suppress(OSError), open(_BOOT_ID_PATH, encoding="ascii") as file:
         return file.read().strip()
     return ""

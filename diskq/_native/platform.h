@@ -1,0 +1,135 @@
+/* What differs from system to system, beneath the door, the gate and what counts bits. Law: Linux and macOS
+ * have all of it; elsewhere the calls on files fail with ENOSYS, as nobody makes them: the file system there is
+ * Python's (PortableFileSystem), and the door asks that. Every function is one system call, or a few.
+ */
+#ifndef DISKQ_PLATFORM_H
+#define DISKQ_PLATFORM_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef _WIN32
+/* --- Windows ------------------------------------------------------------------------------------ */
+
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+
+static inline int diskq_unsupported(void) { errno = ENOSYS; return -1; }
+#define diskq_pread(fd, into, size, offset) diskq_unsupported()
+#define diskq_pwrite(fd, data, size, offset) diskq_unsupported()
+#define diskq_stat_open(fd, size, links) diskq_unsupported()
+#define diskq_stat_path(path, size) diskq_unsupported()
+#define diskq_full_sync(fd) diskq_unsupported()
+#define diskq_boot_id(into, size) diskq_unsupported()
+#define diskq_start_writeback(fd) ((void) 0)
+
+static inline int64_t diskq_monotonic_ns(void) {
+    LARGE_INTEGER ticks, per_second;
+    QueryPerformanceCounter(&ticks);
+    QueryPerformanceFrequency(&per_second);
+    return ticks.QuadPart / per_second.QuadPart * 1000000000
+        + ticks.QuadPart % per_second.QuadPart * 1000000000 / per_second.QuadPart;
+}
+
+static inline int64_t diskq_wall_clock_ns(void) {
+    FILETIME now; /* hundreds of nanoseconds since 1601 */
+    GetSystemTimePreciseAsFileTime(&now);
+    return (int64_t) ((((uint64_t) now.dwHighDateTime << 32 | now.dwLowDateTime) - 116444736000000000ULL) * 100);
+}
+
+#else
+/* --- Linux, macOS ------------------------------------------------------------------------------- */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#include <sys/types.h>
+#endif
+
+
+static inline int64_t diskq_pread(int fd, void *into, size_t size, int64_t offset) {
+    return pread(fd, into, size, offset);
+}
+
+static inline int64_t diskq_pwrite(int fd, const void *data, size_t size, int64_t offset) {
+    return pwrite(fd, data, size, offset);
+}
+
+static inline int diskq_stat_open(int fd, int64_t *size, int64_t *links) {
+    struct stat told;
+    if (fstat(fd, &told)) return -1;
+    *size = told.st_size;
+    *links = (int64_t) told.st_nlink;
+    return 0;
+}
+
+static inline int diskq_stat_path(const char *path, int64_t *size) {
+    struct stat told;
+    if (lstat(path, &told)) return -1;
+    *size = told.st_size;
+    return 0;
+}
+
+#ifdef SYNC_FILE_RANGE_WRITE
+#define diskq_start_writeback(fd) ((void) !sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE))
+#else
+#define diskq_start_writeback(fd) ((void) 0)
+#endif
+
+/* macOS's fsync(2) leaves the bytes in the disk's own cache, where a power cut loses them. F_FULLFSYNC does not.
+ * File systems that do not have it say so, and are asked for what they have; a failure is no such answer. */
+#ifdef F_FULLFSYNC
+static inline int diskq_full_sync(int fd) {
+    int failed = fcntl(fd, F_FULLFSYNC) == -1;
+    if (failed && (errno == ENOTSUP || errno == EINVAL || errno == ENOTTY)) failed = fsync(fd);
+    return failed ? -1 : 0;
+}
+#else
+static inline int diskq_full_sync(int fd) { return fsync(fd); }
+#endif
+
+/* A name for "since this machine started". Linux has a file for it. */
+static inline int diskq_boot_id(char *into, size_t size) {
+#ifdef __APPLE__
+    return sysctlbyname("kern.bootsessionuuid", into, &size, NULL, 0);
+#else
+    (void) into; (void) size;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+static inline int64_t diskq_clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t) now.tv_sec * 1000000000 + now.tv_nsec;
+}
+#define diskq_monotonic_ns() diskq_clock_ns(CLOCK_MONOTONIC)
+#define diskq_wall_clock_ns() diskq_clock_ns(CLOCK_REALTIME)
+
+#endif
+
+/* --- what compilers call differently ------------------------------------------------------------ */
+
+#ifdef _MSC_VER
+#include <intrin.h>
+static inline int diskq_lowest_bit(uint64_t word) {
+    unsigned long bit;
+    _BitScanForward64(&bit, word);
+    return (int) bit;
+}
+#define diskq_store(where, value) ((void) _InterlockedExchange64((volatile long long *) (where), value))
+#else
+#define diskq_lowest_bit(word) __builtin_ctzll(word)
+#define diskq_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
+#endif
+
+#endif
