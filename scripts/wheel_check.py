@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SHIPPED = {".py", ".pyi", ".pxd", ".typed"}
+SHIPPED = {".py", ".pyi", ".pxd", ".h", ".typed"}
 SPARKS_DOOR = "pyspark_diskq.py"  # beside the package, where Spark looks
 
 USE = """

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import diskq
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_trio_is_imported_when_a_channel_is_first_asked_for() -> None:
@@ -21,6 +24,28 @@ def test_engines_are_imported_when_they_are_first_asked_for() -> None:
     )
     program = f"import sys, diskq; {before}; diskq.FifoQueue; {after}"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# What takes long to import, or is not everybody's: none of it comes before it is used.
+HEAVY = {
+    *("asyncio", "concurrent", "email", "http", "json", "logging", "multiprocessing", "selectors", "socket"),
+    *("sqlite3", "ssl", "subprocess", "tempfile", "threading", "urllib", "unittest", "xml"),
+    *("attr", "crc32c", "grpc", "opentelemetry", "outcome", "portalocker", "prometheus_client", "pyarrow"),
+    *("pyspark", "rich", "stamina", "trio"),
+}
+
+
+def test_import_brings_little() -> None:
+    # Without site: what an environment imports for itself is not ours.
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import diskq; print(*sys.modules)"
+    command = [sys.executable, "-E", "-S", "-c", program, str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert not {name.partition(".")[0] for name in modules} & HEAVY
+    assert len(modules) < 110  # a bare Python has about 30; dataclasses bring half of the rest
+    assert not {
+        name for name in modules if name.startswith(("diskq.channels", "diskq.engine", "diskq.storage"))
+    }
 
 
 def test_every_public_name_is_there() -> None:
