@@ -1,8 +1,8 @@
 # Mending a stream. Law: see repairlog.py. What an open mends, an open mends; index, timeindex and checksums
 # of a segment that is not as it should be are made again, from its records.
 #
-# go-diskq's readers take offsets from the index, and go from a segment to the next one that there is: they
-# step over a gap between two.
+# go-diskq's readers take offsets from the index, and go from a segment to the next one that there is: by its
+# source they step over a gap between two.
 
 from __future__ import annotations
 
