@@ -220,6 +220,20 @@ async def test_what_cannot_be_read_comes_when_it_can(autojump_clock):
         assert [value for value, _ in await heard(replayed)] == [0, 1]
 
 
+async def test_what_was_taken_before_something_could_not_be_read_is_handed_over(autojump_clock):
+    disk: FaultFS[CrashFS] = FaultFS(crash_disk())
+    async with producing(disk, partition_count=1) as producer:
+        await producer.send_many([("k", bytes(8192), 0) for number in range(1000)])
+    async with replay(STREAM, speed=None, fs=disk) as replayed:
+        found = await replayed.receive_many(1)
+        disk.fail("pread", times=None)
+        found += await replayed.receive_many(2000)
+        assert 1 < len(found) < 1000
+        disk.heal()
+        found += [message async for message in replayed]
+    assert [message.offset for message in found] == list(range(1000))
+
+
 async def test_several_tasks_are_served_in_order_of_arrival(disk, autojump_clock):
     await at_seconds(disk, 0, 1, 2)
     async with replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
