@@ -17,6 +17,9 @@ from diskq.tools.rewriting import Piece, between
 __all__ = ["Found", "Run", "gaps_between", "left_out", "read_segment", "told"]
 
 
+_ALL = 2**62
+
+
 @dataclass(slots=True)
 class Run:
     """Messages first:end of a segment, which follow each other; and where their records are."""
@@ -63,12 +66,13 @@ class _Place(NamedTuple):
 def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> Found:
     """Read a segment from its beginning. `known_end`: the offset behind it, where that is known."""
     found = Found(reader.base, reader.size)
-    while _fill(reader, ahead, found, known_end):
-        start = ahead.position
-        while (message := ahead.take_now()) is not None:
-            if known_end is None or message.offset < known_end:
-                _add(found.runs, message.offset, start, ahead.position)
-            start = ahead.position
+    bound = _ALL if known_end is None else known_end
+    while _fill(reader, ahead, found, known_end) and ahead.next_offset < bound:
+        start, first = ahead.position, ahead.next_offset
+        if ahead.skip_to(bound) == first:
+            ahead.take_now()  # one that is not whole is measured by who takes it
+        if ahead.next_offset > first:
+            _add(found.runs, first, ahead.next_offset, Piece(start, ahead.position))
     if known_end is not None and (loss := reader.missing(found.size)) is not None:
         found.losses.append(loss)
     return found
@@ -84,16 +88,16 @@ def _fill(reader: _Reader, ahead: Any, found: Found, known_end: int | None) -> b
     return True
 
 
-def _add(runs: list[Run], offset: int, start: int, end: int) -> None:
-    if not runs or runs[-1].end != offset:
-        runs.append(Run(offset, offset + 1, [Piece(start, end)]))
+def _add(runs: list[Run], first: int, end: int, piece: Piece) -> None:
+    if not runs or runs[-1].end != first:
+        runs.append(Run(first, end, [piece]))
         return
     run = runs[-1]
-    run.end += 1
-    if run.pieces[-1].end == start:
-        run.pieces[-1] = Piece(run.pieces[-1].start, end)
+    run.end = end
+    if run.pieces[-1].end == piece.start:
+        run.pieces[-1] = Piece(run.pieces[-1].start, piece.end)
     else:
-        run.pieces.append(Piece(start, end))
+        run.pieces.append(piece)
 
 
 def gaps_between(partition: int, founds: Iterable[Found], next_offset: int) -> list[Gap]:
