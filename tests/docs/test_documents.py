@@ -14,7 +14,7 @@ from diskq.engine.streamsettings import StreamSettings
 from tests.docs.documents import DOCUMENTS, ROOT, Block, blocks, links, named_tests, prose, table_rows
 from tests.docs.pages import PROGRAM_INFO, agrees, extras_of, run_page, steps
 
-SLOW = {"README.md", "tutorial.md"}
+SLOW = {"README.md", "tail.md", "tutorial.md", "verify.md"}  # with processes of their own
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
