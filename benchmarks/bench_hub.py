@@ -6,7 +6,6 @@ writes a batch into one file, syncs it and answers; it has no checksums, no limi
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 from benchmarks.floors import HUB
 from benchmarks.harness import Measurement, MissingError, Readings, Scale
-from benchmarks.stopwatch import reading
+from benchmarks.stopwatch import cpu_seconds_of, reading
 from tests.compat.gohub import GoHub
 from tests.compat.golang import GoUnavailableError
 
@@ -39,10 +38,10 @@ class HubWork:
         except GoUnavailableError as reason:
             raise MissingError(str(reason)) from reason
         with (go.running if self._hub == "go" else ours)(directory) as (address, pid):
-            before = _cpu_seconds(pid)
+            before = cpu_seconds_of(pid)
             told = go.put(address, count=self._count, batch=self._batch, size=100)
             assert told["code"] == "OK", told
-            used = _cpu_seconds(pid) - before
+            used = cpu_seconds_of(pid) - before
         return {"": reading(self._count, told["seconds"], used)}
 
     def describe(self) -> dict[str, Any]:
@@ -60,12 +59,6 @@ def ours(root: Path) -> Iterator[tuple[str, int]]:
             yield process.stdout.readline().strip(), process.pid
         finally:
             process.send_signal(signal.SIGTERM)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """What a process has used, user and system."""
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measurements(scale: Scale) -> dict[str, Measurement]:

@@ -17,7 +17,12 @@ RELAXED_COUNTS = {
     "persist-queue": 20_000,
     "diskcache": 10_000,
     "litequeue": 3_000,
+    "localqueue": 10_000,
+    "LMDB": 100_000,
+    "RocksDB": 100_000,
+    "Redis": 10_000,
     "persist-queue file": 3_000,
+    "NATS": 5_000,
 }
 DURABLE_COUNTS = {
     "queuelib": 4_000,
@@ -25,6 +30,10 @@ DURABLE_COUNTS = {
     "persist-queue": 3_000,
     "diskcache": 2_000,
     "litequeue": 3_000,
+    "localqueue": 3_000,
+    "LMDB": 4_000,
+    "RocksDB": 4_000,
+    "Redis": 4_000,
 }
 
 

@@ -83,8 +83,18 @@ class Section:
 
 
 # What Python users have today; each is put to work as its manual says (benchmarks/peers.py).
-_PEERS = ("queuelib", "sqlite3", "persist-queue", "diskcache", "litequeue")
-_RELAXED = (*_PEERS, "persist-queue file")
+_LIBRARIES = (
+    "queuelib",
+    "sqlite3",
+    "persist-queue",
+    "diskcache",
+    "litequeue",
+    "localqueue",
+    "LMDB",
+    "RocksDB",
+)
+_PEERS = (*_LIBRARIES, "Redis")
+_RELAXED = (*_PEERS, "persist-queue file", "NATS")  # which two have no durable put
 
 QUEUE = (
     Section(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sqlite3
 import subprocess
 from contextlib import suppress
@@ -11,14 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.servers import program
+
 __all__ = ["commit", "describe", "load", "versions"]
 
 ROOT = Path(__file__).parent.parent
 
 PACKAGES = (
     "diskq", "trio", "outcome", "crc32c", "cython",
-    "queuelib", "persist-queue", "diskcache", "litequeue", "localqueue", "pyspark", "pyarrow",
+    "queuelib", "persist-queue", "diskcache", "litequeue", "localqueue", "lmdb", "rocksdict",
+    "redis", "nats-py", "pyspark", "pyarrow",
 )  # fmt: skip
+SERVERS = ("redis-server", "nats-server")
 
 
 def describe(directory: Path) -> dict[str, Any]:
@@ -33,11 +38,17 @@ def describe(directory: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Python's, and those of the packages that are installed."""
+    """Python's, and those of the packages and the servers that are installed."""
     found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
+    for server in SERVERS:
+        with suppress(ModuleNotFoundError, OSError):
+            told = subprocess.run([program(server), "--version"], capture_output=True, text=True, check=False)
+            number = re.search(r"v=?([\d.]+)", told.stdout)
+            if number:
+                found[server] = number[1]
     return found
 
 

@@ -5,11 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -19,7 +15,8 @@ from typing import Any
 
 import trio
 
-from benchmarks.stopwatch import Reading, Stopwatch, body_of, shares
+from benchmarks.servers import redis_at
+from benchmarks.stopwatch import Reading, Stopwatch, body_of, resident_mib, shares
 from diskq import DiskPriorityQueue, PriorityStore, open_priority_store
 from diskq.options import Durability
 
@@ -103,11 +100,11 @@ async def many(directory: str, *, count: int) -> dict[str, Reading]:
     While another snapshot is taken, and as long without one; each is written, and each is synced.
     """
     path = f"{directory}/store"
-    resident = _resident_bytes()
+    resident = resident_mib() * 2**20
     watch = Stopwatch()
     async with open_priority_store(path) as store:
         opened = watch.stop(1)
-        grown = _resident_bytes() - resident - 100 * count
+        grown = resident_mib() * 2**20 - resident - 100 * count
         opened |= {"open_ms": opened["seconds"] * 1e3, "record_bytes": grown / count}
         queue, body = store.queue(), body_of(100)
         assert queue.statistics().ready == count
@@ -139,14 +136,6 @@ async def many(directory: str, *, count: int) -> dict[str, Reading]:
 
 def _is_before(end: float) -> bool:
     return perf_counter() < end
-
-
-def _resident_bytes() -> int:
-    """Memory that this process holds. Zero where the kernel does not tell."""
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return 0
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # --- what stands beside it --------------------------------------------------------------------------
@@ -247,21 +236,7 @@ def redis(directory: str, durable: bool) -> Peer:
     Durable with an append-only file that is synced before each answer; relaxed, each second. Several at
     once go in one pipeline.
     """
-    module = import_module("redis")
-    server = shutil.which("redis-server")
-    if server is None:
-        raise ModuleNotFoundError("no server", name="redis-server")
-    socket = os.path.join(directory, "s")
-    command = [server, "--port", "0", "--unixsocket", socket, "--dir", directory, "--save", ""]
-    command += ["--appendonly", "yes", "--appendfsync", "always" if durable else "everysec"]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = module.Redis(unix_socket_path=socket)
-    for _ in range(1000):
-        try:
-            client.ping()
-            break
-        except module.ConnectionError:
-            time.sleep(0.01)
+    server, client = redis_at(directory, durable)
     numbers = iter(range(2**62))
 
     def put(bodies: list[bytes]) -> None:
@@ -275,8 +250,7 @@ def redis(directory: str, durable: bool) -> Peer:
 
     def close() -> None:
         client.close()
-        running.terminate()
-        running.wait()
+        server.stop()
 
     return put, get, close
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import resource
 from collections.abc import Sequence
+from pathlib import Path
 from time import perf_counter
 
-__all__ = ["Reading", "Stopwatch", "body_of", "quantiles", "reading", "shares"]
+__all__ = [
+    "Reading",
+    "Stopwatch",
+    "body_of",
+    "cpu_seconds_of",
+    "quantiles",
+    "reading",
+    "resident_mib",
+    "shares",
+]
 
 Reading = dict[str, float]
 
@@ -20,14 +31,19 @@ class Stopwatch:
     The collector itself stays as the interpreter has it: what it costs is part of what users get.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *pids: int) -> None:
+        """Processor time is this process's, and that of `pids`, which serve it."""
         gc.collect()
-        self._cpu = _cpu_seconds()
+        self._pids = pids
+        self._cpu = self._cpu_seconds()
         self._began = perf_counter()
 
     def stop(self, count: int) -> Reading:
         seconds = perf_counter() - self._began
-        return reading(count, seconds, _cpu_seconds() - self._cpu)
+        return reading(count, seconds, self._cpu_seconds() - self._cpu)
+
+    def _cpu_seconds(self) -> float:
+        return _cpu_seconds() + sum(map(cpu_seconds_of, self._pids))
 
 
 def reading(count: int, seconds: float, cpu_seconds: float) -> Reading:
@@ -43,6 +59,20 @@ def _cpu_seconds() -> float:
     """What this process has used, user and system, all its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """What another process has used, user and system, all its threads; in steps of the kernel's clock."""
+    told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int | str = "self") -> float:
+    """Memory that a process holds. Zero where the kernel does not tell."""
+    statm = Path(f"/proc/{pid}/statm")
+    if not statm.exists():
+        return 0.0
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def quantiles(seconds: Sequence[float]) -> Reading:

@@ -15,12 +15,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.stopwatch import Reading, Stopwatch, body_of
+from benchmarks.stopwatch import Reading, Stopwatch, body_of, cpu_seconds_of
 from diskq import open_producer, open_queue
 
 SendMany = Callable[[list[bytes]], Awaitable[Any]]
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _BATCH = 100
 # Reads what is drawn, in a process of its own: not at the cost of the producer.
 _DRAIN = "import os\nwhile os.read(0, 65536): pass"
@@ -54,9 +53,9 @@ async def _measured(
             process.send_signal(signal.SIGSTOP)
             alone.append(await _sending(send_many, count))
             process.send_signal(signal.SIGCONT)
-            before = _cpu_of(process.pid)
+            before = cpu_seconds_of(process.pid)
             beside.append(await _sending(send_many, count))
-            busy += _cpu_of(process.pid) - before
+            busy += cpu_seconds_of(process.pid) - before
         assert process.poll() is None, "the watcher ended"
     watched = sum(each["seconds"] for each in beside)
     return {
@@ -87,13 +86,6 @@ async def _sending(send_many: SendMany, count: int) -> Reading:
 
 def _median(readings: list[Reading]) -> Reading:
     return {name: statistics.median(each[name] for each in readings) for name in readings[0]}
-
-
-def _cpu_of(pid: int) -> float:
-    """Seconds that the process has used, user and system."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 @contextmanager

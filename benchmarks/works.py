@@ -16,7 +16,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, shares
+from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, resident_mib, shares
 from diskq import DiskQueue, FifoQueue, open_queue
 
 NAME = "bench"
@@ -163,10 +163,10 @@ async def latency_of(
 
 async def long_queue(directory: str, *, count: int, sample: int) -> dict[str, Reading]:
     """Open a queue of `count` messages; receive the first `sample` of them, and as many in its middle."""
-    watch, resident = Stopwatch(), _resident_mib()
+    watch, resident = Stopwatch(), resident_mib()
     async with open_queue(directory, NAME) as queue:
         opened = watch.stop(1)
-        opened |= {"open_ms": opened["seconds"] * 1e3, "rss_mib": _resident_mib() - resident}
+        opened |= {"open_ms": opened["seconds"] * 1e3, "rss_mib": resident_mib() - resident}
         assert queue.depth == count
         watch = Stopwatch()
         await _consume(queue, sample, 0)
@@ -190,14 +190,6 @@ async def short_queue(directory: str, *, count: int, sample: int) -> Reading:
             seconds += taken["seconds"]
             cpu_seconds += taken["cpu_us"] * count / 1e6
         return reading(sample // count * count, seconds, cpu_seconds)
-
-
-def _resident_mib() -> float:
-    """Memory that this process holds. Zero where the kernel does not tell."""
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return 0.0
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 # --- beside Python's queues --------------------------------------------------------------------------
