@@ -33,10 +33,10 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import DURABILITY_WORDS, Durability, JournalOptions
-from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
+from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
-from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
@@ -161,7 +161,7 @@ class Journal(Closing):
             # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
             was_ours = self._lock.previous is not None
             if not points.partitions and points.is_readable:
-                self._keep_path()
+                keep_path(fs, self.path)  # once: where there is a point, it was done
             if was_ours:
                 clear_slates(fs, [(files.slate, files.data)])
             else:
@@ -200,19 +200,6 @@ class Journal(Closing):
         """Where a journal that is not there yet is to begin, if not at 0."""
         first = self._first_offset
         return Point(first, 0, first) if first and not self.files.bases() else None
-
-    def _keep_path(self) -> None:
-        """Let no power cut take away what leads to the journal: who was killed may have made it.
-
-        Once: where there is a point, it was done.
-        """
-        path = self.path
-        while (above := directory_of(path)) != path:
-            try:
-                Barrier(directories=(above,)).pay(self._fs)
-            except PermissionError:
-                break  # who may not look there has made nothing there
-            path = above
 
     def _make_directories(self, *paths: str) -> None:
         for path in paths:

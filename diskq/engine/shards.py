@@ -79,14 +79,15 @@ def journals_below(fs: FileSystem, root: str, known: set[str]) -> tuple[list[str
         return [], []
     found, others = [], []
     for path in [root, *(join(root, name) for name in sorted(names) if not name.startswith("."))]:
-        if path in known or _is_journal(fs, path):
+        if path in known or _can_be_read(fs, path):
             found.append(path)
         elif path != root:
             others.append(path)
     return found, others
 
 
-def _is_journal(fs: FileSystem, path: str) -> bool:
+def _can_be_read(fs: FileSystem, path: str) -> bool:
+    """Also a journal that has no segment yet, of which a reader learns by itself when one comes."""
     try:
         JournalFiles(fs, path).bases()
     except JournalNotFoundError:

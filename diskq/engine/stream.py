@@ -33,7 +33,7 @@ from diskq.engine.transactions import Committed, Intent, Transaction, pending
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
-from diskq.storage.barrier import Barrier, Debts, Replacement, close_all
+from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.budget import BLOCK, Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
@@ -253,19 +253,6 @@ class Stream(Closing):
                 Barrier(removals=made.removals()).pay(self._fs)
         self._release()
 
-    def _keep_path(self) -> None:
-        """Let no power cut take away what leads to the stream: who was killed may have made it.
-
-        Once: where there are points, it was done.
-        """
-        path = self.path
-        while (above := directory_of(path)) != path:
-            try:
-                Barrier(directories=(above,)).pay(self._fs)
-            except PermissionError:
-                break  # who may not look there has made nothing there
-            path = above
-
     def _make_directories(self, *paths: str) -> None:
         for path in paths:
             self._make_directory(path)
@@ -284,7 +271,7 @@ class Stream(Closing):
     def _open_partitions(self, was_ours: bool, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
-            self._keep_path()
+            keep_path(self._fs, self.path)  # once: where there are points, it was done
         self._debts.removals += self.files.leftovers()
         there = self.files.partitions()
         if was_ours:

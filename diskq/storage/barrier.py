@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 
-__all__ = ["Barrier", "Debts", "Replacement"]
+__all__ = ["Barrier", "Debts", "Replacement", "keep_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,16 @@ def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
         raise
+
+
+def keep_path(fs: FileSystem, path: str) -> None:
+    """Let no power cut take away what leads to `path`: who was killed may have made it. Raises OSError."""
+    while (above := directory_of(path)) != path:
+        try:
+            fs.sync_directory(above)
+        except PermissionError:
+            return  # who may not look there has made nothing there
+        path = above
 
 
 def close_all(fs: FileSystem, handles: Iterable[int]) -> None:

@@ -436,7 +436,7 @@ MUTATIONS = [
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
     Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
     Mutation(JOURNAL, "            self._debts.directories[path] = None", "            pass"),
-    Mutation(JOURNAL, "self._keep_path()", "pass", by=rolls_without_a_sync),
+    Mutation(JOURNAL, "keep_path(fs, self.path)", "pass", by=rolls_without_a_sync),
     # An order turned round, a step left out.
     Mutation(
         BARRIER,

@@ -431,7 +431,7 @@ MUTATIONS = [
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
     Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
     Mutation(STREAM, "            self._debts.directories[path] = None", "            pass"),
-    Mutation(STREAM, "self._keep_path()", "pass"),
+    Mutation(STREAM, "keep_path(self._fs, self.path)", "pass"),
     # An order turned round, a step left out.
     Mutation(
         BARRIER,
