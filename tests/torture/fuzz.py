@@ -2,8 +2,8 @@
 
 Each gets the same time. A finding is an exception that is not the decoder's own refusal, or a decoder that
 says two things of the same bytes; its bytes are kept under .cache/fuzz, and `--again FILE` tries them again.
-For memory errors run it on a build with DISKQ_SANITIZE=1 (CONTRIBUTING.md): then a crash is a finding, too, and
-its bytes are in .cache/fuzz/last.
+For memory errors run it on a build with DISKQ_SANITIZE=1 (CONTRIBUTING.md): then a crash is a finding,
+too, and its bytes are in .cache/fuzz/last.
 """
 
 from __future__ import annotations
