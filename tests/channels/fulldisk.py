@@ -19,8 +19,8 @@ import trio
 import diskq
 from diskq.options import QueueOptions
 
-PATIENCE = 0.3
-"""Seconds after which a sender that waits for room has shown that it does."""
+PATIENCE, TRIES = 0.1, 5
+"""A sender that waits so many seconds so many times in a row waits for room, and not for a busy machine."""
 
 
 def message(number: int) -> bytes:
@@ -54,15 +54,24 @@ async def fill(spool: diskq.Spool, start: int, most: int) -> dict[str, Any]:
     accepted: list[int] = []
     for number in range(start, start + most):
         try:
-            with trio.move_on_after(PATIENCE) as patience:
-                await spool.send(message(number))
+            is_in = await send_patiently(spool, message(number))
         except diskq.DiskFullError as full:
             assert full.accepted == 0  # noqa: PT017 (no test, but what one runs)
             return {"accepted": accepted + await fill_up(spool, number), "stopped_by": "DiskFullError"}
-        if patience.cancelled_caught:
+        if not is_in:
             return {"accepted": accepted, "stopped_by": "waiting"}
         accepted.append(number)
     return {"accepted": accepted, "stopped_by": "nothing"}
+
+
+async def send_patiently(spool: diskq.Spool, body: bytes) -> bool:
+    """False: there is no room for it, for as long as we can wait."""
+    for _ in range(TRIES):
+        with trio.move_on_after(PATIENCE) as patience:
+            await spool.send(body)
+        if not patience.cancelled_caught:
+            return True
+    return False
 
 
 async def fill_up(spool: diskq.Spool, start: int) -> list[int]:

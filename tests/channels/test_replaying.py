@@ -207,7 +207,7 @@ async def test_who_is_cancelled_anywhere_loses_nothing(disk, autojump_clock):
         if not instrument.has_fired:
             break
         step += 1
-    assert step > 6
+    assert step > 3  # each of the three was, once at least; how often more is the clock's business
 
 
 async def test_what_cannot_be_read_comes_when_it_can(autojump_clock):
