@@ -4,6 +4,7 @@
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+QUICK ?=
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --no-input --disable-pip-version-check
@@ -65,8 +66,8 @@ release-check: wheel-check ## is this commit fit to be released?
 spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one without Java (some minutes)
 	@$(PY) -m scripts.spark_check $(ARGS)
 
-bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers
-	@$(PY) -m benchmarks $(ARGS)
+bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers, and report (an hour); QUICK=1: five minutes
+	@$(PY) -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 instructions: $(STAMPS)/install $(STAMPS)/compiled ## instructions a message, against what is recorded (needs valgrind)
 	@$(PY) -m benchmarks.instructions --check $(ARGS)

@@ -1,4 +1,4 @@
-"""Measure diskq beside its peers."""
+"""Measure diskq beside its peers: all benchmarks, and one report of them; or those that are named."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from benchmarks import (
     bench_spark,
     bench_spool,
     bench_stream,
+    bench_sweep,
     bench_top,
     bench_verify,
     harness,
     machine,
+    summary,
 )
 from benchmarks.floors import Section
 from benchmarks.report import Report
@@ -32,6 +34,7 @@ from benchmarks.sparkworks import SparkWork
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS: dict[str, ModuleType] = {
+    "sweep": bench_sweep,
     "queue": bench_queue,
     "stream": bench_stream,
     "journal": bench_journal,
@@ -44,24 +47,42 @@ BENCHMARKS: dict[str, ModuleType] = {
     "fsync": bench_fsync,
     "top": bench_top,
 }
-FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.2)
+FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.03)
+REPORT = "report"
+RESULTS = ROOT / "benchmarks" / "results"
+QUICK_RESULTS = ROOT / "build" / "bench-quick"  # a quick run takes no full one's place
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    missed = 0
+    missed = failed = 0
     for name in options.names or BENCHMARKS:
-        report = measure(name, options)
+        if name == REPORT:
+            continue
+        try:
+            report = measure(name, options)
+        except RuntimeError as error:
+            if options.names:
+                raise
+            failed += 1  # the others are not lost for it
+            print(f"{name} failed: {error}", file=sys.stderr)
+            continue
         print(report.text(), end="\n\n")
         for path in report.write(options.out) if options.out else []:
-            print(f"wrote {path}")
+            print(f"wrote {path}", flush=True)
         missed += len(report.missed)
-    return 1 if options.check and missed else 0
+    if not options.names or REPORT in options.names:
+        for path in summary.write(options.out):
+            print(f"wrote {path}")
+    return 1 if failed or (options.check and missed) else 0
 
 
 def measure(name: str, options: argparse.Namespace) -> Report:
     benchmark, scale = BENCHMARKS[name], QUICK if options.quick else FULL
-    rounds = options.rounds or (3 if options.quick else benchmark.ROUNDS)
+    rounds = options.rounds or (1 if options.quick else benchmark.ROUNDS)
+    sections = (
+        getattr(benchmark, "QUICK_SECTIONS", benchmark.SECTIONS) if options.quick else benchmark.SECTIONS
+    )
     about = {
         "benchmark": name,
         "scale": scale.name,
@@ -75,18 +96,20 @@ def measure(name: str, options: argparse.Namespace) -> Report:
     measurements = benchmark.measurements(scale)
     try:
         results = harness.run(
-            chosen(benchmark.SECTIONS, options.only),
+            chosen(sections, options.only),
             measurements,
             rounds=rounds,
             directory=options.dir,
             seed=options.seed,
             progress=show,
+            goes_on=not options.names,  # who runs everything does not lose an hour for one
         )
     finally:
         SparkWork.stop()
     show("")
     about |= {
         "load_after": machine.load(),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": machine.versions() | _go_versions(measurements.values()),
         "measurements": {key: measurement.describe() for key, measurement in measurements.items()},
     }
@@ -123,18 +146,23 @@ def show(progress: str) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("names", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(BENCHMARKS)} (default: all)")
-    add("--quick", action="store_true", help="a fifth of the work, and fewer rounds")
+    told = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT})"
+    add("names", nargs="*", metavar="BENCHMARK", help=told)
+    add("--quick", action="store_true", help="a thirtieth of the work, one round, fewer points")
     add("--rounds", type=int, default=0, help="how many (default: the benchmark's own)")
     add("--only", default="", metavar="TEXT", help="sections, rows and peers with TEXT in their name")
     add("--check", action="store_true", help="exit code 1 where a floor is missed")
-    add("--out", type=Path, help="write JSON, Markdown and a picture into this directory")
+    told = "write JSON, Markdown and pictures into this directory (default, of all and of the report: "
+    told += f"{RESULTS.relative_to(ROOT)}, or with --quick {QUICK_RESULTS.relative_to(ROOT)})"
+    add("--out", type=Path, help=told)
     add("--dir", type=Path, help="where the queues live meanwhile (default: .cache in the tree)")
     add("--seed", type=int, default=random.randrange(10**6), help="of the order (default: random)")
     options = parser.parse_args(arguments)
     for name in options.names:
-        if name not in BENCHMARKS:
-            parser.error(f"no benchmark {name!r}: one of {', '.join(BENCHMARKS)}")
+        if name not in (*BENCHMARKS, REPORT):
+            parser.error(f"no benchmark {name!r}: one of {', '.join(BENCHMARKS)}, {REPORT}")
+    if options.out is None and (not options.names or REPORT in options.names):
+        options.out = QUICK_RESULTS if options.quick else RESULTS
     if options.rounds < 0:
         parser.error("--rounds is at least 1")
     if options.dir is None:

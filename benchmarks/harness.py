@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -188,13 +188,25 @@ class Result:
         return self.ratio.median >= self.row.at_least
 
     def as_json(self) -> dict[str, Any]:
-        return {"section": self.section, **asdict(self.row)} | {
+        return {"section": self.section, **asdict(self.row), "reading": self.row.ours} | {
             "ours": {figure: asdict(spread) for figure, spread in self.ours.items()},
             "against": {figure: asdict(spread) for figure, spread in self.peer.items()},
             "ratio": asdict(self.ratio) if self.ratio else None,
             "missing": self.missing,
             "is_reached": self.is_reached,
         }
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Result:
+        """What `as_json` has told, also where it had fewer fields."""
+
+        def spreads(of: str) -> dict[str, Spread]:
+            return {figure: Spread.of(spread["each"]) for figure, spread in told[of].items()}
+
+        known = {each.name: told[each.name] for each in fields(Row) if each.name in told}
+        row = Row(**known | {"ours": told.get("reading", told["name"])})
+        ratio = told["ratio"] and Spread.of(told["ratio"]["each"])
+        return cls(told["section"], row, spreads("ours"), spreads("against"), ratio, told["missing"])
 
 
 # --- running ---------------------------------------------------------------------------------------------
@@ -208,10 +220,11 @@ def run(
     directory: Path,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
+    goes_on: bool = False,
 ) -> list[Result]:
     """Measure each section in each round, in scratch directories below `directory`.
 
-    Raises RuntimeError where a measurement fails; what is missing is told in its rows.
+    Raises RuntimeError where a measurement fails, or with `goes_on` tells it in its rows, as what is missing.
     """
     order = random.Random(seed)
     taken: dict[tuple[str, str], list[Readings]] = {}
@@ -228,6 +241,11 @@ def run(
                         readings = measurements[name].measure(scratch)
                 except MissingError as reason:
                     missing[name] = str(reason)
+                    continue
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    if not goes_on:
+                        raise
+                    missing[name] = f"{name} failed: {str(error).strip().splitlines()[-1][:200]}"
                     continue
                 taken.setdefault((section.title, name), []).append(readings)
     return [_result(section, row, taken, missing) for section in sections for row in section.rows]

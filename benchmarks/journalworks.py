@@ -29,18 +29,19 @@ def fill(directory: str, count: int) -> None:
             journal.append_many(batch[:share])
 
 
-async def send(directory: str, *, count: int, tasks: int = 1, batch: int = 0, **options: Any) -> Reading:
+async def send(
+    directory: str, *, count: int, size: int = 100, tasks: int = 1, batch: int = 0, **options: Any
+) -> Reading:
     """Until the last `send` of the last task has returned."""
     async with open_journal(directory, **options) as journal:
         watch = Stopwatch()
         async with trio.open_nursery() as nursery:
             for share in shares(count, tasks):
-                nursery.start_soon(_send, journal, share, batch)
+                nursery.start_soon(_send, journal, body_of(size), share, batch)
         return watch.stop(count)
 
 
-async def _send(journal: JournalWriter, count: int, batch: int) -> None:
-    body = body_of(100)
+async def _send(journal: JournalWriter, body: bytes, count: int, batch: int) -> None:
     if batch:
         items = [(KEY, body)] * batch
         for share in [batch] * (count // batch) + [count % batch]:

@@ -13,7 +13,17 @@ from typing import Any
 from benchmarks.floors import FIGURES, Row
 from benchmarks.harness import Result, Spread
 
-__all__ = ["Report"]
+__all__ = [
+    "Report",
+    "against",
+    "cpu_of",
+    "floor_of",
+    "line_of",
+    "range_of",
+    "short",
+    "value_of",
+    "verdict_of",
+]
 
 HEAD = ("", "diskq", "CPU", "against", "", "CPU", "ratio", "least..most", "floor", "")
 TEXT_COLUMNS = (0, 3, 9)
@@ -44,6 +54,12 @@ class Report:
             return written
         return [*written, path.with_suffix(".png")]
 
+    @classmethod
+    def read(cls, path: Path) -> Report:
+        """What `write` has left as JSON, this run's or one's of before."""
+        about = json.loads(path.read_text())
+        return cls(about, [Result.of_json(row) for row in about.pop("rows")])
+
     # --- tables ------------------------------------------------------------------------------------------
 
     def text(self) -> str:
@@ -59,8 +75,8 @@ class Report:
     def markdown(self) -> str:
         lines = [self._about(), ""]
         for section, results in _by_section(self.results):
-            lines += [f"### {section}", "", _line(HEAD), RULE]
-            lines += [*(_line(_cells(result)) for result in results), ""]
+            lines += [f"### {section}", "", line_of(HEAD), RULE]
+            lines += [*(line_of(_cells(result)) for result in results), ""]
         return "\n".join([*lines, self._verdict(), ""])
 
     def _about(self) -> str:
@@ -99,53 +115,53 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  " + "  ".join(padded).rstrip()
 
 
-def _line(cells: Sequence[str]) -> str:
+def line_of(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
 def _cells(result: Result) -> tuple[str, ...]:
     row = result.row
-    against = _against(row)
+    peer = against(row)
     if result.missing:
-        return (row.name, "", "", against, "", "", "", result.missing, _floor(result), _verdict_of(result))
+        return (row.name, "", "", peer, "", "", "", result.missing, floor_of(result), verdict_of(result))
     ratio = result.ratio
     return (
         row.name,
-        _value(row.figure, result.ours),
-        _cpu(row.figure, result.ours),
-        against,
-        _value(row.figure, result.peer),
-        _cpu(row.figure, result.peer),
-        f"{_short(ratio.median)} x" if ratio else "",
-        _range(ratio if ratio else result.ours[row.figure]),
-        _floor(result),
-        _verdict_of(result),
+        value_of(row.figure, result.ours),
+        cpu_of(row.figure, result.ours),
+        peer,
+        value_of(row.figure, result.peer),
+        cpu_of(row.figure, result.peer),
+        f"{short(ratio.median)} x" if ratio else "",
+        range_of(ratio if ratio else result.ours[row.figure]),
+        floor_of(result),
+        verdict_of(result),
     )
 
 
-def _against(row: Row) -> str:
+def against(row: Row) -> str:
     return row.peer.replace(": ", " ")
 
 
-def _value(figure: str, spreads: dict[str, Spread]) -> str:
+def value_of(figure: str, spreads: dict[str, Spread]) -> str:
     if not spreads:
         return ""
     value, unit = spreads[figure].median, FIGURES[figure].unit
     if unit != "/s":
-        return f"{_short(value)} {unit}"
+        return f"{short(value)} {unit}"
     if value >= 1e6:
-        return f"{_short(value / 1e6)} M/s"
-    return f"{_short(value / 1e3)} k/s"
+        return f"{short(value / 1e6)} M/s"
+    return f"{short(value / 1e3)} k/s"
 
 
-def _cpu(figure: str, spreads: dict[str, Spread]) -> str:
+def cpu_of(figure: str, spreads: dict[str, Spread]) -> str:
     """Per message; where no messages were counted there is nothing to tell."""
     if not spreads or figure not in ("rate", "p50_us"):
         return ""
-    return f"{_short(spreads['cpu_us'].median)} µs"
+    return f"{short(spreads['cpu_us'].median)} µs"
 
 
-def _floor(result: Result) -> str:
+def floor_of(result: Result) -> str:
     if result.row.at_least is not None:
         return f"{result.row.at_least:g} x"
     if result.row.at_most is not None:
@@ -155,15 +171,15 @@ def _floor(result: Result) -> str:
     return ""
 
 
-def _verdict_of(result: Result) -> str:
+def verdict_of(result: Result) -> str:
     return {None: "", True: "reached", False: "MISSED"}[result.is_reached]
 
 
-def _range(spread: Spread) -> str:
-    return f"{_short(spread.least)}..{_short(spread.most)}"
+def range_of(spread: Spread) -> str:
+    return f"{short(spread.least)}..{short(spread.most)}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
@@ -186,14 +202,14 @@ def draw(results: Sequence[Result], path: Path) -> None:
         if row.at_least is not None:
             axes.plot([row.at_least] * 2, [place - 0.45, place + 0.45], color="black", linewidth=2.5)
         axes.annotate(
-            f"{_short(ratio.median)} x",
+            f"{short(ratio.median)} x",
             (max(ratio.most, row.at_least or 0, 1), place),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
             fontsize=7,
         )
-    labels = [f"{result.row.name}  |  {_against(result.row)}" for result in drawn]
+    labels = [f"{result.row.name}  |  {against(result.row)}" for result in drawn]
     axes.set_yticks(range(len(drawn)), labels, fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -203,5 +219,5 @@ def draw(results: Sequence[Result], path: Path) -> None:
     axes.set_xlabel("diskq, times the peer (bar: median; line: least to most; tick: floor)")
     axes.grid(axis="x", which="both", alpha=0.2)
     axes.set_axisbelow(True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)

@@ -53,7 +53,14 @@ def fill(directory: str, count: int, **options: Any) -> None:
 
 
 async def send(
-    directory: str, *, count: int, tasks: int = 1, batch: int = 0, partitions: int = 1, **options: Any
+    directory: str,
+    *,
+    count: int,
+    size: int = 100,
+    tasks: int = 1,
+    batch: int = 0,
+    partitions: int = 1,
+    **options: Any,
 ) -> Reading:
     """Until the last `send` of the last task has returned. Keys of so many partitions take turns."""
     keys = keys_of(partitions)
@@ -61,7 +68,7 @@ async def send(
         watch = Stopwatch()
         async with trio.open_nursery() as nursery:
             for share in shares(count, tasks):
-                nursery.start_soon(_produce, producer, keys, share, batch)
+                nursery.start_soon(_produce, producer, keys, body_of(size), share, batch)
         return watch.stop(count)
 
 
@@ -76,8 +83,7 @@ def keys_of(partitions: int) -> list[str]:
     raise AssertionError
 
 
-async def _produce(producer: StreamProducer, keys: list[str], count: int, batch: int) -> None:
-    body = body_of(100)
+async def _produce(producer: StreamProducer, keys: list[str], body: bytes, count: int, batch: int) -> None:
     if batch:
         bodies = [body] * batch
         for share in [batch] * (count // batch) + [count % batch]:

@@ -20,6 +20,7 @@ from benchmarks import (
     bench_queue,
     bench_spool,
     bench_stream,
+    bench_sweep,
     bench_top,
     bench_verify,
     harness,
@@ -64,7 +65,7 @@ ROWS = [row for table in TABLES for section in table for row in section.rows]
 # --- the table ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [*TABLES, bench_sweep.SECTIONS])
 def test_each_row_is_one_of_a_kind(table):
     rows = [(section.title, row.name, row.peer) for section in table for row in section.rows]
     assert len(set(rows)) == len(rows)
@@ -84,7 +85,7 @@ def test_what_is_not_the_peer_does_not_go_by_its_name():
             assert not row.peer or "alone" in row.peer or row.peer == "raw fdatasync"
 
 
-@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("benchmark", [*BENCHMARKS, bench_sweep], ids=lambda module: module.__name__)
 def test_what_is_measured_is_what_the_rows_name(benchmark):
     named = {
         reading.partition(": ")[0]

@@ -1,0 +1,196 @@
+# The report of all benchmarks: it is made of JSON alone, each floor has its row in it, and each that is
+# missed a reason. And the sweep, its peers and the machine's limits are measured once, with next to
+# nothing to do.
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_sweep, harness, peers, servers, summary
+from benchmarks.curves import curves
+from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
+from benchmarks.harness import Result, Scale, Spread
+from benchmarks.limits import Act, Limit
+from benchmarks.report import Report
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+SMOKE = Scale("smoke", 0.001)
+ABOUT = {
+    "benchmark": "sweep",
+    "scale": "full",
+    "rounds": 2,
+    "began": "today",
+    "commit": "0123456789ab",
+    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "none"},
+    "load_before": 0,
+    "load_after": 0,
+    "versions": {"python": "3"},
+}
+
+
+def at(*rates: float) -> dict[str, Spread]:
+    return {"rate": Spread.of(rates), "cpu_us": Spread.of([1.0] * len(rates))}
+
+
+def told(row: Row, *, section: str = "Durable: producers: 16", ours: float = 90.0) -> Result:
+    return Result(
+        section, row, ours=at(ours, ours), peer=at(30.0, 45.0), ratio=Spread.of([ours / 30, ours / 45])
+    )
+
+
+def rendered(directory: Path, *results: Result, **about: object) -> str:
+    Report(ABOUT | about, list(results)).write(directory)
+    return summary.render(summary.read(directory))
+
+
+# --- out of JSON ---------------------------------------------------------------------------------------
+
+
+def test_a_result_is_read_back_as_it_was_written():
+    row = Row("queue", "queue @ 16", "Redis @ 16", at_least=2.0, reason="because")
+    result = told(row)
+    assert Result.of_json(json.loads(json.dumps(result.as_json()))) == result
+
+
+def test_a_result_of_before_is_read_without_what_it_did_not_have():
+    as_json = told(Row("send", "send", "go put", at_least=2.0)).as_json()
+    for name in ("reading", "reason", "reaches"):
+        del as_json[name]
+    assert Result.of_json(as_json).row == Row("send", "send", "go put", at_least=2.0)
+
+
+def test_the_report_is_made_of_what_lies_there_alone(tmp_path):
+    Report(ABOUT, [told(Row("queue", "queue @ 16", "Redis @ 16"))]).write(tmp_path)
+    paths = summary.write(tmp_path)
+    assert tmp_path / "report.md" in paths
+    text = (tmp_path / "report.md").read_text()
+    assert "commit" in text
+    assert "0123456789ab" in text
+    assert "How fast durable" in text
+    assert "| Redis | 2.50 x (2.00..3.00) |" in text
+
+
+def test_no_results_are_told_as_such(tmp_path):
+    assert "No results lie here" in summary.render(summary.read(tmp_path))
+
+
+def test_a_quick_run_is_marked(tmp_path):
+    row = Row("queue", "queue @ 16", "Redis @ 16")
+    assert "Quick, and no evidence" in rendered(tmp_path, told(row), scale="quick")
+
+
+def test_what_was_not_there_is_told(tmp_path):
+    absent = Result(
+        "Durable: producers: 16",
+        Row("queue", "queue @ 16", "NATS @ 16"),
+        missing="nats-server is not installed",
+    )
+    text = rendered(tmp_path, told(Row("queue", "queue @ 16", "Redis @ 16")), absent)
+    assert "Not measured: nats-server is not installed." in text
+
+
+def test_a_share_of_the_limit_is_of_one_round():
+    found = curves(
+        [told(Row("queue", "queue @ 16", "limit fdatasync @ 16"), ours=15.0)], "Durable: producers"
+    )
+    assert found.ratio("queue", "limit fdatasync", "16") == Spread.of([15 / 30, 15 / 45])
+
+
+# --- the floors in it ----------------------------------------------------------------------------------
+
+
+def test_each_floor_of_the_results_has_a_row_in_the_report():
+    reports = summary.read(RESULTS)
+    text = summary.render(reports)
+    rows = [line for line in text.splitlines() if line.endswith(("| reached |", "| MISSED |"))]
+    assert len(rows) == sum(result.row.has_floor for report in reports for result in report.results)
+
+
+def test_each_floor_that_is_missed_in_full_has_a_reason():
+    for report in summary.read(RESULTS):
+        for result in report.missed if report.about["scale"] == "full" else []:
+            assert reason_of(result.section, result.row), (report.about["benchmark"], result.row.name)
+
+
+def test_a_reason_is_told_beside_what_is_missed(tmp_path):
+    section = next(section for section in QUEUE if section.title.startswith("Durable"))
+    row = next(row for row in section.rows if row.reason)
+    text = rendered(tmp_path, told(row, section=section.title, ours=1.0), benchmark="queue")
+    assert row.reason in text
+
+
+def test_a_floor_that_is_missed_for_no_known_reason_says_so(tmp_path):
+    text = rendered(tmp_path, told(Row("new", "a", "b", at_least=1e9)))
+    assert "nobody has said why" in text
+
+
+# --- measured once -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["write", "writev", "sync", "read", "memcpy"])
+def test_a_limit_is_measured(tmp_path, act: Act):
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    (figures,) = (
+        Limit(act, 200, size=100, batch=10 if act in ("writev", "sync") else 1).measure(tmp_path).values()
+    )
+    assert figures["count"] == 200
+    assert figures["rate"] > 0
+
+
+@pytest.mark.parametrize("peer", [peer for peer in peers.PEERS if peer != "FifoQueue"])
+def test_a_peer_gives_back_what_it_was_given(tmp_path, peer):
+    try:
+        readings = peers.measure(str(tmp_path), peer=peer, count=20)
+    except ModuleNotFoundError as missing:
+        pytest.skip(f"{missing.name} is not installed")
+    assert readings.keys() == {"put", "get"}
+
+
+@pytest.mark.parametrize("peer", ["sqlite3", "LMDB", "RocksDB", "Redis"])
+def test_a_peer_is_scanned_from_its_first_message_to_its_last(tmp_path, peer):
+    try:
+        peers.fill(str(tmp_path), peer=peer, count=1_003)
+        assert peers.scan(str(tmp_path), peer=peer, count=1_003)["count"] == 1_003
+    except ModuleNotFoundError as missing:
+        pytest.skip(f"{missing.name} is not installed")
+
+
+def test_a_server_that_is_not_there_is_named():
+    with pytest.raises(ModuleNotFoundError) as missing:
+        servers.program("no-such-server")
+    assert missing.value.name == "no-such-server"
+
+
+def test_a_measurement_that_fails_costs_no_other(tmp_path):
+    class Failing:
+        def measure(self, directory: Path) -> harness.Readings:
+            raise RuntimeError("the disk is full")
+
+        def describe(self) -> dict[str, object]:
+            return {}
+
+    row = Row("row", "a", "b")
+    (result,) = harness.run(
+        [Section("one", (row,))],
+        {"a": Failing(), "b": Failing()},
+        rounds=1,
+        directory=tmp_path,
+        goes_on=True,
+    )
+    assert "the disk is full" in result.missing
+
+
+@pytest.mark.slow
+def test_the_sweep_is_measured_and_answers_every_question(tmp_path):
+    wanted = ("To the page cache: 16 B", "Durable: producers: 16", "Reading: 100 B", "Backlog: 10 k")
+    sections = [section for section in bench_sweep.SECTIONS if section.title in wanted]
+    results = harness.run(sections, bench_sweep.measurements(SMOKE), rounds=1, directory=tmp_path)
+    assert all(result.missing or result.ours[result.row.figure].median > 0 for result in results)
+    text = summary.render([Report(ABOUT, results)])
+    assert all(question.title in text for question in summary.QUESTIONS)
+    assert all(question.figure in FIGURES for question in summary.QUESTIONS)
