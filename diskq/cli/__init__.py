@@ -55,11 +55,11 @@ COMMANDS = (
     pipeline,
     info,
     verify,
-    convert,
-    bench,
-    top,
-    completion,
     repair,
+    convert,
+    top,
+    bench,
+    completion,
 )
 
 ABOUT = """
@@ -68,7 +68,7 @@ Disk queues and streams at the command line: a noun, then a verb; or a verb, the
 exit codes:
   0    done
   1    it could not be done: one line on stderr says why, and what to do; or what was looked at is damaged
-  2    the command line makes no sense; of `verify`, `info` and `audit`: something could not be looked at
+  2    the command line makes no sense; of `info`, `verify`, `repair`, `audit`: something could not be looked at
   70   a fault of diskq's own: --debug shows where it comes from
   130  interrupted (Ctrl-C, SIGTERM); nothing is lost
 """
@@ -83,14 +83,14 @@ EXAMPLES = """
   diskq stream tail clicks -f                      print the last messages, and what comes
   diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
-  diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
+  diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
   diskq info data clicks                           what is there, how much, how old, who has it open
   diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
-  diskq convert data journals/events --to sej      messages of one format into another
-  diskq bench                                      how fast is all that, on this disk?
   diskq repair clicks --apply                      make whole what is not; --salvage saves what can be read
-  diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
+  diskq convert data journals/events --to sej      messages of one format into another
+  diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
+  diskq bench                                      how fast is all that, on this disk?
 """
 
 # What errors tell programs to do, as a person does it.

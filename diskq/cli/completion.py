@@ -24,7 +24,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 ABOUT = """
 Print what has a shell complete diskq's command lines: nouns, verbs, options, paths and the names of queues.
-Needs `pip install diskq[cli]`.
+Needs `pip install 'diskq[cli]'`.
 """
 
 EXAMPLES = """

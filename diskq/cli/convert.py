@@ -182,6 +182,8 @@ def _sources(path: str) -> Iterator[list[Source]]:
             kept.flush()
             yield [Lines(kept.name, "stdin")]
         return
+    if not os.path.exists(path):
+        raise CommandError(f"{path}: no such file or directory")
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
         found: list[Source] = [*things_at(path)]

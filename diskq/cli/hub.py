@@ -13,7 +13,7 @@ ABOUT = """
 A hub takes journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>, synced
 before it answers. The wire is sej's (gRPC), so either end may be sej's.
 
-Needs `pip install diskq[hub]`. Where others can reach a hub it needs TLS, and tokens or certificates.
+Needs `pip install 'diskq[hub]'`. Where others can reach a hub it needs TLS, and tokens or certificates.
 """
 
 EXAMPLES = """

@@ -32,7 +32,7 @@ def _hub() -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name != "grpc":
             raise
-        raise CommandError("this needs grpcio: pip install diskq[hub]") from None
+        raise CommandError("hubs need grpcio: pip install 'diskq[hub]'") from None
     return diskq.hub
 
 

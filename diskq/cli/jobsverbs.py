@@ -99,7 +99,8 @@ def send(args: argparse.Namespace) -> None:
         )
     if args.create:
         _make_room(args.path)
-    check_store(args.path, "; make one with `diskq jobs create`, or let --create make it")
+    else:
+        check_store(args.path, "; make one with `diskq jobs create`, or let --create make it")
     trio.run(_send_all, args)
 
 

@@ -49,6 +49,7 @@ EXAMPLES = """
   diskq repair streams/clicks
   diskq repair streams/clicks --apply
   diskq repair jobs --salvage saved.jsonl
+  diskq convert saved.jsonl jobs.new --to taskflux
   diskq repair data --json | jq '.things[].repairs'
 """
 
@@ -124,7 +125,7 @@ def _show(done: Repairs, left: tuple[Finding, ...]) -> None:
     if not done.repairs and not left:
         note(f"{what}: nothing is to be repaired")
     elif not done.is_applied:
-        note(f"{what}: nothing was changed; --apply does it")
+        note(f"{what}: nothing was changed; --apply does it, --salvage OUT saves what can be read before")
     elif left:
         note(f"{what}: repaired, and {len(left)} things are left; --salvage saves what can be read")
     else:

@@ -1,5 +1,5 @@
 # What a person sees. Law: tables and progress only where a person looks (a terminal) and rich is
-# installed (`pip install diskq[cli]`); in a pipe plain lines, which do not change with the weather.
+# installed (`pip install 'diskq[cli]'`); in a pipe plain lines, which do not change with the weather.
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 import time
 from typing import Any
@@ -101,6 +102,9 @@ def _show(found: list[Verification]) -> None:
         for finding in findings:
             print(_told(finding))
     sys.stdout.flush()
+    for path in dict.fromkeys(each.thing.path for each in found if each.verdict == "damaged"):
+        where = shown(shlex.quote(path))
+        note(f"`diskq repair {where}` says what would mend it; with --salvage OUT it saves what can be read")
 
 
 def _row(each: Verification) -> tuple[str, ...]:

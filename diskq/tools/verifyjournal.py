@@ -176,6 +176,8 @@ def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], rep
         for name in sorted(fs.list_directory(files.private_data)):
             if ".bad" in name:
                 path = join(files.private_data, name)
-                report.note(path, None, f"{fs.size_of(path) or 0} bytes that an earlier open could not read")
+                report.note(
+                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
+                )
     for path in left:
         report.note(path, None, "a crash left it: the next open removes it")

@@ -239,7 +239,9 @@ class _Look:
             if name.startswith(prefix) and ".bad" in name:
                 path = join(files.directory, name)
                 report.note(
-                    path, None, f"{self._fs.size_of(path) or 0} bytes that an earlier open could not read"
+                    path,
+                    None,
+                    f"{self._fs.size_of(path) or 0} bytes that an earlier open or repair kept aside",
                 )
 
 

@@ -163,7 +163,9 @@ class _Look:
         for name in sorted(fs.list_directory(files.private)):
             if ".bad" in name:
                 path = join(files.private, name)
-                report.note(path, None, f"{fs.size_of(path) or 0} bytes that an earlier open could not read")
+                report.note(
+                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
+                )
         if (waiting := read_slate(fs, files.slate)) is not None:
             size = fs.size_of(files.data(waiting.file))
             if size is not None and waiting.start <= size < waiting.start + len(waiting.records):

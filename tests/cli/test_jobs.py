@@ -157,6 +157,11 @@ def test_a_name_that_no_queue_can_have_is_refused(run, path):
     assert "two words" in done.notes[-1]
 
 
+def test_sending_with_create_makes_the_store(run, tmp_path):
+    assert run("jobs", "send", tmp_path / "s", "--create", "hello").code == 0
+    assert run("jobs", "receive", tmp_path / "s").out == b"hello\n"
+
+
 def test_a_store_is_not_made_among_other_files(run, tmp_path):
     (tmp_path / "letter").write_text("dear")
     done = run("jobs", "send", tmp_path, "--create", "hello")

@@ -32,7 +32,10 @@ def test_dry_it_tells_and_changes_nothing(run, root):
     done = run("repair", root)
     assert done.code == 1
     assert b"would be cut" in done.out
-    assert done.notes == [f"diskq: stream {root}: nothing was changed; --apply does it"]
+    assert done.notes == [
+        f"diskq: stream {root}: nothing was changed; --apply does it, "
+        "--salvage OUT saves what can be read before"
+    ]
     assert digest(root) == before
 
 

@@ -47,6 +47,11 @@ def test_what_is_wrong_is_told_with_its_byte(run):
     )
 
 
+def test_damage_is_told_with_what_to_do_about_it(run):
+    assert f"`diskq repair {DAMAGED}`" in run("verify", DAMAGED).notes[-1]
+    assert run("verify", TORN).notes == []
+
+
 def test_where_nothing_is_known_it_could_not_look(run, tmp_path):
     done = run("verify", tmp_path, WHOLE)
     assert done.code == 2
