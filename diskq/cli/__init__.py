@@ -68,7 +68,7 @@ Disk queues and streams at the command line: a noun, then a verb; or a verb, the
 exit codes:
   0    done
   1    it could not be done: one line on stderr says why, and what to do; or what was looked at is damaged
-  2    the command line makes no sense; of `info`, `verify`, `repair`, `audit`: something could not be looked at
+  2    the command line makes no sense; of `info`, `verify`, `repair`, `audit`: it could not be looked at
   70   a fault of diskq's own: --debug shows where it comes from
   130  interrupted (Ctrl-C, SIGTERM); nothing is lost
 """

@@ -157,7 +157,7 @@ def test_it_is_appended(run: Run, tmp_path: Path) -> None:
         (["q", "to", "--to", "sej", "--queue", "no"], 1, "q has no queue 'no'"),
         (["j", "to", "--to", "sej", "--partitions", "0"], 2, "a whole number from 1 on"),
         (["j", "to", "--to", "taskflux", "--priority", "high"], 2, "priority is key or json:FIELD"),
-        (["nowhere", "to", "--to", "sej"], 1, "nowhere: No such file"),
+        (["nowhere", "to", "--to", "sej"], 1, "nowhere: no such file"),
         (["empty", "to", "--to", "sej"], 1, "empty: nothing known is here"),
         (["j", "j", "--to", "sej"], 1, "it is there already: append to it, or convert into another place"),
         (["j", "no/where", "--to", "sej"], 1, "no: no such directory"),
