@@ -9,7 +9,9 @@ to make stays in one of them.
 
 from __future__ import annotations
 
+import logging
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +27,14 @@ _SHARING = (
     "tests/test_demo.py",
     "tests/test_floors.py",
 )
+
+
+@pytest.fixture
+def quiet_log() -> Iterator[None]:
+    """For tests in which thousands of repairs are logged: keeping the records would take longer."""
+    logging.getLogger("diskq").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 def pytest_configure(config: pytest.Config) -> None:

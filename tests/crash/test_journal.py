@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,13 +26,7 @@ from tests.engine.journals import LOCK, ROOT, data, given, read_all, reader, seg
 from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_log")
 
 
 def message(number: int, longest: int) -> Item:

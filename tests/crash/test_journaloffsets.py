@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,13 +18,7 @@ from tests.crash.harness import KILL, PromiseBroken, run_cuts
 from tests.crash.mutations import Mutation
 from tests.engine.journals import ROOT, stored
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Hundreds of repairs are logged."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_log")
 
 
 @dataclass

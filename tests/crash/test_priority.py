@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from tests.crash.harness import KILL, POWER_CUT, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
 from tests.reference import taskflux_oracle as oracle
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 ROOT = "/q"
 # Some segments to a store, some snapshots to a life, and some sectors to a record, in few operations.
 SMALL: dict[str, Any] = {"soft_limit": 900, "hard_limit": 1500, "snapshot_segments": 2}
@@ -31,14 +32,6 @@ SMALL |= {"sync_every": 9, "sync_timeout": 1000.0}
 
 Command = tuple[Any, ...]
 State = dict[str, oracle.Queue]
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 def options(layout: StoreLayout = "aligned", *, preallocate: bool = True) -> PriorityOptions:

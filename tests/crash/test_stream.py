@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import random
 import struct
 from collections.abc import Callable
@@ -30,6 +29,8 @@ from tests.crash.mutations import Mutation
 from tests.engine.streams import OWNER, ROOT, Triple, partitions, segments
 from tests.reference import triplet_oracle as oracle
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 # What a power cut's repairs may say.
 AFTER_A_POWER_CUT = {
     streamrecovery.UNSYNCED,
@@ -37,14 +38,6 @@ AFTER_A_POWER_CUT = {
     "rows of no record",
     "rows that disagree with their records",
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 def message(number: int, longest: int) -> Triple:

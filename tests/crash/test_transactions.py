@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,20 +22,15 @@ from diskq.options import Durability, Encoding, StreamOptions
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
+from tests.crash.test_stream import Promises as StreamPromises
 from tests.crash.test_stream import message
 from tests.engine.streams import ROOT, Triple, held
 from tests.engine.transactions import INTENT, stage, staged_files
 from tests.reference import triplet_oracle as oracle
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 SINKS = ("a", "b.2")
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Thousands of repairs are logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 def parted(of: list[Triple], count: int) -> dict[int, list[Triple]]:
@@ -59,25 +53,14 @@ class Act:
 
 
 @dataclass
-class Promises:
-    """What the stream has promised so far, by partition."""
+class Promises(StreamPromises):
+    """`attempted` is without the transaction in doubt."""
 
-    attempted: dict[int, list[Triple]] = field(default_factory=dict)
-    """All messages, in order, but those of the transaction in doubt."""
-    written: dict[int, int] = field(default_factory=dict)
-    """So many of them are there after a kill,"""
-    synced: dict[int, int] = field(default_factory=dict)
-    """and so many after everything."""
     doubtful: Act | None = None
     """A commit that has not returned."""
     epochs: dict[str, int] = field(default_factory=dict)
     """What each sink has committed."""
     count: int = 0
-    varuint: bool = False
-
-    def all_are(self, *words: dict[int, int]) -> None:
-        for word in words:
-            word.update((partition, len(messages)) for partition, messages in self.attempted.items())
 
 
 class Session:

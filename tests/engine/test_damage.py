@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -33,17 +32,11 @@ from tests.engine.queues import records as records_of
 from tests.engine.ram import RamFS
 from tests.reference.nsq_oracle import frames
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 FILES = 3
 FILE_SIZE = 9_000
 CONSUMED = 20  # messages: the read position is inside the first file's first block
-
-
-@pytest.fixture(autouse=True)
-def _quiet(caplog):
-    """Each of ten thousand repairs is logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,16 +53,10 @@ from tests.engine.streams import (
 from tests.golden.streams import case, golden_stream, told_of
 from tests.reference import triplet_oracle as oracle
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 every_flip = pytest.mark.parametrize("mask, step", [(0xFF, 1), (0x01, 2), (0x80, 3), (0x40, 3)])
 ONE: dict[str, Any] = {"partition_count": 1}
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Each of thousands of repairs is logged; to keep the records would take longer than the tests."""
-    logging.getLogger("diskq").setLevel(logging.ERROR)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 # --- the patients -------------------------------------------------------------------------------

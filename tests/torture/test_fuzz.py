@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from tests.torture.decoders import DECODERS, Decoder
@@ -11,15 +9,9 @@ from tests.torture.directories import directories
 from tests.torture.fuzz import fuzz
 from tests.torture.mutating import Mutator
 
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
 DIRECTORIES = directories()
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Each of thousands of repairs is logged."""
-    logging.getLogger("diskq").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", DECODERS)
