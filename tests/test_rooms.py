@@ -61,6 +61,7 @@ TABLE = """
   diskq.cli.streamview     diskq.storage.fs
   diskq.cli.directories    diskq.storage.fs diskq.storage.directories
   diskq.cli.jobsview       diskq.storage.fs
+  diskq.cli.following      diskq.storage.fs
 """
 
 # Doors to the operating system, and clocks.

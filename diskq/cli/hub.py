@@ -7,7 +7,7 @@ import argparse
 from diskq.cli import hubverbs, units
 from diskq.cli.parsing import add_command, add_json, count
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser"]
 
 ABOUT = """
 A hub takes journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>, synced
@@ -93,7 +93,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     serve.add_argument(
         "--max-open", type=count, metavar="N", help="so many journals are open at a time (default: 256)"
     )
-    serve.set_defaults(run=run, verb=hubverbs.serve)
+    serve.set_defaults(run=hubverbs.serve)
 
     push = add_command(verbs.add_parser("push", help="copy a journal into a hub"), ABOUT_PUSH, EXAMPLES_PUSH)
     push.add_argument("path", metavar="DIR", help="the journal's directory")
@@ -114,16 +114,12 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     push.add_argument(
         "--batch", type=count, metavar="N", help="so many messages go together at most (default: 10000)"
     )
-    push.set_defaults(run=run, verb=hubverbs.push)
+    push.set_defaults(run=hubverbs.push)
 
     status = add_command(verbs.add_parser("status", help="what a hub has"), ABOUT_STATUS, EXAMPLES_STATUS)
     _add_connection(status, "--at")
     add_json(status)
-    status.set_defaults(run=run, verb=hubverbs.status, client_id="status")
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
+    status.set_defaults(run=hubverbs.status, client_id="status")
 
 
 def _add_connection(parser: argparse.ArgumentParser, name: str) -> None:

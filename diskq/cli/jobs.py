@@ -13,6 +13,7 @@ from diskq.cli.parsing import (
     add_framing,
     add_json,
     add_messages,
+    add_receiving,
     add_wait,
     add_yes,
     count,
@@ -26,7 +27,7 @@ from diskq.errors import (
     QueueNotFoundError,
 )
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser"]
 
 ABOUT = """
 A store of priority queues is a directory. Of each of its queues the message with the smallest priority is
@@ -170,7 +171,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     _add_path(queues)
     add_json(queues, "a list; sizes in bytes")
-    queues.set_defaults(run=run, verb=jobslooks.queues)
+    queues.set_defaults(run=jobslooks.queues)
 
     _add_create(verbs)
 
@@ -179,7 +180,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     delete.add_argument("name", metavar="NAME", help="the queue")
     add_yes(delete)
     add_wait(delete, "store")
-    delete.set_defaults(run=run, verb=jobsverbs.delete)
+    delete.set_defaults(run=jobsverbs.delete)
 
     _add_send(verbs)
     _add_receive(verbs)
@@ -189,7 +190,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_queue(peek)
     peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
     _add_output(peek)
-    peek.set_defaults(run=run, verb=jobslooks.peek)
+    peek.set_defaults(run=jobslooks.peek)
 
     snapshot = add_command(
         verbs.add_parser("snapshot", help="write the state down, remove the log"),
@@ -198,7 +199,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     _add_path(snapshot)
     add_wait(snapshot, "store")
-    snapshot.set_defaults(run=run, verb=jobsverbs.snapshot)
+    snapshot.set_defaults(run=jobsverbs.snapshot)
 
     inspect = add_command(
         verbs.add_parser("inspect", help="segments, records, damage"), ABOUT_INSPECT, EXAMPLES_INSPECT
@@ -208,7 +209,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--commands", action="store_true", help="show every command in the log, too (default: count them)"
     )
     add_json(inspect)
-    inspect.set_defaults(run=run, verb=jobslooks.inspect)
+    inspect.set_defaults(run=jobslooks.inspect)
 
     repair = add_command(
         verbs.add_parser("repair", help="open what is damaged"), ABOUT_REPAIR, EXAMPLES_REPAIR
@@ -217,11 +218,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     repair.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
     add_json(repair)
     add_wait(repair, "store")
-    repair.set_defaults(run=run, verb=jobslooks.repair)
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
+    repair.set_defaults(run=jobslooks.repair)
 
 
 def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -257,7 +254,7 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="of a new store: as TaskFlux reads it, or as its document has it (default: aligned)",
     )
     add_wait(create, "store")
-    create.set_defaults(run=run, verb=jobsverbs.create)
+    create.set_defaults(run=jobsverbs.create)
 
 
 def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -271,7 +268,7 @@ def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_batch(send)
     add_create(send, "the store")
     add_wait(send, "store")
-    send.set_defaults(run=run, verb=jobsverbs.send)
+    send.set_defaults(run=jobsverbs.send)
 
 
 def _add_receive(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -280,15 +277,10 @@ def _add_receive(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     _add_path(receive)
     _add_queue(receive)
-    receive.add_argument(
-        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
-    )
+    add_receiving(receive)
     _add_output(receive)
-    receive.add_argument(
-        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
-    )
     add_wait(receive, "store")
-    receive.set_defaults(run=run, verb=jobsverbs.receive)
+    receive.set_defaults(run=jobsverbs.receive)
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:

@@ -6,22 +6,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count, groupby
 from typing import TypeVar
 
 import trio
 
 from diskq.cli.directories import make_room
+from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
 from diskq.cli.jobsjson import Job, as_json, job_of
 from diskq.cli.jobsview import check_store, is_store
-from diskq.cli.opening import LOOK_AGAIN, patient
-from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.opening import patient
+from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
 from diskq.cli.pipes import CHUNK, MOST_AROUND, Output, read_stdin
-from diskq.cli.terminal import asked, note, progress, shown
+from diskq.cli.terminal import note, progress, shown
 from diskq.engine.priority import PriorityRecord, PriorityStore
 from diskq.engine.storelook import log_trace, look_at_store
+from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.errors import DiskFullError, QueueNameError
 from diskq.options import PriorityOptions
 
@@ -65,17 +67,17 @@ def create(args: argparse.Namespace) -> None:
 
 def delete(args: argparse.Namespace) -> None:
     check_store(args.path)
-    if not args.yes:
-        if not sys.stdin.isatty():
-            raise UsageError("--yes is needed where nobody can be asked")
-        queue = look_at_store(args.path).queues.get(args.name)
-        stored = 0 if queue is None else queue.table.stored
-        if not asked(f"Remove queue {args.name!r} with all messages ({stored})?"):
-            raise CommandError("nothing was removed")
+    check_confirmed(args, lambda: _question(args))
     with _opened(args) as store:
         removed = store.queue(args.name).table.stored
         store.delete_queue(args.name, "synced")
     note(f"queue {args.name!r} removed, with {removed} messages")
+
+
+def _question(args: argparse.Namespace) -> str:
+    queue = look_at_store(args.path).queues.get(args.name)
+    stored = 0 if queue is None else queue.table.stored
+    return f"Remove queue {args.name!r} with all messages ({stored})?"
 
 
 def snapshot(args: argparse.Namespace) -> None:
@@ -93,10 +95,7 @@ def snapshot(args: argparse.Namespace) -> None:
 
 
 def send(args: argparse.Namespace) -> None:
-    if args.messages and args.framing:
-        raise UsageError(
-            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
-        )
+    check_source(args)
     if args.create:
         _make_room(args.path)
     else:
@@ -211,9 +210,17 @@ async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
             before = log_trace(args.path)
         if not args.follow or output.written == args.n:
             return
-        # Another process sends: there is no event.
-        while log_trace(args.path) == before:  # noqa: ASYNC110
-            await trio.sleep(LOOK_AGAIN)
+        await _commands(args.path, before)
+
+
+async def _commands(path: str, before: Hashable) -> None:
+    """Return when the log is not as it was `before`."""
+
+    def watched(fs: FileSystem) -> tuple[list[str], list[str]]:
+        files = StoreFiles.existing(fs, path)
+        return [files.root, files.log], [files.segment(base) for base in files.segments()[-1:]]
+
+    await until(lambda: log_trace(path) != before, watched)
 
 
 # --- what they share ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from diskq.cli.places import place
 from diskq.cli.replays import add_replay
 from diskq.errors import LockedError
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser"]
 
 ABOUT = """
 A journal is a directory with messages (a value, a key, a type of 0 to 255, a time) that stay where they are;
@@ -60,7 +60,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_batch(put, "put, and synced,")
     add_create(put, "the journal")
     add_wait(put, "journal")
-    put.set_defaults(verb=journalverbs.put)
+    put.set_defaults(run=journalverbs.put)
 
     scan = _verb(
         verbs,
@@ -72,19 +72,19 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_stretch(scan)
     scan.add_argument("--count", "-n", type=count, metavar="N", help="messages at most (default: all)")
     _add_output(scan)
-    scan.set_defaults(verb=journallooks.scan)
+    scan.set_defaults(run=journallooks.scan)
 
     counted = _verb(verbs, "count", "count messages", "Count the messages of a stretch.", "--type 3")
     _add_stretch(counted)
-    counted.set_defaults(verb=journallooks.count)
+    counted.set_defaults(run=journallooks.count)
 
     tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
     tail.add_argument("--count", "-n", type=number, default=10, metavar="N", help="so many (default: 10)")
     tail.add_argument("--follow", "-f", action="store_true", help="go on with what comes (default: stop)")
     _add_output(tail)
-    tail.set_defaults(verb=journallooks.tail)
+    tail.set_defaults(run=journallooks.tail)
 
-    add_replay(verbs, "journal", "journals/web", "DIR").set_defaults(run=run)
+    add_replay(verbs, "journal", "journals/web", "DIR")
 
     offset = _verb(
         verbs,
@@ -94,7 +94,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--json",
     )
     add_json(offset)
-    offset.set_defaults(verb=journallooks.offset)
+    offset.set_defaults(run=journallooks.offset)
 
     reset = _verb(
         verbs, "reset", "move a reader", "Have a reader go on elsewhere.", "--reader billing --to -1h"
@@ -104,7 +104,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
     )
     add_wait(reset, "reader's offset")
-    reset.set_defaults(verb=journalverbs.reset)
+    reset.set_defaults(run=journalverbs.reset)
 
     old = _verb(
         verbs,
@@ -114,27 +114,23 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--days 30",
     )
     old.add_argument("--days", type=number, default=7, metavar="N", help="older than so many (default: 7)")
-    old.set_defaults(verb=journallooks.old)
+    old.set_defaults(run=journallooks.old)
 
     timestamp = _verb(
         verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
     )
     timestamp.add_argument("--offset", required=True, type=number, metavar="N", help="which one")
-    timestamp.set_defaults(verb=journallooks.timestamp)
+    timestamp.set_defaults(run=journallooks.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
     add_json(file)
-    file.set_defaults(verb=journallooks.file)
+    file.set_defaults(run=journallooks.file)
 
     dump = _verb(
         verbs, "dump", "print a file's messages", "Print all messages of one file.", "--json", "FILE"
     )
     _add_output(dump)
-    dump.set_defaults(verb=journallooks.dump)
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
+    dump.set_defaults(run=journallooks.dump)
 
 
 def _verb(
@@ -151,7 +147,6 @@ def _verb(
     )
     text = "the journal's directory" if what == "DIR" else "one of its files, jnl/*.jnl"
     parser.add_argument("path", metavar=what, help=text)
-    parser.set_defaults(run=run)
     return parser
 
 

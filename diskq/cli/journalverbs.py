@@ -13,7 +13,7 @@ from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
 from diskq.cli.journalview import JOURNALS_OWN, check_journal, is_a_journal, offset_at
 from diskq.cli.opening import patient
-from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.parsing import CommandError, UsageError, check_source
 from diskq.cli.pipes import CHUNK, read_stdin
 from diskq.cli.terminal import note
 from diskq.engine.journal import Journal
@@ -25,10 +25,7 @@ __all__ = ["put", "reset"]
 
 
 def put(args: argparse.Namespace) -> None:
-    if args.messages and args.framing:
-        raise UsageError(
-            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
-        )
+    check_source(args)
     if args.type > 255:
         raise UsageError(f"--type is 0 to 255, not {args.type}")
     if args.create and not is_a_journal(args.path):

@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from diskq.cli import units
+from diskq.cli.terminal import asked
 from diskq.options import DURABILITY_WORDS
 
 __all__ = [
@@ -23,8 +24,11 @@ __all__ = [
     "add_max_message_size",
     "add_messages",
     "add_partitions",
+    "add_receiving",
     "add_wait",
     "add_yes",
+    "check_confirmed",
+    "check_source",
     "count",
     "number",
     "parse",
@@ -142,6 +146,24 @@ def add_messages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
 
 
+def check_source(args: argparse.Namespace) -> None:
+    """Messages come from the command line or from stdin. Raises UsageError: from both."""
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+
+
+def add_receiving(parser: argparse.ArgumentParser) -> None:
+    """How long to go on: -n and --follow."""
+    parser.add_argument(
+        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
+    )
+
+
 def add_durability(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--durability",
@@ -199,6 +221,16 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="do not ask (needed where nobody can be asked; default: ask)"
     )
+
+
+def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> None:
+    """Ask, if there is no --yes. Raises UsageError: nobody can be asked; CommandError: it is a no."""
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("--yes is needed where nobody can be asked")
+    if not asked(question()):
+        raise CommandError("nothing was removed")
 
 
 # --- types ----------------------------------------------------------------------------------------

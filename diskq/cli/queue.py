@@ -14,6 +14,7 @@ from diskq.cli.parsing import (
     add_json,
     add_max_message_size,
     add_messages,
+    add_receiving,
     add_wait,
     add_yes,
     count,
@@ -21,7 +22,7 @@ from diskq.cli.parsing import (
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
 
-__all__ = ["add_parser", "add_send", "run"]
+__all__ = ["add_parser", "add_send"]
 
 ABOUT = """
 A disk queue is a name in a directory. It keeps messages (bytes, any bytes) in the order in which
@@ -118,19 +119,14 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_queue(send)
     add_send(send)
     add_wait(send, "queue")
-    send.set_defaults(run=run, verb=queueverbs.send)
+    send.set_defaults(run=queueverbs.send)
 
     receive = add_command(
         verbs.add_parser("receive", help="print messages and remove them"), ABOUT_RECEIVE, EXAMPLES_RECEIVE
     )
     _add_queue(receive)
-    receive.add_argument(
-        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
-    )
+    add_receiving(receive)
     add_framing(receive, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
-    receive.add_argument(
-        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
-    )
     receive.add_argument(
         "--linger",
         type=units.duration,
@@ -138,31 +134,27 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="with --follow: once there are messages, let so much time gather more (default: 0s)",
     )
     add_wait(receive, "queue")
-    receive.set_defaults(run=run, verb=queueverbs.receive)
+    receive.set_defaults(run=queueverbs.receive)
 
     peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
     peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
     add_framing(peek, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
     add_wait(peek, "queue")
-    peek.set_defaults(run=run, verb=queueverbs.peek)
+    peek.set_defaults(run=queueverbs.peek)
 
     info = add_command(
         verbs.add_parser("info", help="what is in there, and who has it"), ABOUT_INFO, EXAMPLES_INFO
     )
     _add_queue(info, is_name_optional=True)
     add_json(info, "one object, or a list without NAME; bytes")
-    info.set_defaults(run=run, verb=queueverbs.info)
+    info.set_defaults(run=queueverbs.info)
 
     empty = add_command(verbs.add_parser("empty", help="remove all messages"), ABOUT_EMPTY, EXAMPLES_EMPTY)
     _add_queue(empty)
     add_yes(empty)
     add_wait(empty, "queue")
-    empty.set_defaults(run=run, verb=queueverbs.empty)
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
+    empty.set_defaults(run=queueverbs.empty)
 
 
 def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = False) -> None:

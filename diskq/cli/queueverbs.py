@@ -17,11 +17,13 @@ import trio
 from diskq.channels.queue import DiskQueue, open_queue
 from diskq.cli import units
 from diskq.cli.directories import check_directory, make_directories
+from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
-from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
 from diskq.cli.pipes import CHUNK, Output, read_stdin
-from diskq.cli.terminal import asked, note, preview, progress, show_table
+from diskq.cli.terminal import note, preview, progress, show_table
+from diskq.engine.nsqfiles import QueueFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 from diskq.tools.queueview import QueueView, look, queue_names
@@ -35,10 +37,7 @@ _OUT_BYTES = 1024 * 1024
 
 
 def send(args: argparse.Namespace) -> None:
-    if args.messages and args.framing:
-        raise UsageError(
-            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
-        )
+    check_source(args)
     options = _options(args)
     if args.create:
         make_directories(args.directory)
@@ -122,9 +121,12 @@ async def _receive_all(args: argparse.Namespace, output: Output) -> None:
 
 async def _messages(args: argparse.Namespace) -> None:
     """Return when the files of the queue show messages."""
-    # Another process sends them: there is no event.
-    while not look(args.directory, args.name).has_messages:  # noqa: ASYNC110
-        await trio.sleep(LOOK_AGAIN)
+
+    def watched(fs: FileSystem) -> tuple[list[str], list[str]]:
+        files = QueueFiles(fs, args.directory, args.name)
+        return [files.directory], [files.data(number) for number in files.numbers()[-1:]]
+
+    await until(lambda: look(args.directory, args.name).has_messages, watched)
     await trio.sleep(args.linger or 0)
 
 
@@ -253,13 +255,13 @@ def _owner(view: QueueView) -> str:
 def empty(args: argparse.Namespace) -> None:
     check_directory(args.directory)
     _check_exists(args)
-    if not args.yes:
-        if not sys.stdin.isatty():
-            raise UsageError("--yes is needed where nobody can be asked")
-        depth = _depth(look(args.directory, args.name))
-        if not asked(f"Remove all messages ({depth}) of queue {args.name!r}?"):
-            raise CommandError("nothing was removed")
+    check_confirmed(args, lambda: _question(args))
     trio.run(_empty_all, args)
+
+
+def _question(args: argparse.Namespace) -> str:
+    depth = _depth(look(args.directory, args.name))
+    return f"Remove all messages ({depth}) of queue {args.name!r}?"
 
 
 async def _empty_all(args: argparse.Namespace) -> None:

@@ -74,7 +74,7 @@ def add_replay(
     _add_stretch(parser, has_partitions)
     _add_pace(parser)
     _add_places(parser, has_partitions)
-    parser.set_defaults(verb=run_replay, is_journal=not has_partitions)
+    parser.set_defaults(run=run_replay, is_journal=not has_partitions)
     return parser
 
 

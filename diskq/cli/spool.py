@@ -11,7 +11,7 @@ from diskq.cli.queue import add_send
 from diskq.engine.spoolfiles import SPOOL
 from diskq.errors import DiskFullError
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser"]
 
 ABOUT = """
 A spool is a directory that keeps messages (bytes, any bytes) until they are delivered: a program accepts
@@ -134,26 +134,22 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="with --follow: look again after so long (default: 1s)",
     )
     add_json(status, "a line of JSON each time")
-    status.set_defaults(run=run, verb=spoolstatus.status)
+    status.set_defaults(run=spoolstatus.status)
 
     send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
     send.add_argument("directory", metavar="PATH", help="the spool's directory")
     add_send(send)
     add_wait(send, "spool")
-    send.set_defaults(run=run, verb=spoolverbs.send, name=SPOOL)
+    send.set_defaults(run=spoolverbs.send, name=SPOOL)
 
     work = add_command(verbs.add_parser("run", help="deliver with a command"), ABOUT_RUN, EXAMPLES_RUN)
     _add_path(work)
     _add_run(work)
     add_wait(work, "spool")
-    work.set_defaults(run=run, verb=spoolrun.run)
+    work.set_defaults(run=spoolrun.run)
 
     dead = add_command(verbs.add_parser("dead", help="dead letters"), ABOUT_DEAD, EXAMPLES_DEAD)
     _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -205,15 +201,15 @@ def _add_dead(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _add_path(shown)
     shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
     add_json(shown, "a line of JSON for each letter")
-    shown.set_defaults(run=run, verb=spooldead.show)
+    shown.set_defaults(run=spooldead.show)
 
     replay = add_command(verbs.add_parser("replay", help="try them again"), ABOUT_REPLAY, EXAMPLES_REPLAY)
     _add_ids(replay)
-    replay.set_defaults(run=run, verb=spooldead.replay)
+    replay.set_defaults(run=spooldead.replay)
 
     purge = add_command(verbs.add_parser("purge", help="remove them"), ABOUT_PURGE, EXAMPLES_PURGE)
     _add_ids(purge)
-    purge.set_defaults(run=run, verb=spooldead.purge)
+    purge.set_defaults(run=spooldead.purge)
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ from diskq.cli.replays import add_replay
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
 from diskq.options import ENCODINGS, StreamOptions
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser"]
 
 ABOUT = """
 A stream is a directory that keeps messages: bytes, with a key and a time. Reading removes nothing: any
@@ -179,25 +179,25 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     create = add("create", "make a stream, or change its settings", ABOUT_CREATE, EXAMPLES_CREATE)
     _add_layout(create)
     _add_lock(create)
-    create.set_defaults(run=run, verb=streamwrite.create)
+    create.set_defaults(run=streamwrite.create)
 
     write = add("write", "add messages", ABOUT_WRITE, EXAMPLES_WRITE)
     _add_write(write)
     _add_lock(write)
-    write.set_defaults(run=run, verb=streamwrite.write)
+    write.set_defaults(run=streamwrite.write)
 
     read = add("read", "print messages, from anywhere", ABOUT_READ, EXAMPLES_READ)
     _add_read(read)
-    read.set_defaults(run=run, verb=streamread.read)
+    read.set_defaults(run=streamread.read)
 
     tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
     add_partitions(tail)
     tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
     add_framing(tail, "to stdout", OUT, json=streamjson.ABOUT)
-    tail.set_defaults(run=run, verb=streamread.tail)
+    tail.set_defaults(run=streamread.tail)
 
-    add_replay(verbs, "stream", "clicks", "PATH").set_defaults(run=run)
+    add_replay(verbs, "stream", "clicks", "PATH")
 
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
@@ -208,23 +208,19 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="the first message that is not earlier (default: the first that is later)",
     )
     add_json(lookup, "a line of JSON for each partition")
-    lookup.set_defaults(run=run, verb=streamlooks.lookup)
+    lookup.set_defaults(run=streamlooks.lookup)
 
     vacuum = add("vacuum", "remove what is too old, or too much", ABOUT_VACUUM, EXAMPLES_VACUUM)
     _add_vacuum(vacuum)
-    vacuum.set_defaults(run=run, verb=streamkeep.vacuum)
+    vacuum.set_defaults(run=streamkeep.vacuum)
 
     stats = add("stats", "what is in there", ABOUT_STATS, EXAMPLES_STATS)
     add_json(stats, "one line, as go-diskq's; bytes")
-    stats.set_defaults(run=run, verb=streamlooks.stats)
+    stats.set_defaults(run=streamlooks.stats)
 
     groups = add("groups", "who has read how far", ABOUT_GROUPS, EXAMPLES_GROUPS)
     _add_groups(groups)
-    groups.set_defaults(run=run, verb=streamgroups.groups)
-
-
-def run(args: argparse.Namespace) -> None:
-    args.verb(args)
+    groups.set_defaults(run=streamgroups.groups)
 
 
 # --- options, verb by verb ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from diskq.cli import units
 from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
 from diskq.cli.opening import opened
-from diskq.cli.parsing import CommandError, UsageError
+from diskq.cli.parsing import CommandError, UsageError, check_source
 from diskq.cli.pipes import CHUNK, MOST_AROUND, read_stdin
 from diskq.cli.streamjson import Fields, fields_of
 from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
@@ -68,10 +68,7 @@ def _duration(nanoseconds: int | None) -> str:
 
 
 def write(args: argparse.Namespace) -> None:
-    if args.messages and args.framing:
-        raise UsageError(
-            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
-        )
+    check_source(args)
     options = _options(
         durability=args.durability,
         min_message_size=args.min_message_size,

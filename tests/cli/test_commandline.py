@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-import diskq.cli
-from diskq.cli import command_parser, moments, units
+from diskq.cli import command_parser, moments, queueverbs, units
 from diskq.cli.parsing import count, number
 from tests.cli.conftest import PROGRAM, fill
 
@@ -237,7 +236,7 @@ def test_a_fault_of_our_own_is_one_line_too_and_has_a_code_of_its_own(run, data,
     def fault(*_: object) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr(diskq.cli.queue, "run", fault)
+    monkeypatch.setattr(queueverbs, "info", fault)
     done = run("queue", "info", data, *flag)
     assert done.code == 70
     assert "ZeroDivisionError: of all things; this is a fault of diskq's own" in done.notes[-1]

@@ -14,8 +14,9 @@ import pytest
 import diskq
 from diskq.cli import main
 from diskq.engine.priority import PriorityStore
+from diskq.engine.storelook import look_at_store
 from diskq.storage.fs import OsFileSystem
-from tests.cli.conftest import Terminal, frames, program, start
+from tests.cli.conftest import Terminal, frames, program, start, until
 
 VERBS = ["queues", "create", "delete", "send", "receive", "peek", "snapshot", "inspect", "repair"]
 GOLDEN = Path(__file__).parents[1] / "golden/taskflux"
@@ -304,6 +305,8 @@ def test_who_follows_gets_what_others_send(run, path):
             done = run("jobs", "send", path, "--wait", "10s", text)
             assert done.code == 0
             assert base64.b64decode(json.loads(process.stdout.readline())["data"]) == text.encode()
+        # Interrupted before it has acknowledged, it would leave what it wrote last to be read again.
+        until(lambda: not look_at_store(path).queues[""].table.stored)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert process.stderr is not None
