@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import logging
 import re
 from pathlib import Path
@@ -19,11 +20,12 @@ MODULES = [path for path in sorted((ROOT / "diskq").rglob("*.py")) if "spark" no
 NOT_FACTS = {"exc_info"}
 
 
+@functools.cache
 def calls() -> list[ast.Call]:
     """All that tell of an event."""
     found = []
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for text in (path.read_text(encoding="utf-8") for path in MODULES):
+        for node in ast.walk(ast.parse(text)) if ".tell(" in text else ():
             match node:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name("log") | ast.Attribute(attr="_log"), attr="tell")
