@@ -82,13 +82,14 @@ distclean: clean ## ... and .venv
 
 # --- stamps: each is one step that need not be done again ---------------------------------
 
+# wheel: an old pip complains at length about pyspark where it is missing.
 $(STAMPS)/venv:
 	@python=$$(PYTHON='$(PYTHON)' sh scripts/check_tools.sh) || exit 1; \
 	printf '  %-9s %s with %s\n' create '$(VENV)' "$$python"; \
 	"$$python" -m venv $(VENV)
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	    > $(VENV)/build-requires.txt
-	@$(PIP) install -r $(VENV)/build-requires.txt
+	@$(PIP) install wheel -r $(VENV)/build-requires.txt
 	@mkdir -p $(STAMPS) && touch $@
 
 # Without build isolation: the compiler's inputs are in .venv already, and a rebuild takes seconds.
