@@ -14,7 +14,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
+.PHONY: help demo test soak torture build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -36,6 +36,19 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 	    DISKQ_SOAK_SPOOL_MESSAGES=100000 DISKQ_SOAK_SPOOL_KILLS=50 DISKQ_SOAK_SPOOL_LIVES=200 DISKQ_SOAK_RECORDS=1000000 \
 	    DISKQ_SOAK_HUB_SECONDS=1800 \
 	    $(PY) -m pytest tests/soak $(ARGS)
+
+# Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
+torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (hours); QUICK=1: minutes
+ifneq ($(QUICK),)
+	@$(PY) -m tests.torture --short --only ours $(ARGS)
+	@$(PY) -m tests.torture.fuzz --seconds 30
+	@$(PY) -m tests.torture.leaks --messages 200000
+else
+	@$(PY) -m pytest tests/crash tests/torture
+	@$(PY) -m tests.torture --out benchmarks/results $(ARGS)
+	@$(PY) -m tests.torture.fuzz --seconds 3600
+	@$(PY) -m tests.torture.leaks --messages 10000000
+endif
 
 lint: $(STAMPS)/dev ## style and likely bugs (ruff)
 	@$(PY) -m ruff check .

@@ -27,6 +27,8 @@ var nsqCommands = commands{
 	"empty": {"throw away what is pending", nsqEmpty},
 	"info":  {"tell the depth at open without touching the directory", nsqInfo},
 	"bench": {"measure: " + keys(nsqBenchmarks), nsqBench},
+
+	"hammer": {"put numbered messages, and say each number after its Put", nsqHammer},
 }
 
 // --- opening ------------------------------------------------------------------------------------
