@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import Curves, is_limit, is_ours
+from benchmarks.report import save
 
 __all__ = ["bars", "latencies", "lines"]
 
@@ -29,17 +30,17 @@ _COLORS = {
     "journal send_many": "#7d3c98",
     "journal receive_many": "#7d3c98",
     "journal columns": "#bb8fce",
-    "priority": "#d68910",
+    "priority": "#b7950b",
     "go-diskqueue": "#00add8",
     "queuelib": "#a04000",
     "sqlite3": "#5d6d7e",
     "LMDB": "#c0392b",
-    "RocksDB": "#e59866",
+    "RocksDB": "#ff8c00",
     "diskcache": "#f5b041",
     "persist-queue": "#a9cce3",
     "litequeue": "#b2babb",
-    "localqueue": "#cd6155",
-    "Redis": "#e74c3c",
+    "localqueue": "#6e2c00",
+    "Redis": "#ff5fa2",
     "NATS": "#27ae60",
 }
 _LIMITS = {
@@ -49,7 +50,6 @@ _LIMITS = {
     "fdatasync": "#000000",
     "read": "#000000",
 }
-_DPI = 90
 
 
 def lines(curves: Curves, path: Path, *, figure: str, title: str, x: str, y: str) -> None:
@@ -120,7 +120,7 @@ def latencies(panels: Mapping[str, Sequence[tuple[Named, Named | None]]], path: 
         axes.grid(which="major", alpha=0.25)
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), frameon=False)
     canvas.suptitle(title, fontsize=11)
-    canvas.savefig(path, dpi=_DPI)
+    save(canvas, path)
     pyplot.close(canvas)
 
 
@@ -151,5 +151,5 @@ def _finish(
     axes.set_axisbelow(True)
     if has_legend:
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    canvas.savefig(path, dpi=_DPI)
+    save(canvas, path)
     pyplot.close(canvas)
