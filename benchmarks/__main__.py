@@ -71,7 +71,8 @@ def main(arguments: list[str]) -> int:
         for path in report.write(options.out) if options.out else []:
             print(f"wrote {path}", flush=True)
         missed += len(report.missed)
-    if not options.names or REPORT in options.names:
+        failed += sum(" failed: " in result.missing for result in report.results)
+    if options.out and (not options.names or REPORT in options.names):
         for path in summary.write(options.out):
             print(f"wrote {path}")
     return 1 if failed or (options.check and missed) else 0
@@ -161,7 +162,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in options.names:
         if name not in (*BENCHMARKS, REPORT):
             parser.error(f"no benchmark {name!r}: one of {', '.join(BENCHMARKS)}, {REPORT}")
-    if options.out is None and (not options.names or REPORT in options.names):
+    # A part of it takes no whole one's place.
+    if options.out is None and not options.only and (not options.names or REPORT in options.names):
         options.out = QUICK_RESULTS if options.quick else RESULTS
     if options.rounds < 0:
         parser.error("--rounds is at least 1")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bench_sweep, harness, peers, servers, summary
+from benchmarks.__main__ import QUICK_RESULTS, parse
 from benchmarks.curves import curves
 from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
 from benchmarks.harness import Result, Scale, Spread
@@ -98,6 +99,21 @@ def test_a_share_of_the_limit_is_of_one_round():
         [told(Row("queue", "queue @ 16", "limit fdatasync @ 16"), ours=15.0)], "Durable: producers"
     )
     assert found.ratio("queue", "limit fdatasync", "16") == Spread.of([15 / 30, 15 / 45])
+
+
+@pytest.mark.parametrize(
+    "arguments, out",
+    [
+        ([], RESULTS),
+        (["report"], RESULTS),
+        (["--quick"], QUICK_RESULTS),
+        (["--only", "Durable"], None),
+        (["queue"], None),
+    ],
+    ids=["all", "the report", "quick", "a part", "one"],
+)
+def test_only_a_whole_run_takes_the_place_of_the_results(arguments, out):
+    assert parse(arguments).out == out
 
 
 # --- the floors in it ----------------------------------------------------------------------------------
