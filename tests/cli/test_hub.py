@@ -72,7 +72,8 @@ def test_push_follows_until_it_is_interrupted(tmp_path, journal):
             push.send_signal(signal.SIGINT)
             _, err = push.communicate(timeout=20)
             assert push.returncode == 130
-            assert "110 messages copied" in err
+            # The last ten lie in the hub; whether its answer had come, the interrupt decided.
+            assert any(f"{copied} messages copied" in err for copied in (100, 110))
 
 
 @pytest.mark.slow
