@@ -343,8 +343,7 @@ class CommitLoop(Generic[E]):
             self.engine.fail(failure)
         self.engine.mark(ticket, is_replaced)
         number = self.barriers_taken
-        while self._unsynced and self._unsynced.first <= number:
-            self._unsynced.wake_first()
+        self._unsynced.wake_until(number)
         while self._syncing and self._syncing.first <= number:
             full = self._not_durable(ticket, is_replaced)
             told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING

@@ -15,12 +15,13 @@ import trio
 from trio.lowlevel import current_task, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours, neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.receiving import End
 from diskq.channels.scanner import open_scanner
 from diskq.channels.sender import Sender
-from diskq.channels.sendingloop import SendingLoop
+from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.journal import Item, Journal, Key, Value, When
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
@@ -29,6 +30,9 @@ from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
+
+# Bytes of a record that are neither its key nor its value, at most.
+_MOST_FRAMING = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,44 @@ class JournalStatistics:
     tasks_waiting_send: int
     """For room, or for a sync."""
     open_handles: int
+
+
+class GatheredItems(GatheredMessages[int]):
+    """Messages of a journal that wait to be written. Each gets an offset."""
+
+    __slots__ = ("_batch", "_engine", "_first", "_first_odd")
+
+    def __init__(self, engine: Journal) -> None:
+        super().__init__(engine.buffer.room)
+        self._engine = engine
+        self._first_odd = engine.buffer.first_odd
+        self._batch: list[Any] = []
+        self._first = 0
+
+    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
+        value, key, timestamp, type = message
+        item = (key, value, timestamp, type)
+        if self._first_odd([item]) >= 0:
+            return -1
+        size = len(value) + len(key or b"") + _MOST_FRAMING
+        if size > LARGEST_GATHERED or size > self.room:
+            return -1
+        self.room -= size
+        self._batch.append(item)
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+    def _write_all(self) -> None:
+        self._first = self._engine.next_offset
+        self._engine.accept_many(self._batch, is_held=False)
+
+    def _found(self) -> list[int | None]:
+        offsets = range(self._first, self._engine.next_offset)
+        return [*offsets, *[None] * (len(self._batch) - len(offsets))]
+
+    def _write_one(self, number: int) -> int:
+        key, value, timestamp, type = self._batch[number]
+        return self._engine.accept(value, key, timestamp, type, is_held=False)
 
 
 class JournalLoop(SendingLoop[Journal, int]):
@@ -76,6 +118,9 @@ class JournalLoop(SendingLoop[Journal, int]):
 
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live
+
+    def _begin_gathering(self) -> GatheredItems:
+        return GatheredItems(self.engine)
 
     def _write_rest(self) -> None:
         self.door.flush()

@@ -68,6 +68,11 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         else:
             trio.lowlevel.reschedule(task, result)
 
+    def wake_until(self, most: Tag) -> None:
+        """Wake those in front whose tags are no more than `most`."""
+        while self and next(iter(self.values())) <= most:  # type: ignore[operator]
+            trio.lowlevel.reschedule(self.popitem(last=False)[0])
+
     def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
         """Each with a result of its own: two tasks must not raise one exception object."""
         while self:

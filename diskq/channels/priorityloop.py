@@ -16,7 +16,7 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.commitloop import CommitLoop
-from diskq.channels.gathering import MOST_GATHERED, Gathered
+from diskq.channels.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.parking import Line
 from diskq.channels.snapshots import Snapshots
 from diskq.engine.priority import PriorityRecord, PriorityStore
@@ -43,6 +43,48 @@ class _Sending:
     put_in: Callable[[], range]
 
 
+class GatheredRecords(Gathered[int]):
+    """Messages of one queue that wait to be written. Each gets an id."""
+
+    __slots__ = ("_engine", "_first", "_highest", "_keys", "_largest", "_lowest", "_payloads", "_queue")
+
+    def __init__(self, engine: PriorityStore, queue: StoredQueue, room: int) -> None:
+        super().__init__(room)
+        self._engine = engine
+        self._queue = queue
+        self._largest = min(engine.options.max_message_size, LARGEST_GATHERED)
+        if queue.max_message_size is not None:
+            self._largest = min(self._largest, queue.max_message_size)
+        self._lowest, self._highest = queue.keys
+        self._payloads: list[bytes] = []
+        self._keys: list[int] = []
+        self._first = 0
+
+    def add(self, payload: object, key: object, task: trio.lowlevel.Task) -> int:
+        """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
+        if type(payload) is not bytes or type(key) is not int:
+            return -1
+        size = len(payload)
+        if size > self._largest or size > self.room or not self._lowest <= key <= self._highest:
+            return -1
+        self.room -= size
+        self._payloads.append(payload)
+        self._keys.append(key)
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+    def _write_all(self) -> None:
+        self._first = self._queue.table.last_id + 1
+        self._engine.add(self._queue, self._payloads, self._keys, "synced")
+
+    def _found(self) -> list[int | None]:
+        ids = range(self._first, self._queue.table.last_id + 1)
+        return [*ids, *[None] * (len(self.tasks) - len(ids))]
+
+    def _write_one(self, number: int) -> int:
+        return self._engine.add(self._queue, [self._payloads[number]], self._keys[number], "synced")[0]
+
+
 class QueueLines:
     """Who waits for one queue."""
 
@@ -50,7 +92,7 @@ class QueueLines:
         self.queue = queue
         self.senders: Line[_Sending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
-        self.gathered: Gathered | None = None
+        self.gathered: GatheredRecords | None = None
         """What waits to be written before the next barrier."""
 
 
@@ -119,7 +161,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def gather(self, lines: QueueLines) -> Gathered | None:
+    def gather(self, lines: QueueLines) -> GatheredRecords | None:
         """What a synced message may be added to, if its sender then waits for a `barrier` at once.
 
         None: it is not simple; `deliver` it. Raises StorageFailedError.
@@ -136,7 +178,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         room = self.options.max_unsynced - self.engine.unsynced_bytes - len(self._gathering) * MOST_GATHERED
         if room <= 0 or self.engine.obstacle(0):
             return None
-        lines.gathered = Gathered(lines.queue, self.options.max_message_size, room)
+        lines.gathered = GatheredRecords(self.engine, lines.queue, room)
         self._gathering.append(lines)
         return lines.gathered
 
@@ -146,7 +188,7 @@ class PriorityLoop(CommitLoop[PriorityStore]):
         for lines in gathering:
             gathered, lines.gathered = lines.gathered, None
             assert gathered is not None
-            for task, failure in gathered.write(self.engine):
+            for task, failure in gathered.write():
                 self._unsynced.wake(task, outcome.Error(failure))
 
     async def deliver(

@@ -16,8 +16,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
-from diskq.channels.gathering import Gathered
-from diskq.channels.priorityloop import PriorityLoop, QueueLines, Want
+from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLines, Want
 from diskq.channels.telling import fields_of
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
@@ -93,9 +92,9 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
             await self._first_point()
         if (durability or self._word) == "synced" and not self._is_closed:
             gathered = self._lines.gathered or self._doing(self._begin_gathering)
-            if gathered is not None and (place := gathered.add(payload, priority, task)) >= 0:
+            if gathered is not None and (number := gathered.add(payload, priority, task)) >= 0:
                 await self._loop.barrier(with_metadata=False)
-                return gathered.ids[place]
+                return gathered.places[number]  # type: ignore[return-value]
         await self._loop.schedule_point()
         word = self._checked_word(durability)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
@@ -134,7 +133,7 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
         return self._doing(lambda: self._loop.deliver_now(self._lines, batch, keys, word))[0]
 
-    def _begin_gathering(self) -> Gathered | None:
+    def _begin_gathering(self) -> GatheredRecords | None:
         return self._loop.gather(self._lines)
 
     # --- receiving --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.sendingloop import SendingLoop
@@ -58,6 +58,11 @@ class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the compiled door has refused, or was not asked for, behind a cancellation point."""
         await self._loop.schedule_point()
+        if (durability or self._word) == "synced" and not self._is_closed:
+            gathered = self._loop.gathered or self._loop.gather()
+            if gathered is not None and (number := gathered.add(message, current_task())) >= 0:
+                await self._loop.barrier(with_metadata=False)
+                return gathered.places[number]  # type: ignore[return-value]
         if durability is None and self._is_written:
             try:
                 if (position := self._loop.send_simply(*message)) is not None:
@@ -100,7 +105,7 @@ class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
             self._loop.broke(failure)
 
     async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        task = trio.lowlevel.current_task()
+        task = current_task()
         self._tasks.add(task)
         try:
             return await self._loop.deliver(size, put_in, word)

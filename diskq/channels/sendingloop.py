@@ -14,12 +14,13 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.commitloop import CommitLoop, Engine
+from diskq.channels.gathering import Gathered
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.parking import Line
-from diskq.errors import DiskqError
+from diskq.errors import DiskqError, StorageFailedError
 from diskq.options import Durability
 
-__all__ = ["Door", "SendingLoop", "SendingOptions"]
+__all__ = ["Door", "GatheredMessages", "SendingLoop", "SendingOptions"]
 
 E = TypeVar("E", bound=Engine[Any])
 P = TypeVar("P")
@@ -45,6 +46,16 @@ class SendingOptions(Protocol):
 
     @property
     def memory_flush(self) -> float: ...
+
+
+class GatheredMessages(Gathered[P]):
+    """Messages of a log that wait to be written."""
+
+    __slots__ = ()
+
+    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
+        """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
+        raise NotImplementedError
 
 
 class SendingLoop(CommitLoop[E], Generic[E, P]):
@@ -74,6 +85,8 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         self._senders: Line[tuple[int, Callable[[], Any], int]] = Line()
         self._has_written = False  # in the running slice; or much is written, slice by slice
         self._has_asked = False  # the loop for the rest, in this slice
+        self.gathered: GatheredMessages[P] | None = None
+        """What waits to be written before the next barrier. Nothing passes a gate meanwhile."""
         super().__init__(engine, thread, (self._senders,))
         neighbours.writer_comes(self)
 
@@ -96,6 +109,10 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         """Write what belongs to the records that are written. Raises OSError."""
         raise NotImplementedError
 
+    def _begin_gathering(self) -> GatheredMessages[P]:
+        """For what fits into the door's room."""
+        raise NotImplementedError
+
     def partition_of(self, position: P) -> int:
         """Which partition that is in."""
         return 0
@@ -114,6 +131,9 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
         door = self.door
+        if self.gathered is not None:
+            self._write_gathered()
+            self._open_gates()
         if self._has_written and not self.waiting:
             self._ask_for_rest()
             return self._put_untimed(*message)
@@ -139,6 +159,38 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         if position is not None and self.waiting:
             self.tell(self.partition_of(position))
         return position
+
+    def gather(self) -> GatheredMessages[P] | None:
+        """What a synced message may be added to, if its sender then waits for a `barrier` at once.
+
+        None: it would be alone (`send_through`), or is not simple; `deliver` it.
+        """
+        if self._ticket is None and not self._unsynced:
+            return None
+        for gate in self._gates:
+            if gate.left <= 0:
+                return None
+        self.gathered = self._begin_gathering()
+        self._shut_gates()  # who comes now writes them first
+        return self.gathered
+
+    def _write_gathered(self) -> None:
+        """Write what was gathered, before anything else. Where the storage fails, the loop is broken."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is None:
+            return
+        door = self.door
+        # It is not to wait on the slate: that it finds no room is for who sent it.
+        is_awake, door.is_awake = door.is_awake, False
+        try:
+            for task, failure in gathered.write():
+                self._unsynced.wake(task, outcome.Error(failure))
+        except StorageFailedError as failure:
+            self._break(failure)
+            return
+        door.is_awake = is_awake
+        if self.waiting:
+            self.tell()
 
     def tell(self, partition: int | None = None) -> None:
         """Something was sent, to that partition only if it is given: call the readers who wait."""
@@ -169,6 +221,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
 
         `Cancelled` means: none of them is in. The caller has passed a schedule point.
         """
+        self._write_gathered()
         if self._senders or self._obstacle(size):
             # Whoever makes room puts them in for us, or somebody who comes later would get before us.
             result: R = await self._senders.wait(
@@ -185,6 +238,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
 
     def deliver_now(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
         """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
+        self._write_gathered()
         if self._senders or self._obstacle(size):
             raise trio.WouldBlock
         return self._accept(put_in, word)
@@ -220,19 +274,30 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
 
     def _after(self) -> None:
         if self._failure is None and not self.is_closing:
+            self._write_gathered()
             self._admit_senders()
             if self.waiting:
                 self.tell()
             self._open_gates()
 
     def _narrow_gates(self) -> None:
-        if self._senders or self.is_closing or (self._is_full and not self.engine.is_flushed):
+        has_first = self._senders or self.gathered is not None  # who goes before who comes now
+        if has_first or self.is_closing or (self._is_full and not self.engine.is_flushed):
             self._shut_gates()
+
+    def _begin_barrier(self) -> None:
+        self._write_gathered()
+        super()._begin_barrier()
+
+    def _break(self, failure: BaseException) -> None:
+        self.gathered = None  # who sent it waits for a barrier, and is told
+        super()._break(failure)
 
     # --- for the readers of this run --------------------------------------------------------------
 
     def begin_to_close(self) -> None:
         """As the base's; readers of this run go by the files from here on."""
+        self._write_gathered()
         super().begin_to_close()
         if self._failure is None:
             # What is met here the last sync meets too, and tells.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import outcome
+import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.budgetplace import BudgetPlace, shared_bound
+from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours
-from diskq.channels.sendingloop import SendingLoop
+from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.logtail import Lending
 from diskq.engine.retention import RetentionReport
-from diskq.engine.stream import Stream
+from diskq.engine.stream import Stream, new_key
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
@@ -24,6 +26,57 @@ __all__ = ["StreamLoop"]
 log = Log("stream")
 
 R = TypeVar("R")
+
+# Bytes of a record that are neither its key nor its value, at most.
+_MOST_FRAMING = 32
+
+
+class GatheredItems(GatheredMessages[Position]):
+    """Messages of a stream that wait to be written. Each gets a position."""
+
+    __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
+
+    def __init__(self, engine: Stream, fs: FileSystem) -> None:
+        super().__init__(engine.door.room)
+        self._engine = engine
+        self._fs = fs
+        self._first_odd = engine.door.first_odd
+        self._beside = engine.door.beside + _MOST_FRAMING
+        self._batch: list[tuple[bytes, bytes, int | None]] = []
+        self._partitions: list[int] = []
+        self._before: tuple[int, ...] = ()
+
+    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
+        value, key, timestamp = message
+        if self._first_odd([(key, value, timestamp)]) >= 0:
+            return -1
+        key = (key.encode() if isinstance(key, str) else key) or new_key(self._fs)
+        size = len(value) + len(key) + self._beside
+        if size > LARGEST_GATHERED or size > self.room:
+            return -1
+        self.room -= size
+        self._batch.append((key, value, timestamp))
+        self._partitions.append(self._engine.partition_of(key))
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+    def _write_all(self) -> None:
+        self._before = self._engine.next_offsets
+        self._engine.accept_many(self._batch, None, None, is_held=False)
+
+    def _found(self) -> list[Position | None]:
+        # Where some of a partition's are not in, they are its last ones.
+        following, ends = list(self._before), self._engine.next_offsets
+        found: list[Position | None] = []
+        for partition in self._partitions:
+            offset = following[partition]
+            found.append(Position(partition, offset) if offset < ends[partition] else None)
+            following[partition] += 1
+        return found
+
+    def _write_one(self, number: int) -> Position:
+        key, value, timestamp = self._batch[number]
+        return self._engine.accept(value, key, timestamp, is_held=False)
 
 
 class StreamLoop(SendingLoop[Stream, Position]):
@@ -43,6 +96,9 @@ class StreamLoop(SendingLoop[Stream, Position]):
         return self.engine.live(partition)
 
     # --- sending ----------------------------------------------------------------------------------
+
+    def _begin_gathering(self) -> GatheredItems:
+        return GatheredItems(self.engine, self.fs)
 
     def _write_rest(self) -> None:
         self._rows.write_rows()
@@ -90,12 +146,14 @@ class StreamLoop(SendingLoop[Stream, Position]):
             )
             report = RetentionReport(partitions=())
         if self._failure is None and not self.is_closing:
+            self._write_gathered()  # it was judged by the room that there was
             self.engine.dropped(report)
             self._after()
 
     def _hear_of_budget(self) -> None:
         """Room came for who waits for it, or others want some."""
         if self._failure is None and not self.is_closing:
+            self._write_gathered()
             if self.engine.is_pressed:
                 self._make_room()
             self.engine.relieve()

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 from diskq._native.gate import Gate
 from diskq._native.message import Position
-from diskq._native.triplet import TripletFraming
+from diskq._native.triplet import TripletFraming, key_hash
 from diskq._native.tripletbuffer import StreamDoor
 from diskq.engine import rollforward
 from diskq.engine.groups import slowest
@@ -998,6 +998,10 @@ class Stream(Closing):
     def partition_count(self) -> int:
         """So many partitions are written to."""
         return len(self._partitions)
+
+    def partition_of(self, key: bytes) -> int:
+        """The partition that messages of that key go to."""
+        return key_hash(key) % len(self._partitions)
 
     def live(self, partition: int) -> TripletSegment | None:
         """Where a partition is written, for readers of this thread; None where it is not written to."""

@@ -17,7 +17,7 @@ from diskq.channels.journal import JournalWriter, open_journal
 from diskq.errors import DiskFullError, KeySizeError, LockedError, MessageSizeError
 from diskq.messages import NULL_TIMESTAMP
 from diskq.storage.fs import OsFileSystem
-from diskq.testing import CrashFS
+from diskq.testing import CrashFS, FaultFS
 from tests.channels.journalrig import JOURNAL, drain, stored, values, writing
 from tests.channels.rig import PatientDisk, Tasks, blocked, fault_disk, numbered, until
 
@@ -148,6 +148,91 @@ async def test_sixteen_synced_sends_share_their_barriers():
         disk.let_go()
         await until(lambda: len(tasks.ended) == 16)
         assert journal.statistics().barriers - before == 2
+
+
+def log_writes(disk: FaultFS[CrashFS]) -> int:
+    """Writes to the journal's file, without its checksums."""
+    return sum(call.verb == "pwrite" and call.path.startswith(f"{JOURNAL}/jnl/") for call in disk.calls)
+
+
+async def test_tasks_that_wait_for_the_platter_share_the_write_too():
+    disk = fault_disk()
+    async with writing(disk, durability="synced") as journal:
+        await journal.send(b"first")
+        disk.calls.clear()
+        async with trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            for number in range(20):
+                tasks.start_soon(number, journal.send, b"%d" % number)
+        assert log_writes(disk) == 2, "the first one is alone yet"
+        sent = {tasks[number]: b"%d" % number for number in range(20)}
+        found = values(stored(disk.inner.crash()))
+        assert found == [b"first", *(sent[offset] for offset in range(1, 21))]
+
+
+@pytest.mark.parametrize("act", ["send", "send_nowait", "send_many", "a large one", "sync", "leave"])
+async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(act):
+    disk = PatientDisk()
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        async with writing(disk) as journal:
+            await journal.send(b"0")
+            disk.hold()
+            await tasks.start("holds", journal.sync)
+            await tasks.start("waits", journal.send, b"1", durability="synced")
+            disk.calls.clear()
+            match act:
+                case "send":
+                    assert await journal.send(b"2") == 2
+                case "send_nowait":
+                    assert journal.send_nowait(b"2") == 2
+                case "send_many":
+                    assert await journal.send_many([b"2", b"3"]) == range(2, 4)
+                case "a large one":
+                    await tasks.start("large", journal.send, b"x" * 100_000, durability="synced")
+                case "sync":
+                    await tasks.start("sync", journal.sync)
+            disk.let_go()
+            if act == "sync":
+                await until(lambda: "sync" in tasks)
+                assert tasks["waits"] == 1
+        await until(lambda: "waits" in tasks)
+        assert tasks["waits"] == 1
+        assert values(stored(disk.inner.crash()))[:2] == [b"0", b"1"]
+
+
+async def test_a_scanner_of_this_run_gets_what_was_gathered():
+    disk = fault_disk()
+    async with writing(disk, durability="synced") as journal, journal.scan() as scanner:
+        async with trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            await tasks.start("received", scanner.receive_many, 10)
+            for number in range(3):
+                tasks.start_soon(number, journal.send, b"x")
+        assert [message.value for message in tasks["received"]][:1] == [b"x"]
+
+
+async def test_a_cancelled_send_is_in_no_group():
+    async with writing(fault_disk(), durability="synced") as journal, trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        tasks.start_soon("sent", journal.send, b"x")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await journal.send(b"never")
+        await until(lambda: "sent" in tasks)
+        assert scope.cancelled_caught
+        assert journal.next_offset == 1
+
+
+async def test_a_closed_handle_adds_nothing_to_a_group():
+    async with writing(fault_disk(), durability="synced") as journal, trio.open_nursery() as nursery:
+        other = journal.clone()
+        await other.send(b"x")
+        nursery.start_soon(journal.send, b"x")
+        await trio.lowlevel.checkpoint()
+        other.close()
+        with pytest.raises(trio.ClosedResourceError):
+            await other.send(b"never")
 
 
 async def test_what_is_in_memory_is_written_before_long(disk, autojump_clock):

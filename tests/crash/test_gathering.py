@@ -110,10 +110,12 @@ GATHERING, LOOP = gathering.__name__, priorityloop.__name__
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
     Mutation(LOOP, "self._unsynced.wake(task, outcome.Error(failure))", "pass"),
-    Mutation(GATHERING, "                self.ids.append(0)\n", ""),
+    Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
     # What was in is written again, or what was not is not tried again.
-    Mutation(GATHERING, "range(len(self.ids), len(payloads))", "range(len(payloads))"),
-    Mutation(GATHERING, "self.ids = list(range(first, table.last_id + 1))", "self.ids = []"),
+    Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
+    Mutation(
+        LOOP, "return [*ids, *[None] * (len(self.tasks) - len(ids))]", "return [None] * len(self.tasks)"
+    ),
     # The write comes behind the barrier that was to cover it.
     Mutation(
         LOOP,
