@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ __all__ = ["COLUMNS", "Tally", "judge"]
 COLUMNS = ("cases", "lost", "altered", "again", "unordered", "refused", "hung", "unreported")
 
 _EXAMPLES = 3
+_PLACE = re.compile(r"/\S*?/case-\d+/?")  # where the case lay is another place each time
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Tally:
 
     def tell(self, what: str) -> None:
         if len(self.examples) < _EXAMPLES:
-            self.examples.append(what)
+            self.examples.append(_PLACE.sub("", what))
 
 
 def judge(

@@ -38,7 +38,7 @@ def rigged(system: System, place: str, rig: str, room: Path, depth: int) -> Tall
 @pytest.mark.parametrize("name", OURS)
 def test_ours_keeps_its_promises_in_a_few_cases_of_every_rig(tmp_path: Path, name: str) -> None:
     system = SYSTEMS[name]
-    bench = Bench(system, name, tmp_path, 4, seed=1)
+    bench = Bench(system, name, tmp_path, 2, seed=1)
     with bench.tamed:
         for rig in ("kill", "power", "posix", "errors", "rot"):
             tally = RIGS[rig](bench)
@@ -75,12 +75,13 @@ def test_nothing_grows_with_the_messages(name: str) -> None:
 def test_who_acknowledges_too_early_is_caught_and_who_does_not_is_not(
     tmp_path: Path, toy: str, rig: str, is_caught: bool
 ) -> None:
-    tally = rigged(getattr(toys, toy), f"tests.torture.toys:{toy}", rig, tmp_path, depth=12)
+    tally = rigged(getattr(toys, toy), f"tests.torture.toys:{toy}", rig, tmp_path, depth=8)
     assert tally.cases
     assert bool(tally.lost or tally.altered) == is_caught, tally.examples
 
 
 @traced
+@pytest.mark.slow
 @pytest.mark.parametrize("toy, is_caught", [("SOUND", False), ("SILENT", True)])
 def test_a_sync_that_fails_in_silence_is_caught(tmp_path: Path, toy: str, is_caught: bool) -> None:
     tally = rigged(getattr(toys, toy), f"tests.torture.toys:{toy}", "errors", tmp_path, depth=30)
