@@ -250,6 +250,8 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
             self._after()
 
     def _put_in(self, put_in: Callable[[], R], word: Durability) -> R:
+        if word == "synced":
+            self.door.is_awake = False  # it is written now: whether there is room is for its sender to hear
         try:
             return put_in()
         finally:

@@ -324,6 +324,21 @@ async def test_a_full_disk_refuses_and_what_is_in_stays_in():
             assert values(drain(scanner)) == [b"before", b"after"]
 
 
+async def test_a_synced_batch_behind_others_that_wait_is_refused_where_there_is_no_room():
+    disk = fault_disk()
+    async with writing(disk, checkpoint_slice=60.0) as journal:
+        for body in (b"a", b"b", b"c"):  # in one slice: the last ones wait to be written together
+            await journal.send(body)
+        disk.fail("pwrite", error=errno.ENOSPC, times=None)
+        with pytest.raises(DiskFullError) as refused:
+            await journal.send_many([b"x" * 1000] * 3, durability="synced")
+        assert refused.value.accepted == 0
+        disk.heal()
+        assert await journal.send_many([b"d"], durability="synced") == range(3, 4)
+        async with journal.scan() as scanner:
+            assert values(drain(scanner)) == [b"a", b"b", b"c", b"d"]
+
+
 async def test_after_a_failed_sync_nothing_is_promised():
     disk = fault_disk()
 
