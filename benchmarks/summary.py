@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -115,7 +116,9 @@ def write(directory: Path) -> list[Path]:
 
 
 def read(directory: Path) -> list[Report]:
-    return [Report.read(path) for path in sorted(directory.glob("*.json"))]
+    """What was measured; other results may lie beside it, of what is lost (tests/torture)."""
+    paths = [path for path in sorted(directory.glob("*.json")) if "rows" in json.loads(path.read_text())]
+    return [Report.read(path) for path in paths]
 
 
 # --- the text ----------------------------------------------------------------------------------------------
