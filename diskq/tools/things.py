@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import Literal, NamedTuple
 
 from diskq.engine.layouts import is_journal, layout_of, queue_names
 from diskq.engine.shards import journals_below
 from diskq.engine.spoolfiles import DEAD, SPOOL, SpoolFiles
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
 
 __all__ = ["KINDS", "Kind", "Thing", "things_at", "things_found"]
 
@@ -18,6 +19,8 @@ KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
 
 # So far above a file the directory is that it belongs to: <stream>/parts/000000/<name>.
 _DEEPEST = 4
+# So many levels below a directory things are looked for, where somebody only knows that they are there.
+_FURTHEST = 3
 
 
 class Thing(NamedTuple):
@@ -49,15 +52,36 @@ def things_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
         disk.list_directory(text)
     except NotADirectoryError:
         return _around(disk, text)
-    return _in(disk, text) or [Thing("journal", below) for below in journals_below(disk, text, set())[0]]
+    return _directly(disk, text)
 
 
 def things_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
-    """As `things_at`, but raises FileNotFoundError also where there is nothing that we know."""
-    found = things_at(path, fs=fs)
+    """As `things_at`; where there is nothing, what is further below, but for hidden directories.
+
+    Raises FileNotFoundError also where there is nothing that we know, OSError.
+    """
+    disk = fs or OsFileSystem()
+    text = as_path(path)
+    found = things_at(text, fs=disk) or _below(disk, text, _FURTHEST)
     if not found:
-        raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", as_path(path))
+        raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", text)
     return found
+
+
+def _below(fs: FileSystem, path: str, levels: int) -> list[Thing]:
+    found: list[Thing] = []
+    try:
+        names = fs.list_directory(path)
+    except NotADirectoryError:
+        return found
+    for below in (join(path, name) for name in sorted(names) if not name.startswith(".")):
+        with contextlib.suppress(NotADirectoryError, FileNotFoundError):
+            found += _directly(fs, below) or (_below(fs, below, levels - 1) if levels else [])
+    return found
+
+
+def _directly(fs: FileSystem, path: str) -> list[Thing]:
+    return _in(fs, path) or [Thing("journal", below) for below in journals_below(fs, path, set())[0]]
 
 
 def _in(fs: FileSystem, path: str) -> list[Thing]:

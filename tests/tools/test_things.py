@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.tools.things import Thing, things_at
+from diskq.tools.things import Thing, things_at, things_found
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -35,6 +35,28 @@ def test_below_a_root_there_are_journals(tmp_path: Path) -> None:
         Thing("journal", str(tmp_path / "web1.events")),
         Thing("journal", str(tmp_path / "web2.events")),
     ]
+
+
+def test_who_looks_from_further_up_finds_what_is_below(tmp_path: Path) -> None:
+    for name in (
+        "a/b/events.diskqueue.000000.dat",
+        "c/d/e/jnl/0000000000000000.jnl",
+        ".old/x.diskqueue.meta.dat",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "letter.txt").write_text("dear")
+    assert things_found(tmp_path) == [
+        Thing("queue", str(tmp_path / "a/b"), "events"),
+        Thing("journal", str(tmp_path / "c/d/e")),
+    ]
+    assert things_at(tmp_path) == []
+
+
+def test_nothing_at_all_is_an_error_for_who_looks_for_something(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="nothing here that diskq knows"):
+        things_found(tmp_path)
 
 
 def test_what_we_do_not_know_is_nothing(tmp_path: Path) -> None:
