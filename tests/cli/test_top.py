@@ -234,17 +234,22 @@ def test_what_cannot_be_looked_at_is_a_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_at_a_terminal_keys_are_heard(things):
+def test_at_a_terminal_keys_and_sizes_are_heard(things):
     with Terminal() as terminal:
         before = termios.tcgetattr(terminal.outer)
         streams: Any = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.outer)
         arguments: Any = [PROGRAM, "top", things / "queue", things / "stream", "--interval", "50ms"]
         environment: Any = os.environ | {"TERM": "xterm-256color"}
+        for size in ("COLUMNS", "LINES"):  # they would go before the terminal's own; xdist sets them
+            environment.pop(size, None)
         with subprocess.Popen(arguments, env=environment, **streams) as process:
             try:
                 terminal.read_until("by name")
                 terminal.type("s")
                 terminal.read_until("by in/s")
+                termios.tcsetwinsize(terminal.outer, (24, 200))
+                process.send_signal(28)  # SIGWINCH: the kernel tells only who has the terminal for his own
+                terminal.read_until("last minute")
                 terminal.type("p")
                 terminal.read_until("paused")
                 terminal.type("q")
