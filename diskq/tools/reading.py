@@ -12,13 +12,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from diskq._native.message import JournalMessage, Message
 from diskq._native.nsq import Columns
 from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.journaltimes import JournalTimes
-from diskq.engine.logreader import Gap
+from diskq.engine.logreader import Gap, LogReader
 from diskq.engine.priority import QueueInfo
 from diskq.engine.spoolfiles import DEAD, SPOOL
 from diskq.engine.storelook import StoreLook, look_at_store
@@ -33,6 +34,8 @@ from diskq.tools.jsonlines import read_lines
 from diskq.tools.things import Thing
 
 __all__ = ["FIELDS", "Lines", "Reading", "Selection", "Source", "entries", "kind_of", "open_reading"]
+
+M = TypeVar("M", Message, JournalMessage)
 
 _MANY = 4096
 _BYTES = 1024 * 1024
@@ -270,11 +273,7 @@ class _StreamReading(Reading):
         for partition, start, end in self._bounds:
             with self._stream.open(partition) as reader:
                 reader.seek(start)
-                while reader.position < end:
-                    found = reader.take_many(min(_MANY, end - reader.position), _BYTES)
-                    if not found:
-                        break
-                    messages = [each for each in found if each.offset < end] if reader.losses else found
+                for messages in _taken(reader, end):
                     yield EntryBatch(
                         values=[each.value for each in messages],
                         keys=[each.key for each in messages],
@@ -283,6 +282,15 @@ class _StreamReading(Reading):
                         offsets=[each.offset for each in messages],
                     )
                 self.losses += (gap for gap in reader.losses if gap.offset < end)
+
+
+def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
+    """What a log has before offset `end`, batch by batch; it may lose some, and step over `end` with them."""
+    while reader.position < end:
+        found = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        if not found:
+            break
+        yield [each for each in found if each.offset < end] if reader.losses else found
 
 
 class _JournalReading(Reading):
@@ -310,11 +318,7 @@ class _JournalReading(Reading):
         end = self._end
         with JournalReader(self._path, fs=self.fs) as reader:
             reader.seek(self._start)
-            while reader.position < end:
-                found = reader.take_many(min(_MANY, end - reader.position), _BYTES)
-                if not found:
-                    break
-                messages = [each for each in found if each.offset < end] if reader.losses else found
+            for messages in _taken(reader, end):
                 yield EntryBatch(
                     values=[each.value for each in messages],
                     keys=[each.key for each in messages],
