@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,25 +12,20 @@ import trio
 import diskq
 from diskq.channels import gathering, journal, sendingloop, streamloop
 from diskq.testing import CrashFS, FaultFS
+from tests.crash import failingwrites
+from tests.crash.failingwrites import Plan
 from tests.crash.mutations import Mutation
 from tests.engine import journals, streams
 
-Plan = Callable[[FaultFS[CrashFS], str, int], object]
 Place = int | diskq.Position
 Told = dict[bytes, Place | Exception]
 
 LAST = (b"at the end", b"behind it")
 
 PLANS: dict[str, Plan] = {
-    "EIO": lambda disk, data, nth: disk.fail("pwrite", nth, path=data),
+    **failingwrites.PLANS,
     "EIO, twice": lambda disk, data, nth: disk.fail("pwrite", nth, path=data, times=2),
     "EIO, from then on": lambda disk, data, nth: disk.fail("pwrite", nth, path=data, times=30),
-    "no room": lambda disk, data, nth: disk.fail("pwrite", nth, errno.ENOSPC, path=data, times=3),
-    "a short write": lambda disk, data, nth: disk.short_write(nth, 70, path=data),
-    "a short write, and then no room": lambda disk, data, nth: (
-        disk.short_write(nth, 70, path=data),
-        disk.fail("pwrite", nth + 1, errno.ENOSPC, path=data),
-    ),
 }
 
 

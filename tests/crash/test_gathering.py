@@ -4,36 +4,30 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
-
 import pytest
 import trio
 
 import diskq
 from diskq.channels import gathering, priorityloop
 from diskq.testing import CrashFS, FaultFS
+from tests.crash import failingwrites
+from tests.crash.failingwrites import Plan
 from tests.crash.mutations import Mutation
 from tests.engine import stores
 
-Plan = Callable[[FaultFS[CrashFS], int], object]
 Told = dict[bytes, int | Exception]
 
 LOG = "*.log"
 QUEUES = ("", "mail")
 
 PLANS: dict[str, Plan] = {
-    "EIO": lambda disk, nth: disk.fail("pwrite", nth, path=LOG),
+    **failingwrites.PLANS,
     # Between two of them the end marker is written where the first one began.
-    "EIO, twice": lambda disk, nth: [disk.fail("pwrite", nth + 2 * k, path=LOG) for k in range(2)],
-    "EIO, from then on": lambda disk, nth: [disk.fail("pwrite", nth + 2 * k, path=LOG) for k in range(12)],
-    "no room": lambda disk, nth: disk.fail("pwrite", nth, errno.ENOSPC, path=LOG, times=3),
-    "room for some": lambda disk, nth: disk.capacity(nth * 40),
-    "a short write": lambda disk, nth: disk.short_write(nth, 70, path=LOG),
-    "a short write, and then no room": lambda disk, nth: (
-        disk.short_write(nth, 70, path=LOG),
-        disk.fail("pwrite", nth + 1, errno.ENOSPC, path=LOG),
-    ),
+    "EIO, twice": lambda disk, log, nth: [disk.fail("pwrite", nth + 2 * k, path=log) for k in range(2)],
+    "EIO, from then on": lambda disk, log, nth: [
+        disk.fail("pwrite", nth + 2 * k, path=log) for k in range(12)
+    ],
+    "room for some": lambda disk, _, nth: disk.capacity(nth * 40),
 }
 
 
@@ -50,7 +44,7 @@ async def send_all(disk: FaultFS[CrashFS], plan: Plan, nth: int, segment_size: i
     options = diskq.PriorityOptions(preallocate=False, soft_limit=segment_size, hard_limit=segment_size)
     async with diskq.open_priority_store(stores.ROOT, options, fs=disk) as store:
         queues = {"": store.queue(), "mail": await store.create_queue("mail")}
-        plan(disk, nth)
+        plan(disk, LOG, nth)
         for turn in range(3):
             async with trio.open_nursery() as nursery:
                 for number in range(12):
