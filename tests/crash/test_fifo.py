@@ -13,8 +13,8 @@ import pytest
 
 import diskq
 from diskq.options import Durability
-from diskq.storage import barrier
 from diskq.testing import CrashFS
+from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 
@@ -197,42 +197,25 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-BARRIER = barrier.__name__
-
 MUTATIONS = [
-    # An fsync left out.
-    Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[:-1])"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
-    Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
-    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+    *WEAKER,
     # A directory's fsync left out.
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
     Mutation(
         BARRIER,
         "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
         "for path in ():",
     ),
-    # An order turned round: names before data, deletions before names.
-    Mutation(
-        BARRIER,
-        "        try:\n            if self.files:\n",
-        "        self._replace(fs)\n        try:\n            if self.files:\n",
-    ),
+    # An order turned round: deletions before names.
     Mutation(
         BARRIER,
         "        replaced = self._replace(fs)\n        self._remove(fs)\n",
         "        self._remove(fs)\n        replaced = self._replace(fs)\n",
     ),
-    # The rename left out, and the temporary file written in the place itself.
-    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    # What nobody points at any more stays.
     Mutation(BARRIER, "for path in self.removals:", "for path in ():"),
     # Round the barrier: what is owed to it, and what recovery does with what it finds.
-    Mutation("diskq.storage.appendfile", "debts.files += handles", "pass"),
-    Mutation("diskq.storage.appendfile", "debts.directories[directory_of(path)] = None", "pass"),
-    Mutation("diskq.storage.appendfile", "debts.directories[directory_of(sidecar)] = None", "pass"),
-    Mutation("diskq.storage.appendfile", "self._sidecar.flush()\n        if self.failure", "if self.failure"),
+    Mutation(APPENDFILE, "debts.directories[directory_of(sidecar)] = None", "pass"),
+    Mutation(APPENDFILE, "self._sidecar.flush()\n        if self.failure", "if self.failure"),
     Mutation("diskq.engine.fiforecovery", "if was_owned and was_restarted and not is_foreign:", "if False:"),
     Mutation("diskq.engine.fiforecovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
     Mutation("diskq.engine.fiforecovery", "self.asides.freeze((), ()).pay(self.fs)", "pass"),

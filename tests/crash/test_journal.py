@@ -18,8 +18,9 @@ from diskq.engine import journalrecovery
 from diskq.engine.journal import Journal
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
-from diskq.storage import barrier, checksums
+from diskq.storage import checksums
 from diskq.testing import CrashFS, FaultFS
+from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.engine.journals import LOCK, ROOT, data, given, read_all, reader, segments, stored, told
@@ -399,20 +400,13 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-BARRIER = barrier.__name__
 JOURNAL = engine.__name__
 RECOVERY = journalrecovery.__name__
 CHECKSUMS = checksums.__name__
-APPENDFILE = "diskq.storage.appendfile"
 
 MUTATIONS = [
+    *WEAKER,
     # An fsync left out.
-    Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[:-1])"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
-    Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
-    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
-    Mutation(APPENDFILE, "debts.files += handles", "pass"),
     Mutation(
         JOURNAL,
         "active = self._segment.settle()",
@@ -425,18 +419,9 @@ MUTATIONS = [
         RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=a_sync_that_failed
     ),
     # A directory's fsync left out.
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
-    Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
     Mutation(JOURNAL, "            self._debts.directories[path] = None", "            pass"),
     Mutation(JOURNAL, "keep_path(fs, self.path)", "pass", by=rolls_without_a_sync),
-    # An order turned round, a step left out.
-    Mutation(
-        BARRIER,
-        "        try:\n            if self.files:\n",
-        "        self._replace(fs)\n        try:\n            if self.files:\n",
-    ),
-    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    # A step left out.
     Mutation(
         APPENDFILE,
         "self._sidecar.flush()\n        if self.failure",

@@ -22,8 +22,9 @@ from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, Encoding, StreamOptions
-from diskq.storage import barrier, checksums
+from diskq.storage import checksums
 from diskq.testing import CrashFS, FaultFS
+from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.engine.streams import OWNER, ROOT, Triple, partitions, segments
@@ -398,40 +399,24 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-BARRIER = barrier.__name__
 STREAM = engine.__name__
 SEGMENT = tripletsegment.__name__
 RECOVERY = streamrecovery.__name__
 CHECKSUMS = checksums.__name__
 MENDING = mending.__name__
-APPENDFILE = "diskq.storage.appendfile"
 
 MUTATIONS = [
+    *WEAKER,
     # An fsync left out.
-    Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[:-1])"),
-    Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
-    Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
-    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
-    Mutation(APPENDFILE, "debts.files += handles", "pass"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[:1]"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
     Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass", by=7),
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=5),
     # A directory's fsync left out.
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
-    Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
-    Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
     Mutation(STREAM, "            self._debts.directories[path] = None", "            pass"),
     Mutation(STREAM, "keep_path(self._fs, self.path)", "pass"),
-    # An order turned round, a step left out.
-    Mutation(
-        BARRIER,
-        "        try:\n            if self.files:\n",
-        "        self._replace(fs)\n        try:\n            if self.files:\n",
-    ),
-    Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
+    # A step left out.
     Mutation(APPENDFILE, "self._sidecar.flush()\n        if self.failure", "if self.failure"),
     Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
     # Where recovery begins: told too early, too far on, not at all.
