@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 
 import trio
@@ -20,15 +19,16 @@ from diskq.channels.journal import JournalWriter
 from diskq.channels.scanner import JournalScanner
 from diskq.testing import CrashFS
 from tests.channels.journalrig import drain, scanning, stored, values, writing
+from tests.channels.lives import ENDINGS, WORDS, left_by
 from tests.channels.rig import crash_disk
 
 ACTS = [
     *("send", "send", "send nowait", "send cancelled", "send_many", "send_many cancelled"),
     *("receive", "receive nowait", "receive cancelled", "receive_many", "wait", "commit", "commit synced"),
-    *("yield", "close", "kill", "power cut"),
+    *("yield", *ENDINGS),
 ]
 STEPS = st.lists(
-    st.tuples(st.sampled_from(ACTS), st.sampled_from(["memory", "written", "synced"]), st.integers(1, 60)),
+    st.tuples(st.sampled_from(ACTS), WORDS, st.integers(1, 60)),
     max_size=40,
 )
 
@@ -124,10 +124,8 @@ async def live(model: Model, disk: CrashFS, steps: list[Step]) -> CrashFS:
             step = steps.pop(0)
             if step[0] == "close":
                 break
-            if step[0] == "kill":
-                return disk.kill()
-            if step[0] == "power cut":
-                return disk.crash(random.Random(step[2]))
+            if step[0] in ENDINGS:
+                return left_by(step[0], disk, step[2])
             await act(model, journal, scanner, step)
         await journal.sync()
         for message in drain(scanner):
@@ -147,7 +145,7 @@ def test_whatever_is_done_and_whenever_it_dies(steps):
         model, disk = Model(), crash_disk()
         left = list(steps)
         while left:
-            ends = [step[0] for step in left if step[0] in ("close", "kill", "power cut")]
+            ends = [step[0] for step in left if step[0] in ENDINGS]
             was_cut = bool(ends) and ends[0] == "power cut"
             disk = await live(model, disk, left)
             async with writing(disk):

@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import trio
@@ -21,17 +21,15 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 import diskq
-from diskq.testing import CrashFS
+from tests.channels import lives
+from tests.channels.lives import MEMORY_FLUSH, REOPENS, SYNC_TIMEOUT, WORDS, Reopen, left_by, settled
 from tests.channels.rig import crash_disk
 from tests.engine import stores
 
 NAMES = ["", "a", "b"]
-MEMORY_FLUSH = 0.01
-SYNC_TIMEOUT = 2.0
 
 # --- the operations -----------------------------------------------------------------------------------
 
-WORDS = st.sampled_from(["memory", "written", "synced"])
 KEYS = st.integers(-2, 2)
 SIZES = st.sampled_from([0, 1, 30, 200])
 QUEUES = st.sampled_from(NAMES)
@@ -110,12 +108,6 @@ class Yield:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Reopen:
-    how: str  # "close", "kill", "power cut"
-    seed: int
-
-
 HOW_SENT = st.sampled_from(["many", "many", "one by one", "nowait", "cancelled"])
 SENDS = st.builds(Send, QUEUES, st.lists(st.tuples(KEYS, SIZES), min_size=1, max_size=6), WORDS, HOW_SENT)
 TAKES = st.builds(
@@ -126,9 +118,6 @@ SETTLES = st.builds(
     st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True),
     st.sampled_from(["ack", "ack", "ack_nowait", "nack", "cancelled"]),
     WORDS,
-)
-REOPENS = st.builds(
-    Reopen, st.sampled_from(["close", "kill", "kill", "power cut", "power cut"]), st.integers(0, 99)
 )
 OPERATIONS = st.one_of(
     # As often as they are listed: messages come faster than they go.
@@ -266,24 +255,20 @@ class Run:
 
     async def session(self, rest: list[Any]) -> Reopen | None:
         """From an open to the next crash or close; the last one ends cleanly."""
-        after: CrashFS | None = None
+        after = self.disk
         ending: Reopen | None = None
         async with diskq.open_priority_store(stores.ROOT, fs=self.disk, **self.options) as self.store:
             self.compare()
             while rest:
                 operation = rest.pop(0)
                 if isinstance(operation, Reopen):
-                    await trio.testing.wait_all_tasks_blocked(0.001)
+                    await settled()
                     ending = operation
-                    if operation.how == "kill":
-                        after = self.disk.kill()
-                    elif operation.how == "power cut":
-                        after = self.disk.crash(random.Random(operation.seed) if operation.seed else None)
+                    after = left_by(operation.how, self.disk, operation.seed)
                     break
                 await getattr(self, type(operation).__name__)(operation)
                 self.compare()
-        if after is not None:
-            self.disk = after
+        self.disk = after
         if ending is None:
             self.model.reopened("close", self.look())
         return ending
@@ -495,7 +480,7 @@ class Run:
 
     async def Yield(self, operation: Yield) -> None:  # noqa: N802
         self.clock.jump(operation.seconds)
-        await trio.testing.wait_all_tasks_blocked(0.001)
+        await settled()
 
 
 @settings(
@@ -506,9 +491,4 @@ class Run:
 )
 @given(OPTIONS, st.lists(OPERATIONS, min_size=5, max_size=40))
 def test_any_sequence_of_operations_and_crashes(options: dict[str, Any], operations: list[Any]) -> None:
-    clock = trio.testing.MockClock()
-
-    async def main() -> None:
-        await Run(options, clock).example(operations)
-
-    trio.run(main, clock=clock)
+    lives.play(partial(Run, options), operations)

@@ -14,25 +14,31 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import trio
 import trio.testing
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 import diskq
-from diskq.testing import CrashFS
+from tests.channels import lives
+from tests.channels.lives import (
+    MEMORY_FLUSH,
+    REOPENS,
+    REPEATED,
+    SYNC_TIMEOUT,
+    WORDS,
+    Reopen,
+    left_by,
+    settled,
+)
 from tests.channels.rig import crash_disk, drain, left_in, opened, until
 
 # --- the operations ---------------------------------------------------------------------------
 
-MEMORY_FLUSH = 0.01
-SYNC_TIMEOUT = 2.0
-
-WORDS = st.sampled_from(["memory", "written", "synced"])
 SIZES = st.sampled_from([0, 1, 20, 60, 200])
 
 
@@ -102,21 +108,12 @@ class Yield:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Reopen:
-    how: str  # "close", "kill", "power cut"
-    seed: int
-
-
 SENDS = st.builds(Send, SIZES, WORDS, st.sampled_from(["await", "await", "nowait", "cancelled"]))
 BATCHES = st.builds(SendMany, st.lists(SIZES, min_size=1, max_size=9), WORDS, st.sampled_from([0, 0, 0, 1]))
 TAKES = st.builds(Receive, st.sampled_from(["await", "await", "nowait", "peek", "cancelled"]))
 PORTIONS = st.builds(ReceiveMany, st.integers(1, 8), st.sampled_from([1, 70, 100, 100_000]), st.just(False))
 BLOCKS = st.builds(
     Block, st.integers(1, 8), st.sampled_from(["commit", "commit", "abort", "cancelled"]), st.integers(0, 2)
-)
-REOPENS = st.builds(
-    Reopen, st.sampled_from(["close", "kill", "kill", "power cut", "power cut"]), st.integers(0, 99)
 )
 
 OPERATIONS = st.one_of(
@@ -235,11 +232,6 @@ class Model:
 # --- one example ------------------------------------------------------------------------------
 
 
-async def settled() -> None:
-    """Let tasks and threads come to rest, so that an example that failed fails again."""
-    await trio.testing.wait_all_tasks_blocked(0.001)
-
-
 class Run:
     """One queue, through all its opens."""
 
@@ -262,25 +254,21 @@ class Run:
         """From an open to the next crash or close; the last one ends cleanly."""
         async with opened(self.disk, **self.options) as self.queue:
             assert self.queue.depth == len(self.model.pending)
-            after: CrashFS | None = None
+            after = self.disk
             ending: Reopen | None = None
             while rest:
                 operation = rest.pop(0)
                 if isinstance(operation, Reopen):
                     await settled()
                     ending = operation
-                    if operation.how == "kill":
-                        after = self.disk.kill()
-                    elif operation.how == "power cut":
-                        after = self.disk.crash(random.Random(operation.seed) if operation.seed else None)
+                    after = left_by(operation.how, self.disk, operation.seed)
                     break
                 await self.perform(operation)
                 assert self.queue.depth == len(self.model.pending), operation
             else:
                 assert drain(self.queue) == self.model.pending
                 assert self.queue.depth == 0
-        if after is not None:
-            self.disk = after
+        self.disk = after
         return ending
 
     def look(self) -> list[bytes]:
@@ -435,32 +423,17 @@ class Run:
             self.model.synced_but_for_memory(in_files)
 
 
-# Derandomized and without a database: each run of the tests tries the same examples.
-EXAMPLES = settings(
-    max_examples=100,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large],
-)
-
-
-@EXAMPLES
+@REPEATED
 @given(operations=st.lists(OPERATIONS, min_size=10, max_size=50), options=OPTIONS)
 def test_any_sequence_of_calls_kills_and_power_cuts_keeps_every_promise(operations, options):
     play(operations, options)
 
 
-@EXAMPLES
+@REPEATED
 @given(operations=st.lists(OPERATIONS, min_size=10, max_size=50), options=OPTIONS, memory_size=MEMORY_SIZES)
 def test_and_with_memory_first(operations, options, memory_size):
     play(operations, {**options, "durability": "memory", "memory_size": memory_size})
 
 
 def play(operations: list[Any], options: dict[str, Any]) -> None:
-    async def main() -> None:
-        await Run(options, clock).example(operations)
-
-    clock = trio.testing.MockClock()
-    trio.run(main, clock=clock)
+    lives.play(partial(Run, options), operations)

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 
 import trio
 import trio.testing
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskq.channels.consumer import StreamConsumer
@@ -29,16 +28,22 @@ from diskq.engine.streamreader import StreamReader
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message, Position
 from diskq.options import StreamOptions
-from diskq.testing import CrashFS
+from tests.channels import lives
+from tests.channels.lives import (
+    MEMORY_FLUSH,
+    REOPENS,
+    REPEATED,
+    SYNC_TIMEOUT,
+    WORDS,
+    Reopen,
+    left_by,
+    settled,
+)
 from tests.channels.rig import crash_disk
 from tests.channels.streamrig import STREAM, consuming, producing
 
 # --- the operations ---------------------------------------------------------------------------
 
-MEMORY_FLUSH = 0.01
-SYNC_TIMEOUT = 2.0
-
-WORDS = st.sampled_from(["memory", "written", "synced"])
 SIZES = st.sampled_from([0, 1, 20, 60, 200])
 KEYS = st.sampled_from(["a", "aaa", "bbb", "ccc", b"111"])
 
@@ -107,12 +112,6 @@ class Yield:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Reopen:
-    how: str  # "close", "kill", "power cut"
-    seed: int
-
-
 SENDS = st.builds(Send, SIZES, KEYS, WORDS, st.sampled_from(["await", "await", "nowait", "cancelled"]))
 BATCHES = st.builds(
     SendMany,
@@ -132,9 +131,7 @@ OPERATIONS = st.one_of(
     st.builds(WaitThenSend, st.integers(1, 3), st.lists(KEYS, max_size=4), st.integers(0, 3)),
     st.builds(Vacuum),
     st.builds(Yield, st.sampled_from([0.0, MEMORY_FLUSH, SYNC_TIMEOUT])),
-    st.builds(
-        Reopen, st.sampled_from(["close", "kill", "kill", "power cut", "power cut"]), st.integers(0, 99)
-    ),
+    REOPENS,
 )
 
 OPTIONS = st.fixed_dictionaries(
@@ -232,7 +229,7 @@ class Run:
             self.reopened(ending.how)
 
     async def session(self, rest: list[Any]) -> Reopen | None:
-        after: CrashFS | None = None
+        after = self.disk
         ending: Reopen | None = None
         slice_ = self.options["checkpoint_slice"]
         async with (
@@ -245,13 +242,10 @@ class Run:
             while rest:
                 operation = rest.pop(0)
                 if isinstance(operation, Reopen):
-                    ending = operation
-                    await self.settle()
-                    if operation.how == "kill" or (operation.how == "power cut" and self.was_vacuumed):
-                        ending = Reopen("kill", 0)
-                        after = self.disk.kill()
-                    elif operation.how == "power cut":
-                        after = self.disk.crash(random.Random(operation.seed) if operation.seed else None)
+                    await settled()
+                    is_spared = operation.how == "power cut" and self.was_vacuumed
+                    ending = Reopen("kill", 0) if is_spared else operation
+                    after = left_by(ending.how, self.disk, ending.seed)
                     break
                 await getattr(self, type(operation).__name__)(operation)
             else:
@@ -259,8 +253,7 @@ class Run:
                 for part in self.partitions.values():
                     part.written = len(part.values)
                 await self.drain()
-        if after is not None:
-            self.disk = after
+        self.disk = after
         return ending
 
     async def begin(self) -> None:
@@ -297,15 +290,11 @@ class Run:
                 part.marks = part.marks[-1:]
         self.was_vacuumed = False
 
-    async def settle(self) -> None:
-        """Let tasks and threads come to rest, so that an example that failed fails again."""
-        await trio.testing.wait_all_tasks_blocked(0.001)
-
     def pending(self) -> int:
         return sum(part.pending for part in self.partitions.values())
 
     async def drain(self) -> None:
-        await self.settle()
+        await settled()
         while await self.receive_now():
             pass
         assert not self.pending()
@@ -343,7 +332,7 @@ class Run:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
-            await self.settle()
+            await settled()
             nursery.cancel_scope.cancel()
         assert told, f"nothing came, of {self.pending()} messages"
         return told[0]
@@ -394,7 +383,7 @@ class Run:
         return hashed % self.options["partition_count"]  # type: ignore[no-any-return]
 
     async def Receive(self, operation: Receive) -> None:  # noqa: N802
-        await self.settle()
+        await settled()
         for _ in range(operation.count):
             if operation.how == "nowait":
                 assert await self.receive_now() or not self.pending()
@@ -408,7 +397,7 @@ class Run:
             assert scope.cancelled_caught
 
     async def ReceiveMany(self, operation: ReceiveMany) -> None:  # noqa: N802
-        await self.settle()
+        await settled()
         if not self.pending():
             return
         many = partial(self.consumer.receive_many, max_bytes=operation.max_bytes)
@@ -426,7 +415,7 @@ class Run:
             self.received(message)
 
     async def Block(self, operation: Block) -> None:  # noqa: N802
-        await self.settle()
+        await settled()
         before = {index: part.position for index, part in self.partitions.items()}
         with trio.CancelScope() as scope:
             if not self.pending():
@@ -464,7 +453,7 @@ class Run:
             self.commits_synced()
 
     async def Seek(self, operation: Seek) -> None:  # noqa: N802
-        await self.settle()
+        await settled()
         for index in sorted(self.partitions)[: 1 if operation.is_one else None]:
             part = self.partitions[index]
             await self.seek(index, part.first + int(operation.part * (part.written - part.first)))
@@ -506,25 +495,13 @@ class Run:
 
     async def Yield(self, operation: Yield) -> None:  # noqa: N802
         self.clock.jump(operation.seconds)
-        await self.settle()
+        await settled()
         if operation.seconds >= MEMORY_FLUSH:
             for part in self.partitions.values():
                 part.written = len(part.values)
 
 
-# Derandomized and without a database: each run of the tests tries the same examples.
-@settings(
-    max_examples=100,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large],
-)
+@REPEATED
 @given(operations=st.lists(OPERATIONS, min_size=10, max_size=50), options=OPTIONS)
 def test_any_sequence_of_calls_kills_and_power_cuts_keeps_every_promise(operations, options):
-    async def main() -> None:
-        await Run(options, clock).example(operations)
-
-    clock = trio.testing.MockClock()
-    trio.run(main, clock=clock)
+    lives.play(partial(Run, options), operations)

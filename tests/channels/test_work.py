@@ -6,17 +6,20 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import outcome
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import diskq
 from diskq.testing import CrashFS
+from tests.channels import lives
+from tests.channels.lives import ENDINGS, REPEATED, left_by, settled
 from tests.channels.rig import (
     CancelAt,
     Tasks,
@@ -509,9 +512,8 @@ OPERATIONS = st.one_of(
     *(st.builds(Op, st.just("ack"), COUNTS, CHOICES) for _ in range(4)),
     *(st.builds(Op, st.just(name), COUNTS, CHOICES) for name in ("nack", "delay", "release") * 2),
     *(st.builds(Op, st.just(name), COUNTS, CHOICES) for name in ("cancelled", "wait", "sync", "pass", "end")),
-    *(st.builds(Op, st.just(name), COUNTS, CHOICES) for name in ("close", "kill", "power cut")),
+    *(st.builds(Op, st.just(name), COUNTS, CHOICES) for name in ENDINGS),
 )
-ENDINGS = ("close", "kill", "power cut")
 DELAY = 7.0
 
 
@@ -553,7 +555,7 @@ class Model:
 
 
 class Run:
-    def __init__(self, clock: trio.testing.MockClock, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], clock: trio.testing.MockClock) -> None:
         self.clock = clock
         self.options = options
         self.disk = crash_disk()
@@ -574,13 +576,8 @@ class Run:
                 async with self.queue.working(max_in_flight=9) as self.work:
                     ending = await self.until_the_end(rest)
                     if ending is not None and ending.name != "close":
-                        await trio.testing.wait_all_tasks_blocked(0.001)
-                        seed = ending.choice % 100
-                        after = (
-                            self.disk.kill()
-                            if ending.name == "kill"
-                            else self.disk.crash(random.Random(seed) if seed else None)
-                        )
+                        await settled()
+                        after = left_by(ending.name, self.disk, ending.choice % 100)
                         await self.reopened(ending, after)
                 if after is None:
                     self.work_has_ended()
@@ -751,17 +748,10 @@ class Run:
         # Trio's clock and the wall's go together.
         self.clock.jump(DELAY / 2)
         self.disk.clock += DELAY / 2
-        await trio.testing.wait_all_tasks_blocked(0.001)
+        await settled()
 
 
-@settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large],
-)
+@settings(REPEATED, max_examples=60)
 @given(
     operations=st.lists(OPERATIONS, min_size=30, max_size=80),
     options=st.fixed_dictionaries(
@@ -774,8 +764,4 @@ class Run:
     ),
 )
 def test_any_sequence_of_calls_kills_and_power_cuts_keeps_every_promise(operations, options):
-    async def main() -> None:
-        await Run(clock, options).example(operations)
-
-    clock = trio.testing.MockClock()
-    trio.run(main, clock=clock)
+    lives.play(partial(Run, options), operations)
