@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq.storage.fs import OsFileSystem
 from diskq.storage.statusnote import Bound, read_status
 from diskq.testing import FaultFS
+from tests.clock import Clock
 
 MIB = 1024 * 1024
 OPENINGS: dict[str, Any] = {
@@ -21,16 +21,6 @@ OPENINGS: dict[str, Any] = {
     "journal": lambda path, fs: diskq.open_journal(path, fs=fs),
     "jobs": lambda path, fs: diskq.open_priority_store(path, fs=fs),
 }
-
-
-class Clock(OsFileSystem):
-    """The disk, at a time of our own."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def notes_at(path: Path) -> list[str]:

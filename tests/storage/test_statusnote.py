@@ -8,21 +8,11 @@ from pathlib import Path
 import pytest
 
 from diskq.storage.durations import DurationCounter
-from diskq.storage.fs import OsFileSystem
 from diskq.storage.statusnote import Bound, StatusBoard, StatusNote, read_status
 from diskq.testing import FaultFS
+from tests.clock import Clock
 
 NOTE = StatusNote(1, 2, 3, 4, 5, Bound(6, 7, is_shared=False))
-
-
-class Clock(OsFileSystem):
-    """The disk, at a time of our own."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -24,19 +24,10 @@ from diskq.tools.samples import Sample
 from diskq.tools.segmentlist import Growth
 from diskq.tools.things import Thing
 from diskq.tools.watching import Reading, Watch
+from tests.clock import Clock
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ROOT = Path(__file__).parent.parent.parent
-
-
-class Clock(OsFileSystem):
-    """The disk, at a time of our own."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture
