@@ -24,6 +24,7 @@ from diskq._native.memorytier import PLACE_SIZE, MemoryTier
 from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
+from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.fiforecovery import recover
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError, DiskFullError, DiskqError, MessageSizeError, StorageFailedError
@@ -37,7 +38,6 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
-from diskq.storage.segments import free_aside
 from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
 from diskq.storage.slate import SIZE as SLATE_SIZE
 from diskq.storage.swap import finish_swap
@@ -192,8 +192,7 @@ class FifoQueue(Closing):
         self._forgotten = 0  # of what was peeked at last, so many were dropped since
         self._unreceived = 0  # of all that was peeked at, so many were
         self._worker: Worker | None = None
-        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some stretches are read twice
-        self._damaged: dict[int, str] = {}  # files not to be removed when consumed, and their new names
+        self._damaged = DamagedFiles(self._fs, self._files)
         self._outstanding: Ticket | None = None
         self._failure: DiskqError | None = None
         self._is_closed = False
@@ -237,9 +236,7 @@ class FifoQueue(Closing):
             self._debts.files.append(self._lock.handle)
             self._sizes = found.sizes
             mend_journals(fs, self._files, found.read, found.write, self._debts, is_ours=found.is_ours)
-            for number in self._files.marked():
-                if number in found.sizes:
-                    self._damaged[number] = free_aside(fs, self._files.data(number))
+            self._damaged.find_marked(found.sizes)
             sealed = (number for number in found.sizes if number != found.write.file)
             self._beside = {number: fs.size_of(self._files.sidecar(number)) or 0 for number in sealed}
             self._read_file = found.read.file
@@ -1119,36 +1116,17 @@ class FifoQueue(Closing):
         self.ahead.seek(0)
 
     def _note_loss(self, number: int, loss: Loss) -> None:
-        path = self._files.data(number)
-        if (number, loss.start) in self._told:
+        if self._damaged.is_told(number, loss):
             return
         if self.options.strict:
-            self._failure = CorruptionError(path, loss.start, loss.reason)
+            self._failure = CorruptionError(self._files.data(number), loss.start, loss.reason)
             self._shut()
             raise self._failure
-        if number not in self._damaged:
-            self._damaged[number] = free_aside(self._fs, path)
-            self._mark_damaged(number)
-        repair = Repair(
-            path=path,
-            kept=loss.start,
-            dropped=loss.end - loss.start,
-            reason=loss.reason,
-            records=loss.records,
-            saved_as=self._damaged[number],
-        )
+        repair = self._damaged.note(number, loss, self._debts)
         self._repairs.append(repair)
-        self._told.add((number, loss.start))
         log.repaired(repair)
         self._lost += loss.records or 0
         self._depth_at_open -= loss.records or 0
-
-    def _mark_damaged(self, number: int) -> None:
-        """Let the next process know too, should this one not see the file consumed."""
-        # Where there is no room for a name, only this process knows.
-        with contextlib.suppress(OSError):
-            self._fs.close(self._fs.open(self._files.mark(number), write=True, create=True))
-            self._debts.directories[self._files.private] = None
 
     def _settle_depth(self) -> None:
         """At the end of the queue its depth is 0, whatever the metadata had said."""
@@ -1217,14 +1195,7 @@ class FifoQueue(Closing):
         first = self._position().file
         for number in [number for number in self._sizes if number < first]:
             self._leaving += self._sizes.pop(number) + self._beside.pop(number)
-            data, sidecar = self._files.data(number), self._files.sidecar(number)
-            if number in self._damaged:
-                # Its lost bytes were never delivered: they are kept for `diskq repair`.
-                self._debts.asides.append((data, self._damaged.pop(number)))
-                self._debts.removals += [sidecar, self._files.mark(number)]
-            else:
-                # In this order: checksums without their file tell of a file that somebody else removed.
-                self._debts.removals += [sidecar, data]
+            self._damaged.let_go(number, self._debts)
             self._policy.force()
             self._note_oldest()
 

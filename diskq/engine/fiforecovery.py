@@ -22,6 +22,7 @@ from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
+from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts
@@ -220,14 +221,14 @@ class _Recovery:
 
     def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
         """Files before the read position: our barrier died before it removed them."""
-        for number in [number for number in self.sizes if number < read.file]:
+        consumed = [number for number in self.sizes if number < read.file]
+        damaged = DamagedFiles(self.fs, self.files)
+        if consumed and is_ours:
+            damaged.find_marked(consumed)
+        for number in consumed:
             size = self.sizes.pop(number)
-            if is_ours and number in self.files.marked():
-                path = self.files.data(number)
-                self.debts.asides.append((path, free_aside(self.fs, path)))
-                self.debts.removals += [self.files.sidecar(number), self.files.mark(number)]
-            elif is_ours:
-                self.debts.removals += [self.files.sidecar(number), self.files.data(number)]
+            if is_ours:
+                damaged.let_go(number, self.debts)
             else:
                 self._report(
                     self.files.data(number), 0, size, "lies before a peer's read position: left alone", None
