@@ -16,19 +16,17 @@ from typing import Literal, NoReturn
 from diskq._native import taskflux
 from diskq._native.gate import Gate
 from diskq._native.recordtable import PriorityRecord, RecordTable
-from diskq._native.taskstate import METADATA_SIZE, Metadata, decode_metadata, encode_metadata
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
+from diskq.engine.storemetadata import MetadataFile
 from diskq.engine.storerecovery import Found, recover_store
 from diskq.engine.storesnapshot import StateSnapshot
 from diskq.engine.taskfluxfiles import Point, StoreFiles, read_settings
 from diskq.errors import (
-    DamagedStoreError,
     DiskFullError,
     DiskqError,
     LeaseError,
-    LockedError,
     MessageSizeError,
     QueueExistsError,
     QueueNameError,
@@ -40,12 +38,10 @@ from diskq.options import Durability, PriorityOptions
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
-from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, base_name
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
-from diskq.storage.recovery import Repair, keep_copy
-from diskq.storage.segments import private_path
-from diskq.storage.smallfile import read_small
+from diskq.storage.recovery import Repair
 from diskq.storage.syncpolicy import SyncPolicy
 
 __all__ = [
@@ -204,7 +200,7 @@ class PriorityStore(Closing):
         self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
         self._held = _Held([])
         self._lock: Lock | None = None
-        self._metadata_handle = -1
+        self._metadata: MetadataFile | None = None
         self._outstanding: PriorityTicket | None = None
         self._failure: DiskqError | None = None
         self._is_closed = False
@@ -231,9 +227,16 @@ class PriorityStore(Closing):
         for path in (files.root, files.private, files.temporary, files.log):
             self._debts.directories[path] = None
         try:
-            self._lock = Lock(fs, files.lock, f"the store in {self.path}")
-            self._metadata_repairs: list[Repair] = []
-            metadata = self._own_metadata()
+            what = f"the store in {self.path}"
+            self._lock = Lock(fs, files.lock, what)
+            self._metadata = MetadataFile(
+                fs,
+                files,
+                self._debts,
+                what,
+                as_document=self.options.layout == "document",
+                repairs_damage=self._repairs_damage,
+            )
             # Nobody else has it now: what is left over is nobody's.
             self._debts.removals += files.leftovers()
             point = Point.read(fs, files)
@@ -245,7 +248,7 @@ class PriorityStore(Closing):
                 strict=self.options.strict,
                 repairs_damage=self._repairs_damage,
             )
-            self._go_on(found, metadata)
+            self._go_on(found, self._metadata)
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
             self.sync()
@@ -255,53 +258,8 @@ class PriorityStore(Closing):
         for repair in self.repairs:
             log.repaired(repair)
 
-    def _own_metadata(self) -> Metadata:
-        """Lock the metadata file, which keeps TaskFlux out, and read it."""
-        fs, path = self._fs, self.files.metadata
-        while self._metadata_handle < 0:
-            if fs.size_of(path) is None:
-                self._write_metadata()
-            handle = fs.open(path, write=True)
-            if not fs.try_lock(handle):
-                fs.close(handle)
-                raise LockedError(f"the store in {self.path}", "TaskFlux, or another program")
-            if not fs.size(handle):
-                self._write_metadata()  # nobody got further than to make the file
-            if fs.has_name(handle):
-                self._metadata_handle = handle
-            else:
-                fs.close(handle)  # another one has just taken its place
-        try:
-            metadata = decode_metadata(read_small(fs, path, METADATA_SIZE) or b"")
-        except ValueError as version:
-            raise UnsupportedFormatError(path, f"version {version}", "version 1") from None
-        if metadata is None and self._repairs_damage:
-            return self._repair_metadata()
-        if metadata is None:
-            reason = "no metadata that a writer wrote"
-            raise DamagedStoreError(path, 0, reason, kind="corrupt_metadata", root=self.files.root, lsn=None)
-        return metadata
-
-    def _repair_metadata(self) -> Metadata:
-        """Begin it anew. What it held is kept."""
-        fs, path = self._fs, self.files.metadata
-        aside = keep_copy(fs, self._metadata_handle, private_path(self.files.root, base_name(path)))
-        size = fs.size(self._metadata_handle)
-        self._metadata_repairs.append(
-            Repair(path=path, kept=0, dropped=size, reason="no metadata that a writer wrote", saved_as=aside)
-        )
-        self._write_metadata()
-        fs.close(self._metadata_handle)
-        self._metadata_handle = -1
-        return self._own_metadata()
-
-    def _write_metadata(self) -> None:
-        """Beside it, and renamed: a part of it in its place would be worse than none."""
-        content = encode_metadata(1, -1, self.options.layout == "document")
-        self._debts.freeze((), (self.files.metadata_as(content),)).pay(self._fs)
-
-    def _go_on(self, found: Found, metadata: Metadata) -> None:
-        fs, options, settings = self._fs, self.options, self.settings
+    def _go_on(self, found: Found, file: MetadataFile) -> None:
+        fs, options, settings, metadata = self._fs, self.options, self.settings, file.content
         is_narrow = metadata.is_document if found.is_narrow is None else found.is_narrow
         if options.layout is not None and (options.layout == "document") != is_narrow:
             there = "document" if is_narrow else "aligned"
@@ -314,7 +272,7 @@ class PriorityStore(Closing):
         self._queues = found.queues
         self._snapshot_lsn = found.snapshot_lsn
         self._is_snapshot_damaged = found.is_snapshot_damaged
-        self.repairs: tuple[Repair, ...] = (*self._metadata_repairs, *found.repairs)
+        self.repairs: tuple[Repair, ...] = (*file.repairs, *found.repairs)
         """What was found torn at the open, and what was done about it."""
         self.warnings: Mapping[str, int] = dict(+found.warnings)
         """What was met at the open that should not be there, by name, and how often."""
@@ -360,9 +318,8 @@ class PriorityStore(Closing):
             with contextlib.suppress(OSError):
                 self._fs.close(handle)
         self._debts = Debts()
-        if self._metadata_handle >= 0:
-            self._fs.close(self._metadata_handle)
-            self._metadata_handle = -1
+        if self._metadata is not None:
+            self._metadata.release()
         if self._lock is not None:
             self._lock.release()
 
