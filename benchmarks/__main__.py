@@ -28,6 +28,7 @@ from benchmarks import (
     machine,
     summary,
 )
+from benchmarks.compare import compare
 from benchmarks.floors import Section
 from benchmarks.report import Report
 from benchmarks.sparkworks import SparkWork
@@ -48,12 +49,14 @@ BENCHMARKS: dict[str, ModuleType] = {
     "top": bench_top,
 }
 FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.03)
-REPORT = "report"
+REPORT, COMPARE = "report", "compare"
 RESULTS = ROOT / "benchmarks" / "results"
 QUICK_RESULTS = ROOT / "build" / "bench-quick"  # a quick run takes no full one's place
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == [COMPARE]:
+        return side_by_side(arguments[1:])
     options = parse(arguments)
     missed = failed = 0
     for name in options.names or BENCHMARKS:
@@ -117,6 +120,21 @@ def measure(name: str, options: argparse.Namespace) -> Report:
     return Report(about, results)
 
 
+def side_by_side(arguments: list[str]) -> int:
+    told = "Hold two runs beside each other by their ratios: does the new one lie in the old one's spread?"
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {COMPARE}", description=told)
+    parser.add_argument("old", type=Path, metavar="OLD", help="a directory of results, as --out writes them")
+    parser.add_argument("new", type=Path, metavar="NEW", help="another")
+    parser.add_argument("--check", action="store_true", help="exit code 1 where a row is apart")
+    options = parser.parse_args(arguments)
+    try:
+        found = compare(options.old, options.new)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    print(found.text())
+    return 1 if options.check and (found.apart or not found.pairs) else 0
+
+
 def _go_versions(measurements: Iterable[harness.Measurement]) -> dict[str, str]:
     found: dict[str, str] = {}
     for measurement in measurements:
@@ -147,7 +165,8 @@ def show(progress: str) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    told = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT})"
+    told = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT}); "
+    told += f"or {COMPARE} OLD NEW, two directories of results"
     add("names", nargs="*", metavar="BENCHMARK", help=told)
     add("--quick", action="store_true", help="a thirtieth of the work, one round, fewer points")
     add("--rounds", type=int, default=0, help="how many (default: the benchmark's own)")

@@ -1,17 +1,17 @@
 """Journals, beside the least that sej could take: the system calls that it makes, and nothing else.
 
 sej itself is not measured. What is so many times as fast as its calls alone is at least so many times as
-fast as sej. Where its work is not in its calls (Append fills a buffer, Scan empties one), the ratio has no
-floor: it is far below the one to sej.
+fast as sej. Where its work is not in its calls (Append fills a buffer, Scan empties one), the floor is held
+against a program in Go of our own writing, which does that work and nothing else (gojournal).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.floors import JOURNAL, sej_calls
+from benchmarks.floors import JOURNAL, go_journal, sej_calls
 from benchmarks.harness import GoBench, Measurement, Scale, Work
-from benchmarks.systemcalls import GoCalls
+from benchmarks.systemcalls import GoCalls, GoJournal
 
 ROUNDS = 5
 SECTIONS = JOURNAL
@@ -26,6 +26,9 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "send": _ours("send", count=many),
         "send 16": _ours("send", count=many, tasks=16),
         "send_many": _ours("send", count=many, batch=100),
+        "send_many 1000": _ours("send", count=many, batch=1000),
+        go_journal("buffered Append"): GoBench("append", GoJournal, count=many),
+        go_journal("Scan"): GoBench("scan", GoJournal, count=many),
         sej_calls("Append"): _calls("append", count=many),
         sej_calls("Append and Flush"): _calls("flush", count=many),
         "synced 1": _ours("send", count=synced, durability="synced"),

@@ -63,6 +63,8 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "trio hand-over": Work("hand_over", {"count": scale(100_000)}),
         "latency 1 ms": Work("latency", {"count": scale(500), "pace": 0.001}),
         "go latency 1 ms": GoBench("latency", count=scale(500), pace="1ms"),
+        "slow disk": Work("slow_disk", {"seconds": max(0.1, 3.0 * scale.factor)}),
+        "turns": Work("turns", {"count": scale(400_000, least=2_000)}),
         **long_queues(scale),
         **python_queues(scale),
     }

@@ -1,31 +1,33 @@
 # What go-diskq cannot be faster than: its system calls alone, made by a Go program of ours
-# (benchmarks/gocalls) that does nothing between them.
+# (benchmarks/gocalls) that does nothing between them; and a journal in Go (benchmarks/gojournal), which does.
 #
-# go-diskq itself is not in these benchmarks. A ratio to its calls is a floor of the ratio to it.
+# Neither go-diskq nor sej is in these benchmarks. A ratio to its calls is a floor of the ratio to it.
 
 from __future__ import annotations
 
 import json
 import subprocess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tests.compat.golang import build
 
-__all__ = ["GoCalls"]
+__all__ = ["GoCalls", "GoJournal"]
 
 
 class GoCalls:
+    _source: ClassVar[str] = "gocalls"
+
     def __init__(self, program: Path) -> None:
         self.program = program
 
     @classmethod
     def build(cls) -> Self:
         """Raises GoUnavailableError."""
-        return cls(build(Path(__file__).with_name("gocalls")))
+        return cls(build(Path(__file__).with_name(cls._source)))
 
     def bench(self, what: str, directory: Path, timeout: float = 600, **options: Any) -> dict[str, Any]:
-        """Make the calls of one act, timed in the Go process itself (gocalls/main.go has the flags).
+        """Do one act, timed in the Go process itself (its main.go has the flags).
 
         Returns `count`, `seconds`, `rate` (per second), `cpu_seconds`, and latencies in `..._us`.
         """
@@ -37,6 +39,12 @@ class GoCalls:
             raise RuntimeError(f"{what}: {done.stderr.strip()}")
         report: dict[str, Any] = json.loads(done.stdout)
         return report
+
+
+class GoJournal(GoCalls):
+    """A writer and a scanner of sej's format, of our own writing: the least of its work, not it."""
+
+    _source = "gojournal"
 
 
 def _flag(name: str, value: Any) -> str:

@@ -10,14 +10,16 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import trio
 import trio.testing
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, resident_mib, shares
-from diskq import DiskQueue, FifoQueue, open_queue
+from diskq import DiskQueue, FifoQueue, QueueOptions, open_queue
+from diskq.storage.fs import OsFileSystem
+from diskq.testing import FaultFS
 
 NAME = "bench"
 # A record in NSQ's files: a length word, and the body.
@@ -156,6 +158,86 @@ async def latency_of(
         watch = Stopwatch()
         latencies = [await once() for _ in range(count)]
         return watch.stop(count) | quantiles(latencies)
+
+
+# --- the turns of others -----------------------------------------------------------------------------
+
+
+async def slow_disk(directory: str, *, seconds: float) -> dict[str, Reading]:
+    """Of a task that does nothing but yield, while 16 others send, each time until the next sync."""
+    readings = {}
+    for part, delay in random.sample([("20 ms", 0.02), ("as it is", 0.0)], 2):
+        os.mkdir(f"{directory}/{part}")
+        readings[part] = await _longest_wait(f"{directory}/{part}", seconds, delay)
+    return readings
+
+
+async def _longest_wait(directory: str, seconds: float, delay: float) -> Reading:
+    """For the event loop, where each sync takes `delay` seconds more."""
+    disk = FaultFS(OsFileSystem())
+    disk.delay("sync_files", delay)
+    longest, turns = 0.0, 0
+    async with (
+        open_queue(directory, NAME, fs=disk, durability="synced") as queue,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(16):
+            nursery.start_soon(_send_for_ever, queue)
+        watch, last = Stopwatch(), perf_counter()
+        end = last + seconds
+        while last < end:
+            await trio.lowlevel.checkpoint()
+            now = perf_counter()
+            longest, last, turns = max(longest, now - last), now, turns + 1
+        assert queue.statistics().barriers, "nothing was synced"
+        found = watch.stop(turns)
+        nursery.cancel_scope.cancel()
+    return found | {"longest_ms": longest * 1e3}
+
+
+async def _send_for_ever(queue: DiskQueue) -> None:
+    body = body_of(100)
+    while True:
+        await queue.send(body)
+
+
+async def turns(directory: str, *, count: int) -> dict[str, Reading]:
+    """How long a task runs that only sends, or only receives, before it lets others run: in slices.
+
+    By its processor time, and of a hundred such runs the 99th.
+    """
+    async with open_queue(directory, NAME) as queue:
+        return {
+            "send": await _turns(_produce(queue, body_of(100), count, 0), count),
+            "receive": await _turns(_consume(queue, count, 0), count),
+        }
+
+
+async def _turns(loop: Awaitable[None], count: int) -> Reading:
+    watch = Stopwatch()
+    steps = _Steps()
+    trio.lowlevel.add_instrument(steps)
+    await loop
+    trio.lowlevel.remove_instrument(steps)
+    ordered = sorted(steps.took)
+    return watch.stop(count) | {"slices": ordered[len(ordered) * 99 // 100] / QueueOptions().checkpoint_slice}
+
+
+class _Steps(trio.abc.Instrument):
+    """The processor time of each step of the task that made it."""
+
+    def __init__(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._began = thread_time()
+        self.took: list[float] = [0.0]
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self._began = thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self.took.append(thread_time() - self._began)
 
 
 # --- long queues -------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""The program that makes go-diskq's system calls alone: its files are those that there would be."""
+"""The programs in Go that peers are measured by: their files are those that there would be."""
 
 from pathlib import Path
 
 import pytest
 
-from benchmarks.systemcalls import GoCalls
+from benchmarks.systemcalls import GoCalls, GoJournal
+from diskq import Journal, JournalReader
 from diskq.engine.stream import Stream
 from diskq.options import StreamOptions
 from tests.compat.conftest import built
@@ -58,3 +59,39 @@ def test_what_is_timed_one_by_one_has_a_median(calls, tmp_path, act):
 def test_an_act_that_fails_says_why(calls, tmp_path):
     with pytest.raises(RuntimeError, match='no act "pull"'):
         calls.bench("pull", tmp_path)
+
+
+# --- the journal in Go, which stands for the work that sej cannot do without ---------------------------
+
+
+@pytest.fixture(scope="module")
+def in_go() -> GoJournal:
+    return built(GoJournal.build)
+
+
+def test_what_the_journal_in_go_writes_we_read(in_go, tmp_path):
+    assert in_go.bench("append", tmp_path, count=COUNT)["count"] == COUNT
+    with JournalReader(tmp_path) as reader:
+        messages = reader.take_many(COUNT + 1)
+    assert [message.offset for message in messages] == list(range(COUNT))
+    assert {(message.key, message.value) for message in messages} == {(KEY.encode(), VALUE)}
+
+
+def test_what_we_write_the_journal_in_go_scans_to_its_end(in_go, tmp_path):
+    with Journal(tmp_path) as journal:
+        journal.append_many([(KEY.encode(), VALUE)] * COUNT)
+    assert in_go.bench("scan", tmp_path, count=COUNT)["rate"] > 0
+
+
+def test_the_journal_in_go_counts_what_it_scans(in_go, tmp_path):
+    in_go.bench("append", tmp_path, count=COUNT)
+    with pytest.raises(RuntimeError, match="1000 messages instead of 1001"):
+        in_go.bench("scan", tmp_path, count=COUNT + 1)
+
+
+def test_the_journal_in_go_finds_a_length_that_does_not_agree(in_go, tmp_path):
+    in_go.bench("append", tmp_path, count=COUNT)
+    file = tmp_path / "jnl" / f"{0:016x}.jnl"
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    with pytest.raises(RuntimeError, match="do not agree"):
+        in_go.bench("scan", tmp_path, count=COUNT)

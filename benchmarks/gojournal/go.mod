@@ -1,0 +1,3 @@
+module gojournal
+
+go 1.21
