@@ -16,6 +16,7 @@ __all__ = ["COLUMNS", "Tally", "judge"]
 COLUMNS = ("cases", "lost", "altered", "again", "unordered", "refused", "hung", "unreported")
 
 _EXAMPLES = 3
+_LONGEST = 240
 _PLACE = re.compile(r"/\S*?/case-\d+/?")  # where the case lay is another place each time
 
 
@@ -45,7 +46,7 @@ class Tally:
 
     def tell(self, what: str) -> None:
         if len(self.examples) < _EXAMPLES:
-            self.examples.append(_PLACE.sub("", what))
+            self.examples.append(_PLACE.sub("", what)[:_LONGEST])
 
 
 def judge(
@@ -71,7 +72,7 @@ def judge(
             tally.hung += 1
         else:
             tally.refused += 1
-        tally.tell(f"{where}: {str(read.answer)[:160]}")
+        tally.tell(f"{where}: {read.answer}")
         return False
     numbers = [number_of(body) for body in read.answer]
     known = set(tried)

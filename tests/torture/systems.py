@@ -1,6 +1,6 @@
-# What is tortured: ours, and the queues that Python and Go users have. Law: each is opened as its manual says
-# and as durably as it knows how, and used in one way: put one, take one, read all, close. What its documents
-# promise is told beside it, as what it is judged by.
+# What is tortured: ours, and the queues that Python and Go users have. Law: each is opened as its manual
+# says and as durably as it knows how, and used in one way: put one, take one, read all, close. It is judged
+# by what its documents promise (promises.py).
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from diskq.tools.reading import entries
 from diskq.tools.things import things_at
 from tests.compat.golang import GoUnavailableError
 from tests.compat.gopeer import GoPeer
+from tests.torture.promises import DOCUMENTS, NOTHING, OURS, Documents
 
-__all__ = ["PEERS", "SYSTEMS", "Opened", "Program", "System", "disk"]
+__all__ = ["SYSTEMS", "Opened", "Program", "System", "disk"]
 
 ROLL = 2000
 """Bytes: files are used up and begun many times in a short run."""
@@ -78,13 +79,16 @@ class System:
     program: Callable[[], Program] | None = None
     package: str = ""
     """Whose version is told."""
-    promises: frozenset[str] = frozenset()
-    """The rigs after which, by its own documents, nothing acknowledged is missing or altered."""
-    says: str = ""
-    """Where it promises that, or how it was opened."""
+    documents: Documents = NOTHING
+    opened: str = ""
+    """How, where there is a choice."""
     takes: bool = True
     """Can one message be taken and be gone?"""
     is_ours: bool = False
+
+    @property
+    def promises(self) -> frozenset[str]:
+        return self.documents.promises
 
     def version(self) -> str:
         """Raises PackageNotFoundError or GoUnavailableError where it is not to be had."""
@@ -416,13 +420,14 @@ def _go(*settings: str) -> Callable[[], Program]:
 
 # --- the table --------------------------------------------------------------------------------------
 
-CRASHES = frozenset({"kill", "power", "posix"})
-ALL = CRASHES | {"errors", "rot", "owners", "clock"}
-OURS = "docs/durability.md: each put with the word `synced`"
-
 
 def _ours(name: str, opened: Callable[[str, OsFileSystem], Opened], *, takes: bool = True) -> System:
-    return System(name, opened, package="diskq", promises=ALL, says=OURS, takes=takes, is_ours=True)
+    how = "each put with the word `synced`"
+    return System(name, opened, package="diskq", opened=how, documents=OURS, takes=takes, is_ours=True)
+
+
+def _peer(name: str, open: Callable[[str, OsFileSystem], Opened] | None = None, **about: Any) -> System:
+    return System(name, open, documents=DOCUMENTS[name], **about)
 
 
 _ALL_SYSTEMS = [
@@ -432,55 +437,40 @@ _ALL_SYSTEMS = [
     _ours("jobs", _Jobs),
     _ours("spool", _Spool, takes=False),
     _ours("working", _Working),
-    System(
-        "go-diskqueue, sync 1",
-        program=_go("--sync-every=1"),
-        says="syncs after each message; promises nothing",
-    ),
-    System("go-diskqueue", program=_go(), says="as nsqd opens it: a sync each 2,500 messages or 2 s"),
-    System(
+    _peer("go-diskqueue, sync 1", program=_go("--sync-every=1"), opened="a sync after each message"),
+    _peer("go-diskqueue", program=_go(), opened="as nsqd opens it: a sync each 2,500 messages or 2 s"),
+    _peer(
         "queuelib",
         _queuelib,
         package="queuelib",
-        says="an fdatasync by hand after each push; promises nothing",
+        opened="`FifoDiskQueue`, and an fdatasync by hand after each push",
     ),
-    System(
+    _peer(
         "persist-queue file",
         _persistqueue_file,
         package="persist-queue",
-        promises=frozenset({"kill"}),
-        says='README: "each queued item should be stored in disk in case of any crash"',
+        opened="`Queue`, with `tempdir` on the same disk",
     ),
-    System(
+    _peer(
         "persist-queue SQLite",
         _persistqueue_sqlite,
         package="persist-queue",
-        promises=CRASHES,
-        says="the same, on SQLite as it comes (synchronous=FULL)",
+        opened="`SQLiteQueue` with `auto_commit=True`: WAL mode, and synchronous=FULL as SQLite comes",
     ),
-    System(
+    _peer(
         "diskcache Deque",
         _diskcache,
         package="diskcache",
-        promises=CRASHES,
-        says="SQLite in WAL mode, with its setting sqlite_synchronous=2 (FULL)",
+        opened="`Deque` of a `Cache` in WAL mode, with its setting `sqlite_synchronous=2` (FULL)",
     ),
-    System(
+    _peer(
         "litequeue",
         _litequeue,
         package="litequeue",
-        promises=CRASHES,
-        says="SQLite in WAL mode, with synchronous=FULL by a pragma",
+        opened="WAL mode, with synchronous=FULL by a pragma (it chooses NORMAL itself)",
     ),
-    System(
-        "localqueue",
-        _localqueue,
-        package="localqueue",
-        promises=CRASHES,
-        says="DurabilityMode.DURABLE",
-    ),
-    System("sqlite3", _sqlite, promises=CRASHES, says="a table by hand, WAL mode, synchronous=FULL"),
+    _peer("localqueue", _localqueue, package="localqueue", opened="`DurabilityMode.DURABLE`"),
+    _peer("sqlite3", _sqlite, opened="a table by hand, WAL mode, synchronous=FULL"),
 ]
 
 SYSTEMS = {system.name: system for system in _ALL_SYSTEMS}
-PEERS = [system.name for system in _ALL_SYSTEMS if not system.is_ours]

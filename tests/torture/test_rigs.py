@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.torture import toys
-from tests.torture.__main__ import broken
 from tests.torture.__main__ import main as torture
 from tests.torture.judging import Tally, judge
 from tests.torture.leaks import ENGINES, FEW, Sample, growth, run
@@ -17,6 +16,7 @@ from tests.torture.messages import message, number_of
 from tests.torture.platter import Act, Platter
 from tests.torture.rigs import RIGS, Bench
 from tests.torture.systems import SYSTEMS, System
+from tests.torture.telling import broken
 from tests.torture.tracing import Ran, can_trace
 
 OURS = [name for name, system in SYSTEMS.items() if system.is_ours]

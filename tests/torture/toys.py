@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from diskq.storage.fs import OsFileSystem
-from tests.torture.systems import CRASHES, Opened, System
+from tests.torture.promises import CRASHES, Documents
+from tests.torture.systems import Opened, System
 
 __all__ = ["LAZY", "NAMELESS", "SILENT", "SOUND", "TALKATIVE"]
 
@@ -83,7 +84,7 @@ class _Silent(_Toy):
 
 
 def _system(name: str, opened: Callable[[str, OsFileSystem], Opened]) -> System:
-    return System(name, opened, promises=CRASHES, takes=False)
+    return System(name, opened, documents=Documents(CRASHES), takes=False)
 
 
 SOUND = _system("sound", _Toy)
