@@ -38,17 +38,28 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 	    $(PY) -m pytest tests/soak $(ARGS)
 
 # Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
+# One after the other, each whether or not those before it failed; it fails if one did.
+TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-fuzz torture-leaks
+.PHONY: $(TORTURES)
+
 torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (hours); QUICK=1: minutes
-ifneq ($(QUICK),)
-	@$(PY) -m tests.torture --short --only ours $(ARGS)
-	@$(PY) -m tests.torture.fuzz --seconds 30
-	@$(PY) -m tests.torture.leaks --messages 200000
-else
+	@$(MAKE) --no-print-directory --keep-going -j1 $(TORTURES)
+
+torture-crashes:
 	@$(PY) -m pytest tests/crash tests/torture
-	@$(PY) -m tests.torture --out benchmarks/results $(ARGS)
+
+torture-rigs:
+	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)
+
+torture-fuzz:
+ifneq ($(QUICK),)
+	@$(PY) -m tests.torture.fuzz --seconds 30
+else
 	@$(PY) -m tests.torture.fuzz --seconds 3600
-	@$(PY) -m tests.torture.leaks --messages 10000000
 endif
+
+torture-leaks:
+	@$(PY) -m tests.torture.leaks --messages $(if $(QUICK),200000,10000000)
 
 lint: $(STAMPS)/dev ## style and likely bugs (ruff)
 	@$(PY) -m ruff check .
