@@ -21,7 +21,7 @@ MAY_MISS = frozenset({"rot"})
 GLANCE = {
     "kill": "killed",
     "power": "power cut",
-    "errors": "failed sync, full disk",
+    "errors": "failed call, full disk",
     "owners": "two owners",
 }
 NOT_HERE = """go-diskq and sej, whose files streams and journals are, have no row: the Go module proxy refuses
@@ -130,8 +130,8 @@ def _document(results: Results) -> str:
     return f"""# What is lost
 
 {_runs(results)} [docs/torture.md](../../docs/torture.md) tells what the rigs do.
-**Bold** is what the system's own documents promise not to happen; who promises nothing breaks nothing.
-{NOT_HERE}
+**Bold** is what the system's own documents promise not to happen, and who promises nothing breaks nothing:
+{_broken_promises(results)}. {NOT_HERE}
 
 ## At a glance
 
@@ -162,6 +162,15 @@ Messages lost, altered; cases out of order; opens refused or hung; failed syncs 
 
 {examples}
 """
+
+
+def _broken_promises(results: Results) -> str:
+    count = sum(
+        bool(broken(SYSTEMS[name], rig, tally))
+        for name, each in results.items()
+        for rig, tally in each.rigs.items()
+    )
+    return f"{count} cells below are" if count > 1 else "one cell below is" if count else "nothing below is"
 
 
 def _runs(results: Results) -> str:
