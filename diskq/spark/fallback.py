@@ -18,20 +18,20 @@ import array
 import json
 import os
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskq.spark.arrow import Piece
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts import Losses, OffsetRange
+from diskq.spark.layouts import Losses
+from diskq.spark.uncompiled import Segment, UncompiledLayout
 
-__all__ = ["UnverifiedLayout", "not_here"]
+__all__ = ["UnverifiedLayout"]
 
 _ROWS_AT_ONCE = 8192
 _ROW_SIZE = 24
@@ -52,14 +52,14 @@ class _Columns:
     offset_width: int = 4
 
 
-class UnverifiedLayout:
-    """A stream, for tasks that were planned elsewhere."""
+class UnverifiedLayout(UncompiledLayout):
+    """A stream."""
 
-    is_growing = True
+    removal = "retention"
 
     def __init__(self, path: str) -> None:
         """Raises DISKQ_FORMAT for a stream with another encoding."""
-        self._path = path
+        super().__init__(path)
         try:
             with open(os.path.join(path, "settings.json"), "rb") as file:
                 settings = json.loads(file.read().strip(b"\0") or b"{}")
@@ -72,52 +72,15 @@ class UnverifiedLayout:
                 "ship them to the executors (docs/spark.md)",
             )
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
-        where = f"{self._path}[{task.partition}]"
-        directory = os.path.join(self._path, "parts", f"{task.partition:06d}")
-        at = task.start
-        while at < task.end:
-            try:
-                bases = sorted(int(name[1]) for name in map(_DATA.fullmatch, os.listdir(directory)) if name)
-            except FileNotFoundError:
-                bases = []
-            if not bases or bases[0] >= task.end:
-                losses.tell("DISKQ_DATA_LOSS", f"{where}: offsets {at} to {task.end - 1} are gone")
-                return
-            if at < bases[0]:
-                losses.tell("DISKQ_DATA_LOSS", f"{where}: offsets {at} to {bases[0] - 1} are gone: retention")
-                at = bases[0]
-            number = bisect_right(bases, at) - 1
-            end = min([task.end, *bases[number + 1 : number + 2]])
-            try:
-                segment = _Segment(directory, bases[number])
-            except FileNotFoundError:
-                continue  # retention took it in this moment
-            with segment:
-                yield from segment.read(at, end, max_bytes, losses)
-            at = end
+    def _directory(self, partition: int) -> str:
+        return os.path.join(self._path, "parts", f"{partition:06d}")
 
-    # --- planning is done where diskq is compiled -------------------------------------------------
+    def _base_of(self, name: str) -> int | None:
+        found = _DATA.fullmatch(name)
+        return int(found[1]) if found else None
 
-    def identity(self) -> NoReturn:
-        raise not_here()
-
-    def spans(self) -> NoReturn:
-        raise not_here()
-
-    def offset_at_or_after(self, partition: int, timestamp: int) -> NoReturn:
-        raise not_here()
-
-    def pin(self, parts: int | None) -> NoReturn:
-        raise not_here()
-
-    def tasks(self, whole: OffsetRange) -> NoReturn:
-        raise not_here()
-
-
-def not_here() -> DiskqSparkError:
-    """Where something compiled is needed."""
-    return DiskqSparkError("DISKQ_FORMAT", "the driver needs diskq's compiled modules: `pip install diskq`")
+    def _segment(self, partition: int, base: int) -> Segment:
+        return _Segment(self._directory(partition), base)
 
 
 class _Segment:

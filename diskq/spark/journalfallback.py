@@ -18,17 +18,16 @@ import array
 import os
 import re
 import struct
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskq.spark.arrow import Piece
-from diskq.spark.fallback import not_here
-from diskq.spark.layouts import Losses, OffsetRange
+from diskq.spark.layouts import Losses
+from diskq.spark.uncompiled import Segment, UncompiledLayout
 
 __all__ = ["UnverifiedJournal"]
 
@@ -55,64 +54,50 @@ class _Columns:
     offset_width: int = 4
 
 
-class UnverifiedJournal:
-    """A journal, for tasks that were planned elsewhere."""
+class UnverifiedJournal(UncompiledLayout):
+    """A journal."""
 
-    is_growing = True
+    removal = "removed"
 
-    def __init__(self, path: str) -> None:
+    def _directory(self, partition: int) -> str:
+        return os.path.join(self._path, "jnl")
+
+    def _base_of(self, name: str) -> int | None:
+        found = _DATA.fullmatch(name)
+        return int(found[1], 16) if found else None
+
+    def _segment(self, partition: int, base: int) -> Segment:
+        path = os.path.join(self._directory(partition), f"{base:016x}.jnl")
+        return _Segment(path, base, self._place(partition))
+
+
+class _Segment:
+    """One data file, open."""
+
+    def __init__(self, path: str, base: int, where: str) -> None:
+        """`where`, as losses have it. Raises FileNotFoundError, OSError."""
+        self._base = base
         self._path = path
+        self._where = where
+        self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115 - see __exit__
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
-        where = f"{self._path}[0]"
-        directory = os.path.join(self._path, "jnl")
-        at = task.start
-        while at < task.end:
-            try:
-                names = filter(None, map(_DATA.fullmatch, os.listdir(directory)))
-                bases = sorted(int(name[1], 16) for name in names)
-            except FileNotFoundError:
-                bases = []
-            if not bases or bases[0] >= task.end:
-                losses.tell("DISKQ_DATA_LOSS", f"{where}: offsets {at} to {task.end - 1} are gone")
-                return
-            if at < bases[0]:
-                losses.tell("DISKQ_DATA_LOSS", f"{where}: offsets {at} to {bases[0] - 1} are gone: removed")
-                at = bases[0]
-            number = bisect_right(bases, at) - 1
-            end = min([task.end, *bases[number + 1 : number + 2]])
-            path = os.path.join(directory, f"{bases[number]:016x}.jnl")
-            try:
-                file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
-            except FileNotFoundError:
-                continue  # it was removed in this moment
-            with file:
-                for first, piece in _pieces(file, bases[number], at, end, max_bytes):
-                    yield first, piece
-                    at = first + piece.records
-            if at < end:
-                losses.tell(
-                    "DISKQ_CORRUPT",
-                    f"{where}: offsets {at} to {end - 1} cannot be read: no record of offset {at} ({path})",
-                )
-            at = end
+    def __enter__(self) -> _Segment:
+        return self
 
-    # --- planning is done where diskq is compiled -------------------------------------------------
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
-    def identity(self) -> NoReturn:
-        raise not_here()
-
-    def spans(self) -> NoReturn:
-        raise not_here()
-
-    def offset_at_or_after(self, partition: int, timestamp: int) -> NoReturn:
-        raise not_here()
-
-    def pin(self, parts: int | None) -> NoReturn:
-        raise not_here()
-
-    def tasks(self, whole: OffsetRange) -> NoReturn:
-        raise not_here()
+    def read(self, at: int, end: int, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+        """Messages at:end, up to the first record that cannot be right."""
+        for first, piece in _pieces(self._file, self._base, at, end, max_bytes):
+            yield first, piece
+            at = first + piece.records
+        if at < end:
+            losses.tell(
+                "DISKQ_CORRUPT",
+                f"{self._where}: offsets {at} to {end - 1} cannot be read: no record of offset {at} "
+                f"({self._path})",
+            )
 
 
 def _pieces(
