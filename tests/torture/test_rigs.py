@@ -126,6 +126,13 @@ def test_the_order_is_that_of_the_puts() -> None:
     assert judged([], message(2), message(1)).unordered == 1
 
 
+def test_an_example_does_not_say_where_the_case_lay() -> None:
+    tally = Tally()
+    tally.tell(f"{'long ' * 45}: /dev/shm/tmpabcdefgh/case-12/data/log/0000.log is damaged")
+    assert "/dev" not in tally.examples[0]
+    assert tally.examples[0].endswith(": data/log/0000")
+
+
 # --- the platter ------------------------------------------------------------------------------------
 
 
