@@ -21,7 +21,7 @@ from diskq.engine.staging import Extent, StagedFile, StagedName
 from diskq.engine.streampoints import Point, Points
 from diskq.engine.transactions import Intent, Share
 from diskq.errors import UnsupportedFormatError
-from diskq.storage.smallfile import CHECK_SIZE, checked
+from tests.torture import vouching
 
 __all__ = ["DECODERS", "Decoder"]
 
@@ -34,11 +34,6 @@ class Decoder(NamedTuple):
     seeds: list[bytes]
     """Right, each of its kind."""
     check: Callable[[bytes], None]
-
-
-def _vouched_for(data: bytes) -> bytes:
-    """With a last line that is right: else it is all that most mutations of a small file would ever reach."""
-    return checked(data[:-CHECK_SIZE])
 
 
 # --- NSQ's files ------------------------------------------------------------------------------------
@@ -55,7 +50,7 @@ def nsq_records(data: bytes) -> None:
 
 def nsq_metadata(data: bytes) -> None:
     _nsq_metadata(data)
-    _nsq_metadata(_vouched_for(data))
+    _nsq_metadata(vouching.text(data))
 
 
 def _nsq_metadata(data: bytes) -> None:
@@ -107,13 +102,13 @@ def settings(data: bytes) -> None:
 
 
 def points(data: bytes) -> None:
-    for content in (data, _vouched_for(data)):
+    for content in (data, vouching.text(data)):
         found = Points.parse(content)
         assert found is None or Points.parse(found.render()) == found
 
 
 def intent(data: bytes) -> None:
-    for content in (data, _vouched_for(data)):
+    for content in (data, vouching.text(data)):
         found = Intent.parse(content)
         assert found is None or Intent.parse(found.render()) == found
 
@@ -157,6 +152,11 @@ def sej_anywhere(data: bytes) -> None:
 
 
 def taskflux_records(data: bytes) -> None:
+    for content in (data, vouching.commands(data)):
+        _taskflux_records(content)
+
+
+def _taskflux_records(data: bytes) -> None:
     whole = taskflux.scan(data)
     assert 0 <= whole.end <= len(data)
     assert len(whole.commands) == whole.records
@@ -173,7 +173,9 @@ def taskflux_records(data: bytes) -> None:
 
 
 def taskflux_state(data: bytes) -> None:
-    taskstate.decode_metadata(data)
+    for content in (data, vouching.metadata(data)):
+        with contextlib.suppress(ValueError):
+            taskstate.decode_metadata(content)
     for head in taskstate.decode_snapshot_heads(data, len(data)):
         assert head.start + head.length <= len(data)
     at = 0
@@ -200,7 +202,7 @@ def hub_requests(data: bytes) -> None:
 
 
 def spool_state(data: bytes) -> None:
-    for content in (data, _vouched_for(data)):
+    for content in (data, vouching.text(data)):
         found = SpoolState.parse(content)
         assert found is None or SpoolState.parse(found.render()) is not None
 

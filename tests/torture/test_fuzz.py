@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from diskq._native import taskflux
 from tests.torture.decoders import DECODERS, Decoder
 from tests.torture.directories import directories
 from tests.torture.fuzz import fuzz
 from tests.torture.mutating import Mutator
+from tests.torture.vouching import commands, voucher_of
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -42,3 +44,21 @@ def test_a_finding_is_told_once_with_its_bytes() -> None:
 def test_one_seed_gives_one_sequence() -> None:
     first, again = (Mutator([b"hello world" * 9], 11) for _ in range(2))
     assert [first.next() for _ in range(100)] == [again.next() for _ in range(100)]
+
+
+@pytest.mark.parametrize("name", [each for each in DIRECTORIES if "lock" not in each])
+def test_checksums_that_were_right_stay_as_they_were(name: str) -> None:
+    (content,) = DIRECTORIES[name].seeds
+    vouch = voucher_of(name, content)
+    assert vouch is None or vouch(content) == content
+
+
+@pytest.mark.parametrize("content", DECODERS["taskflux records"].seeds)
+def test_a_record_whose_command_changed_is_read_again_with_its_checksum_made_right(content: bytes) -> None:
+    changed = bytearray(content)
+    changed[20] ^= 0x55
+    assert commands(content) == content
+    assert (
+        taskflux.scan(bytes(changed), only_records=True).records
+        < taskflux.scan(commands(bytes(changed)), only_records=True).records
+    )
