@@ -5,6 +5,8 @@ VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 QUICK ?=
+FUZZ_SECONDS ?= 3600
+FUZZ_JOBS ?= $(shell nproc 2>/dev/null || echo 1)
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --no-input --disable-pip-version-check
@@ -42,7 +44,7 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-fuzz torture-leaks
 .PHONY: $(TORTURES)
 
-torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (hours); QUICK=1: minutes
+torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (days on one core); QUICK=1: minutes
 	@$(MAKE) --no-print-directory --keep-going -j1 $(TORTURES)
 
 torture-crashes:
@@ -51,11 +53,12 @@ torture-crashes:
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)
 
+# An hour for each decoder, on all cores: FUZZ_SECONDS and FUZZ_JOBS are others.
 torture-fuzz:
 ifneq ($(QUICK),)
 	@$(PY) -m tests.torture.fuzz --seconds 30
 else
-	@$(PY) -m tests.torture.fuzz --seconds 3600
+	@$(PY) -m tests.torture.fuzz --guided try --each $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS)
 endif
 
 torture-leaks:
@@ -143,6 +146,12 @@ $(STAMPS)/docs: $(STAMPS)/install
 $(STAMPS)/bench: $(STAMPS)/install
 	$(call say,install,'the peers to measure against')
 	@$(PIP) install --no-build-isolation -e '.[cli,bench]'
+	@touch $@
+
+# Without it, and without clang, fuzzing changes bytes at random, and says so.
+$(STAMPS)/fuzz: $(STAMPS)/install
+	$(call say,install,'what guides the fuzzing')
+	@$(PIP) install --no-build-isolation -e '.[cli,fuzz]' || echo '  atheris cannot be installed here'
 	@touch $@
 
 $(STAMPS)/compiled: $(STAMPS)/install $(COMPILED_FROM)

@@ -2,6 +2,7 @@
 #
 # DISKQ_CYTHON_ANNOTATE=1   writes annotated HTML beside the generated C, in build/cython
 # DISKQ_SANITIZE=1          builds for the address and undefined-behaviour sanitizers
+# DISKQ_SANITIZE=fuzz       the same with clang, and with coverage for libFuzzer (tests/torture/guided.py)
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def extensions() -> list[Extension]:
     """One per diskq/_native/*.pyx: a new codec needs no line here."""
     compile_args = ["/O2"] if sys.platform == "win32" else ["-O2", "-g0"]
     link_args = []
-    if is_set("DISKQ_SANITIZE"):
+    if os.environ.get("DISKQ_SANITIZE") == "fuzz":
+        # Linked with no runtime: the one that is loaded before all else has libFuzzer inside.
+        compile_args = ["-O1", "-g", "-fno-omit-frame-pointer", f"{SANITIZERS},fuzzer-no-link"]
+        compile_args += ["-fno-sanitize-recover=undefined"]
+    elif is_set("DISKQ_SANITIZE"):
         compile_args = ["-O1", "-g", "-fno-omit-frame-pointer", SANITIZERS]
         link_args = [SANITIZERS]
     return [

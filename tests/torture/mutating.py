@@ -39,7 +39,11 @@ class Mutator:
 
     def next(self) -> bytes:
         """One more, changed in one to four places."""
-        content = bytearray(self._random.choice(self._seeds))
+        return self.change(self._random.choice(self._seeds))
+
+    def change(self, data: bytes) -> bytes:
+        """`data`, changed in one to four places."""
+        content = bytearray(data)
         for _ in range(self._random.choice((1, 1, 1, 2, 2, 3, 4))):
             if not content:
                 break
