@@ -74,7 +74,57 @@ def _sent(scale: Scale, point: str, size: int) -> Iterator[tuple[str, Measuremen
             yield peer, Work("put", {"peer": peer, "count": fewer(count), "size": size}, module="peers")
 
 
-_MODULES = {"queue": "works", "stream": "streamworks", "journal": "journalworks"}
+_MODULES = {
+    "queue": "works",
+    "stream": "streamworks",
+    "journal": "journalworks",
+    "priority": "priorityworks",
+}
+
+# --- each path of ours, and those of theirs that take many at once ---------------------------------------
+
+_BYTES, _AT_ONCE = "100 B", "100 at once"
+_PATHS = {"queue": 500_000, "stream": 500_000, "journal": 500_000, "priority": 100_000}
+_LIMITS: dict[str, Act] = {"send": "write", "send_many": "writev"}
+_BATCHES = {
+    "sqlite3": 200_000,
+    "LMDB": 500_000,
+    "RocksDB": 300_000,
+    "localqueue": 100_000,
+    "Redis": 60_000,
+    "NATS": 10_000,
+}
+_EACH_PATH = Section(
+    f"Each path: {_BYTES}",
+    tuple(
+        Row(f"{kind} {call}", f"{kind} {call} @ {_BYTES}", f"limit {limit} @ {_BYTES}")
+        for kind in _PATHS
+        for call, limit in _LIMITS.items()
+    ),
+)
+_IN_BATCHES = Section(
+    f"In batches: {_AT_ONCE}",
+    tuple(
+        Row("queue", f"queue @ {_AT_ONCE}", f"{peer} @ {_AT_ONCE}") for peer in (*_BATCHES, "limit writev")
+    ),
+)
+
+
+def _each_path(scale: Scale) -> Iterator[tuple[str, Measurement]]:
+    for kind, count in _PATHS.items():
+        for call, times in (("send", 1), ("send_many", 2)):
+            options = {"count": scale(times * count)} | ({"batch": 100} if call == "send_many" else {})
+            yield f"{kind} {call}", Work("send", options, module=_MODULES[kind])
+    yield "limit write", Limit("write", scale(1_000_000))
+    yield "limit writev", Limit("writev", scale(5_000_000), batch=100)
+
+
+def _in_batches(scale: Scale) -> Iterator[tuple[str, Measurement]]:
+    yield "queue", Work("send", {"count": scale(1_000_000), "batch": 100})
+    for peer, count in _BATCHES.items():
+        yield peer, Work("put", {"peer": peer, "count": scale(count), "batch": 100}, module="peers")
+    yield "limit writev", Limit("writev", scale(5_000_000), batch=100)
+
 
 # --- how fast to the platter -------------------------------------------------------------------------------
 
@@ -196,11 +246,24 @@ def _at(system: str, point: str) -> str:
 
 SECTIONS = (
     *(_sending(point) for point in SIZES),
+    _EACH_PATH,
+    _IN_BATCHES,
     *(_durable(producers) for producers in PRODUCERS),
     _READING,
     *(_kept(point, backlog) for point, backlog in BACKLOGS.items()),
 )
-_SOON = ("16 B", "1 KiB", "1 MiB", "producers: 1", "producers: 16", "producers: 256", "100 B", "1 k", "1 M")
+_SOON = (
+    "16 B",
+    "1 KiB",
+    "1 MiB",
+    "producers: 1",
+    "producers: 16",
+    "producers: 256",
+    "100 B",
+    "1 k",
+    "1 M",
+    _AT_ONCE,
+)
 QUICK_SECTIONS = tuple(
     section for section in SECTIONS if section.title.endswith(tuple(f": {end}" for end in _SOON))
 )
@@ -212,7 +275,8 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         found |= {_at(name, point): each for name, each in _sent(scale, point, size)}
     for producers in PRODUCERS:
         found |= {_at(name, str(producers)): each for name, each in _synced(scale, producers)}
-    found |= {_at(name, "100 B"): each for name, each in _read(scale)}
+    found |= {_at(name, _BYTES): each for name, each in (*_each_path(scale), *_read(scale))}
+    found |= {_at(name, _AT_ONCE): each for name, each in _in_batches(scale)}
     for point, backlog in BACKLOGS.items():
         found |= {_at(name, point): each for name, each in _at_backlog(scale, backlog)}
     return found

@@ -46,6 +46,22 @@ def fill(directory: str, count: int, *, distinct: bool = False) -> None:
 # --- ours -------------------------------------------------------------------------------------------
 
 
+async def send(directory: str, *, count: int, size: int = 100, batch: int = 0) -> Reading:
+    """Each send returns when its records are written, or each batch's."""
+    body, keys = body_of(size), keys_of(count)
+    async with open_priority_store(f"{directory}/store", durability="written") as store:
+        queue = store.queue()
+        batches = [[(key, body) for key in keys[at : at + batch]] for at in range(0, count, batch or count)]
+        watch = Stopwatch()
+        if batch:
+            for messages in batches:
+                await queue.send_many(messages)
+        else:
+            for key in keys:
+                await queue.send(body, key)
+        return watch.stop(count)
+
+
 async def send_synced(directory: str, *, count: int, tasks: int = 1) -> Reading:
     """Each send returns after its sync; tasks that wait share one."""
     body = body_of(100)

@@ -227,9 +227,9 @@ def draw(results: Sequence[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path, dpi: int = 80) -> None:
     """As PNG with a palette, which is a third as large: pictures are kept in the tree."""
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=dpi)
     image = import_module("PIL.Image")  # what matplotlib itself saves with
     with image.open(path) as drawn:
         small = drawn.convert("RGB").quantize(64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import pictures
+from benchmarks import gaps, overview, pictures
 from benchmarks.curves import Curves, curves
 from benchmarks.floors import reason_of
 from benchmarks.harness import Result, Spread
@@ -144,12 +144,12 @@ def render(reports: Sequence[Report], drawn: set[str] | None = None) -> str:
         "each row means and what is not fair is in [benchmarks/README.md](../README.md). Made of the JSON "
         "files beside it by `python -m benchmarks report`.",
         "",
+        *overview.told(overview.glance(reports), drawn or set()),
         *_runs(reports),
         *_floors(reports),
     ]
-    swept = [
-        result for report in reports if report.about["benchmark"] == "sweep" for result in report.results
-    ]
+    swept = _swept(reports)
+    lines += gaps.told(swept)
     for question in QUESTIONS:
         found = curves(swept, question.prefix)
         if found.of:
@@ -352,9 +352,10 @@ def _machines(reports: Sequence[Report]) -> Iterator[str]:
 def draw(reports: Sequence[Report], directory: Path) -> list[Path]:
     """Raises ModuleNotFoundError without matplotlib."""
     drawn = []
-    swept = [
-        result for report in reports if report.about["benchmark"] == "sweep" for result in report.results
-    ]
+    if (seen := overview.glance(reports)).of:
+        overview.draw(seen, directory / overview.PICTURE)
+        drawn.append(directory / overview.PICTURE)
+    swept = _swept(reports)
     for question in QUESTIONS:
         found, path = curves(swept, question.prefix), directory / question.picture
         if not any(question.figure in told for each in found.of.values() for told in each.values()):

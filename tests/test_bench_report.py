@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_sweep, harness, peers, servers, summary
+from benchmarks import bench_sweep, gaps, harness, peers, servers, summary
 from benchmarks.__main__ import QUICK_RESULTS, parse
 from benchmarks.curves import curves
 from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
@@ -142,6 +142,41 @@ def test_a_reason_is_told_beside_what_is_missed(tmp_path):
 def test_a_floor_that_is_missed_for_no_known_reason_says_so(tmp_path):
     text = rendered(tmp_path, told(Row("new", "a", "b", at_least=1e9)))
     assert "nobody has said why" in text
+
+
+# --- the gaps to the limit -----------------------------------------------------------------------------
+
+
+def test_each_gap_is_of_readings_that_the_sweep_takes_in_one_section():
+    taken = {
+        (section.title, reading)
+        for section in bench_sweep.SECTIONS
+        for row in section.rows
+        for reading in (row.ours, row.peer)
+    }
+    for gap in gaps.GAPS:
+        assert {(gap.section, gap.ours), (gap.section, gap.limit)} <= taken
+    assert len({gap.path for gap in gaps.GAPS}) == len(gaps.GAPS)
+
+
+def test_each_hot_path_is_held_against_its_limit():
+    paths = " ".join(gap.path for gap in gaps.GAPS)
+    for word in ("send", "send_many", "receive", "receive_many", "columns", "synced", "journal", "priority"):
+        assert word in paths
+
+
+def test_each_path_that_reaches_less_than_half_of_its_limit_has_a_reason():
+    swept = [result for report in summary.read(RESULTS) for result in report.results]
+    for each in gaps.reached(swept):
+        assert each.gap.reason or not each.owes_a_reason, each.gap.path
+
+
+@pytest.mark.parametrize("ours, is_told", [(10.0, True), (90.0, False)])
+def test_a_reason_is_told_where_less_than_half_is_reached(tmp_path, ours, is_told):
+    gap = next(gap for gap in gaps.GAPS if gap.section == "Durable: producers: 16")
+    text = rendered(tmp_path, told(Row("queue", gap.ours, gap.limit), section=gap.section, ours=ours))
+    assert f"| {gap.path} |" in text
+    assert (gap.reason in text) is is_told
 
 
 # --- measured once -------------------------------------------------------------------------------------
