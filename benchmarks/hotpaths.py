@@ -13,9 +13,13 @@ from typing import Any
 from diskq import (
     FifoQueue,
     Journal,
+    JournalScanner,
+    JournalWriter,
     QueueOptions,
     Stream,
+    StreamConsumer,
     StreamOptions,
+    StreamProducer,
     open_consumer,
     open_journal,
     open_priority_store,
@@ -91,21 +95,14 @@ def _fill_queue(directory: str, count: int) -> None:
 
 async def stream_send(directory: str, count: int) -> None:
     async with open_producer(directory, partition_count=1, **_STEADY) as producer:
-        await producer.send(BODY, KEY)
-        mark()
-        for _ in range(count):
-            await producer.send(BODY, KEY)
-        mark()
+        await _send_each(producer, count)
 
 
 async def stream_iterate(directory: str, count: int) -> None:
     with Stream(directory, StreamOptions(partition_count=1)) as stream:
         stream.append_many([(KEY, BODY)] * count)
     async with open_consumer(directory, end="close", **_READING) as consumer:
-        mark()
-        async for _ in consumer:
-            pass
-        mark()
+        await _iterate(consumer)
 
 
 # --- journals ---------------------------------------------------------------------------------------
@@ -113,21 +110,32 @@ async def stream_iterate(directory: str, count: int) -> None:
 
 async def journal_send(directory: str, count: int) -> None:
     async with open_journal(directory, **_STEADY) as journal:
-        await journal.send(BODY, KEY)
-        mark()
-        for _ in range(count):
-            await journal.send(BODY, KEY)
-        mark()
+        await _send_each(journal, count)
 
 
 async def journal_scan(directory: str, count: int) -> None:
     with Journal(directory) as journal:
         journal.append_many([(KEY, BODY)] * count)
     async with open_scanner(directory, end="close", **_READING) as scanner:
-        mark()
-        async for _ in scanner:
-            pass
-        mark()
+        await _iterate(scanner)
+
+
+# --- both of them -----------------------------------------------------------------------------------
+
+
+async def _send_each(writer: StreamProducer | JournalWriter, count: int) -> None:
+    await writer.send(BODY, KEY)
+    mark()
+    for _ in range(count):
+        await writer.send(BODY, KEY)
+    mark()
+
+
+async def _iterate(reader: StreamConsumer | JournalScanner) -> None:
+    mark()
+    async for _ in reader:
+        pass
+    mark()
 
 
 # --- priorities, and what waits to be delivered -------------------------------------------------------

@@ -7,11 +7,11 @@ from typing import Any
 
 import trio
 
+from benchmarks.logworks import by_columns, to_the_end, with_gb
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, shares
 from diskq import (
     Journal,
     JournalReader,
-    JournalScanner,
     JournalWriter,
     open_journal,
     open_scanner,
@@ -54,41 +54,13 @@ async def _send(journal: JournalWriter, body: bytes, count: int, batch: int) -> 
 async def scan(directory: str, *, count: int, batch: int = 0) -> Reading:
     fill(directory, count)
     async with open_scanner(directory, end="close") as scanner:
-        watch = Stopwatch()
-        received = await (_receive_batches(scanner, batch) if batch else _receive(scanner))
-        found = watch.stop(count)
-    assert received == count
-    return found | {"gb_s": count * RECORD / found["seconds"] / 1e9}
-
-
-async def _receive(scanner: JournalScanner) -> int:
-    received = 0
-    async for _ in scanner:
-        received += 1
-    return received
-
-
-async def _receive_batches(scanner: JournalScanner, batch: int) -> int:
-    received = 0
-    try:
-        while True:
-            received += len(await scanner.receive_many(batch))
-    except trio.EndOfChannel:
-        return received
+        return with_gb(await to_the_end(scanner, count, batch), RECORD)
 
 
 def columns(directory: str, *, count: int) -> Reading:
-    """Every message by columns, each batch of which is let go for the next one."""
     fill(directory, count)
     with JournalReader(directory) as reader:
-        watch = Stopwatch()
-        read = size = 0
-        while (found := reader.columns()) is not None:
-            read += found[1].records
-            size += len(found[1].values)
-        reading = watch.stop(count)
-    assert (read, size) == (count, count * 100)
-    return reading | {"gb_s": count * RECORD / reading["seconds"] / 1e9}
+        return with_gb(by_columns(reader, count), RECORD)
 
 
 async def idle(directory: str, *, seconds: float) -> Reading:

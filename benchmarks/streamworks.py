@@ -20,9 +20,10 @@ from typing import Any
 
 import trio
 
+from benchmarks.logworks import by_columns, receive_each, to_the_end, with_gb
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, shares
 from benchmarks.works import latency_of
-from diskq import StreamConsumer, StreamOptions, StreamProducer, offset_after, open_consumer, open_producer
+from diskq import StreamOptions, StreamProducer, offset_after, open_consumer, open_producer
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, key_hash
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.stream import Stream
@@ -99,42 +100,14 @@ async def _produce(producer: StreamProducer, keys: list[str], body: bytes, count
 async def consume(directory: str, *, count: int, batch: int = 0) -> Reading:
     fill(directory, count)
     async with open_consumer(directory, partitions=[0], end="close") as consumer:
-        watch = Stopwatch()
-        received = await (_receive_batches(consumer, batch) if batch else _receive(consumer))
-        found = watch.stop(count)
-    assert received == count
-    return found
-
-
-async def _receive(consumer: StreamConsumer) -> int:
-    received = 0
-    async for _ in consumer:
-        received += 1
-    return received
-
-
-async def _receive_batches(consumer: StreamConsumer, batch: int) -> int:
-    received = 0
-    try:
-        while True:
-            received += len(await consumer.receive_many(batch))
-    except trio.EndOfChannel:
-        return received
+        return await to_the_end(consumer, count, batch)
 
 
 def columns(directory: str, *, count: int) -> Reading:
-    """Every message of a partition, by columns, each batch of which is let go for the next one."""
     fill(directory, count)
     files = StreamFiles(OsFileSystem(), directory).partition(0)
     with PartitionReader(OsFileSystem(), files) as reader:
-        watch = Stopwatch()
-        read = size = 0
-        while (found := reader.columns()) is not None:
-            read += found[1].records
-            size += len(found[1].values)
-        reading = watch.stop(count)
-    assert (read, size) == (count, count * 100)
-    return reading | {"gb_s": count * RECORD / reading["seconds"] / 1e9}
+        return with_gb(by_columns(reader, count), RECORD)
 
 
 # --- looking for a moment ------------------------------------------------------------------------------
@@ -260,7 +233,7 @@ async def idle(directory: str, *, seconds: float) -> Reading:
     """What a consumer that waits for messages uses meanwhile."""
     fill(directory, 1000)
     async with open_consumer(directory, partitions=[0]) as consumer, trio.open_nursery() as nursery:
-        nursery.start_soon(_receive, consumer)
+        nursery.start_soon(receive_each, consumer)
         await trio.sleep(0.5)
         watch = Stopwatch()
         await trio.sleep(seconds)
