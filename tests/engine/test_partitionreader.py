@@ -359,24 +359,30 @@ def test_what_go_diskq_wrote_behind_its_own_torn_bytes_is_read(name, tmp_path):
 # --- what a crash of go-diskq leaves --------------------------------------------------------------
 
 
+def pushed_in_part(record: bytes, path: str, size: int) -> tuple[RamFS, Peer]:
+    """Five messages, and of a sixth what a peer had written when `size` bytes of it had come to `path`."""
+    fs = RamFS({})
+    peer = Peer(fs, 10**6)
+    list(peer.begin())
+    peer.push_all(triples(5, length=40))
+    writes = {
+        timeindex(): oracle.timeindex_row(peer.offset, 5),
+        data(): record,
+        index(): oracle.index_row(peer.offset, peer.end, len(record)),
+    }
+    for written, content in writes.items():
+        fs.now[written] += content[:size] if written == path else content
+        if written == path:
+            break
+    return fs, peer
+
+
 def crashed_pushes() -> Iterator[tuple[str, RamFS, list[Triple]]]:
     """A peer is killed inside a push, at every byte of its three writes; then it goes on, twice."""
     record = oracle.record(b"doomed", 5, b"x" * 40)
     for path, size in ((timeindex(), 16), (data(), len(record)), (index(), 24)):
         for kept in range(size + (path != index())):
-            fs = RamFS({})
-            peer = Peer(fs, 10**6)
-            list(peer.begin())
-            peer.push_all(triples(5, length=40))
-            doomed = {
-                timeindex(): oracle.timeindex_row(peer.offset, 5),
-                data(): record,
-                index(): oracle.index_row(peer.offset, peer.end, len(record)),
-            }
-            for written, content in doomed.items():
-                fs.now[written] += content[:kept] if written == path else content
-                if written == path:
-                    break
+            fs, peer = pushed_in_part(record, path, kept)
             yield f"{path[-9:]} cut at {kept}", fs, list(peer.pushed)
 
 
@@ -425,20 +431,7 @@ def refused_pushes() -> Iterator[tuple[str, RamFS, Peer]]:
         record = oracle.record(b"refused", 5, b"x" * length)
         for path, size in ((timeindex(), 16), (data(), len(record)), (index(), 24)):
             for taken in range(1, size):
-                fs = RamFS({})
-                peer = Peer(fs, 10**6)
-                list(peer.begin())
-                peer.push_all(triples(5, length=40))
-                doomed = {
-                    timeindex(): oracle.timeindex_row(peer.offset, 5),
-                    data(): record,
-                    index(): oracle.index_row(peer.offset, peer.end, len(record)),
-                }
-                for written, content in doomed.items():
-                    fs.now[written] += content[:taken] if written == path else content
-                    if written == path:
-                        break
-                yield f"{path[-9:]} took {taken} of {size}", fs, peer
+                yield f"{path[-9:]} took {taken} of {size}", *pushed_in_part(record, path, taken)
 
 
 def test_every_acknowledged_message_is_read_after_a_write_that_a_full_disk_refused():
