@@ -207,9 +207,7 @@ class Stream(Closing):
             self._open_partitions(was_ours, intent)
             self.door = self._door()
             self._lock.sign()
-            owner = fs.open(files.owner)
-            self._debts.files += (self._lock.handle, owner)
-            self._debts.closing.append(owner)
+            self._debts.files.append(self._lock.handle)
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
             if not self._pay(self._ticket((), (*replacements, self._points()))):
                 raise DiskFullError(self.path, "the disk is full")

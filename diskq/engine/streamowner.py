@@ -10,6 +10,11 @@
 # So the file with that id is ours, and under the lock it is stale: it is simply kept on. (Had the lock's
 # content named the id, a power cut that tore it would have turned our own file into a stranger's.)
 #
+# The owner file is that file, under a second name: link(2) gives it where nobody has it, in one step. So
+# ours holds its id from the first moment on, and a kill or a power cut leaves all of it or nothing. An
+# empty owner file that is new is a peer's, which makes it and then writes it. Where files have one name
+# only, ours is made as the peer makes its own.
+#
 # That it is still there after a crash tells recovery something else: no peer has written since, as it
 # had to be removed by hand for that.
 
@@ -79,7 +84,7 @@ class OwnerFile:
     """The owner file of a stream whose lock we hold, from here until `removals` are paid."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, *, take_over: bool = False) -> None:
-        """Have it, or make it. Whoever goes on makes it durable with the first barrier.
+        """Have it, or make it. Its bytes are durable; its name becomes so with the first barrier.
 
         Only under the stream's lock, with its private directory made. Raises LockedError where it is a
         peer's, unless `take_over`; DiskFullError where there is no room for it; OSError.
@@ -100,9 +105,9 @@ class OwnerFile:
         while True:
             state, content = _judge(self._fs, self._files, known)
             if state == "none":
-                known = known or self._draw()
+                known = self._drawn(known)
                 try:
-                    self._write(known, is_new=True)
+                    self._make(known)
                 except FileExistsError:
                     continue  # a peer was faster
                 return known
@@ -121,9 +126,13 @@ class OwnerFile:
 
     # --- making it --------------------------------------------------------------------------------
 
-    def _draw(self) -> bytes:
-        """A new id for the stream, durable, under a private directory that is durable too."""
+    def _drawn(self, known: bytes | None) -> bytes:
+        """The stream's id, or a new one: durable, under a private directory that is durable too."""
         fs, files = self._fs, self._files
+        if known is not None:
+            # Who drew it may have been killed before its name was durable.
+            Barrier(directories=(files.private,)).pay(fs)
+            return known
         drawn = b"".join(fs.unique_number().to_bytes(8, "big") for _ in range(2))
         content = uuid.UUID(bytes=drawn, version=4).bytes
         replacement = Replacement(files.owner_id, content, files.temporary(files.owner_id))
@@ -131,11 +140,17 @@ class OwnerFile:
             raise DiskFullError(files.owner_id, "the disk is full")
         return content
 
+    def _make(self, content: bytes) -> None:
+        """Have it, with all that it holds from the first moment on. Raises FileExistsError."""
+        if not self._fs.link(self._files.owner_id, self._files.owner):
+            self._write(content, is_new=True)
+
     def _write(self, content: bytes, *, is_new: bool) -> None:
         fs, path = self._fs, self._files.owner
         handle = fs.open(path, write=True, create=is_new, exclusive=is_new)
         try:
             write_all(fs, handle, content, 0)
+            Barrier(files=(handle,)).pay(fs)
         except OSError:
             Barrier(removals=(path,)).pay(fs)
             raise

@@ -46,6 +46,13 @@ FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
+# "A file has one name here", in the kernel's words: FAT, some network and user-space file systems, and
+# rules that forbid it between directories, or for who does not own the file.
+_ONE_NAME_ERRNOS = frozenset(
+    {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+    | {errno.EXDEV, errno.EMLINK}
+)
+
 # The kernel's name for "since this machine started"; a power cut changes it, a killed process does not.
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
@@ -141,6 +148,9 @@ class FileSystem(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Give `source` the name `target`, whose old file loses it in the same moment."""
+
+    def link(self, source: str, target: str) -> bool:
+        """Let the file have the name `target` as well, if nobody has it: FileExistsError. False: not here."""
 
     def unlink(self, path: str) -> None: ...
 
@@ -238,6 +248,15 @@ class PosixFileSystem:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
+
+    def link(self, source: str, target: str) -> bool:
+        try:
+            os.link(source, target)
+        except OSError as failure:
+            if failure.errno in _ONE_NAME_ERRNOS:
+                return False
+            raise
+        return True
 
     def unlink(self, path: str) -> None:
         os.unlink(path)

@@ -230,14 +230,17 @@ def after_power_cut(
         for directory, name, node in change:
             set_entry(found.setdefault(id(directory), directory.durable.copy()), name, node)
 
+    files: dict[int, File] = {}  # one file under two names is one still
+
     def rebuilt(directory: Directory) -> Directory:
         after = Directory()
         for name, node in found.get(id(directory), directory.durable).items():
             if isinstance(node, Directory):
                 after.now[name] = rebuilt(node)
             else:
-                data = surviving_bytes(node, rng, of_bytes)
-                after.now[name] = node.after(data, times)
+                if id(node) not in files:
+                    files[id(node)] = node.after(surviving_bytes(node, rng, of_bytes), times)
+                after.now[name] = files[id(node)]
         after.durable = after.now.copy()
         return after
 

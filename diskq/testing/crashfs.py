@@ -20,7 +20,8 @@
 # This is as harsh as POSIX allows, which is harsher than ext4 or XFS are: their journals keep renames
 # in order, and give a synced new file its name. In one thing it is kind: a torn write never harms its
 # neighbours in the same sector. Bytes rot only where `rot` is called, a sync that returns has not lied,
-# no time passes by itself, and there are no links or permissions. A directory does not move to another.
+# no time passes by itself, and there are no symbolic links or permissions. A directory does not
+# move to another.
 
 from __future__ import annotations
 
@@ -262,6 +263,21 @@ class CrashFS:
                 return
             self._count("rename", source, f"to {target}")
             self._enact((old_directory, old_name, None), (new_directory, new_name, node))
+
+    def link(self, source: str, target: str) -> bool:
+        with self._mutex:
+            old_directory, old_name = self._parent(source)
+            directory, name = self._parent(target)
+            node = old_directory.now.get(old_name)
+            if node is None:
+                raise _error(errno.ENOENT, source)
+            if not name or name in directory.now:
+                raise _error(errno.EEXIST, target)
+            if isinstance(node, Directory):
+                return False
+            self._count("link", source, f"to {target}")
+            self._enact((directory, name, node))
+            return True
 
     def unlink(self, path: str) -> None:
         with self._mutex:

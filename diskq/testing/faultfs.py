@@ -7,7 +7,7 @@
 # - A verb that is slow has done its work first and returns late: a sync covers what was written before
 #   it was called, and no more.
 # - A full disk takes what fits, then nothing. Room returns when a file is cut, or has lost both its name
-#   and its last handle.
+#   and its last handle; of a file that was given a second name, the first one counts.
 #
 # It is also a recorder: `calls` says who asked for what, in which order.
 
@@ -31,7 +31,7 @@ __all__ = ["Call", "Fault", "FaultFS"]
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
     *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
-    *("try_lock", "share_memory"),
+    *("try_lock", "share_memory", "link"),
 )
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Call:
     """Bytes asked for or given, or the size to cut to."""
     offset: int = 0
     target: str = ""
-    """Of a rename: the new path."""
+    """Of a rename or a link: the new path."""
     error: int | None = None
     """The errno with which it failed, on demand or by itself."""
 
@@ -91,6 +91,7 @@ class _File:
     path: str
     handles: int = 0
     has_name: bool = True
+    takes_room: bool = True
 
 
 class FaultFS(Generic[Disk]):
@@ -109,6 +110,7 @@ class FaultFS(Generic[Disk]):
         self._room: int | None = None
         self._by_handle: dict[int, _File] = {}
         self._by_path: dict[str, _File] = {}
+        self._second_names: set[str] = set()
         # Barriers are paid in a thread. Never held while the disk is slow.
         self._mutex = threading.RLock()
 
@@ -166,6 +168,7 @@ class FaultFS(Generic[Disk]):
             handle = self.inner.open(path, write=write, create=create, exclusive=exclusive)
             with self._mutex:
                 file = self._by_handle[handle] = self._by_path.setdefault(path, _File(path))
+                file.takes_room = path not in self._second_names
                 file.handles += 1
             return handle
 
@@ -213,6 +216,9 @@ class FaultFS(Generic[Disk]):
 
     def rename(self, source: str, target: str) -> None:
         self._call(Call("rename", source, target=target), lambda: self._rename(source, target))
+
+    def link(self, source: str, target: str) -> bool:
+        return self._call(Call("link", source, target=target), lambda: self._link(source, target))
 
     def unlink(self, path: str) -> None:
         self._call(Call("unlink", path), lambda: self._unlink(path))
@@ -313,10 +319,17 @@ class FaultFS(Generic[Disk]):
                 file.handles -= 1
                 if not file.handles and file.has_name:
                     del self._by_path[file.path]
-                elif not file.handles and self._room is not None:
+                elif not file.handles and file.takes_room and self._room is not None:
                     freed = self.inner.size(handle)
             self.inner.close(handle)
             self._give_room(freed)
+
+    def _link(self, source: str, target: str) -> bool:
+        with self._mutex:
+            is_linked = self.inner.link(source, target)
+            if is_linked:
+                self._second_names.add(target)
+            return is_linked
 
     def _unlink(self, path: str) -> None:
         with self._mutex:
@@ -332,6 +345,9 @@ class FaultFS(Generic[Disk]):
             if source == target:
                 return
             self._lose_name(target)
+            if source in self._second_names:
+                self._second_names.remove(source)
+                self._second_names.add(target)
             moved = self._by_path.pop(source, None)
             if moved is not None:
                 moved.path = target
@@ -340,11 +356,12 @@ class FaultFS(Generic[Disk]):
 
     def _size_without_handles(self, path: str) -> int:
         """What taking away the name gives back at once."""
-        if self._room is None or path in self._by_path:
+        if self._room is None or path in self._by_path or path in self._second_names:
             return 0
         return self.inner.size_of(path) or 0
 
     def _lose_name(self, path: str) -> None:
+        self._second_names.discard(path)
         file = self._by_path.pop(path, None)
         if file is not None:
             file.has_name = False

@@ -259,7 +259,6 @@ def again(act: Act) -> dict[int, list[Triple]]:
 
 
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
-    fs.clock += 5.0  # whoever was killed while it made the owner file is not making it any more
     stream = Stream(ROOT, fs=fs)
     for repair in stream.repairs:
         assert outcome != KILL

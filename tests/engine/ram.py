@@ -96,6 +96,12 @@ class RamFS:
         self.now[target] = self._file(source)
         del self.now[source]
 
+    def link(self, source: str, target: str) -> bool:
+        if target in self.now:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self.now[target] = self._file(source)
+        return True
+
     def unlink(self, path: str) -> None:
         self._file(path)
         del self.now[path]

@@ -203,6 +203,29 @@ def test_a_rename_of_a_file_nobody_synced_may_leave_it_empty(fs):
     assert b"" in after_power_cuts(fs, "/q/pointer")
 
 
+def test_a_second_name_may_vanish_and_never_has_less_than_the_file(fs):
+    fs.write_durably("/q/a", b"whole")
+    assert fs.link("/q/a", "/q/b")
+    assert after_power_cuts(fs, "/q/b") == {None, b"whole"}
+    assert after_power_cuts(fs, "/q/a") == {b"whole"}
+    fs.sync_directory("/q")
+    assert after_power_cuts(fs, "/q/b") == {b"whole"}
+
+
+def test_a_file_under_two_names_is_one_file_also_after_a_power_cut(fs):
+    fs.write_durably("/q/a", b"old")
+    fs.link("/q/a", "/q/b")
+    fs.sync_directory("/q")
+    write(fs, "/q/a", b"new", at=3)
+    assert fs.read("/q/b") == b"oldnew"
+    for seed in range(50):
+        after = fs.crash(random.Random(seed))
+        assert after.read("/q/a") == after.read("/q/b")
+        assert after.stamp_of("/q/a") == after.stamp_of("/q/b")
+    fs.unlink("/q/a")
+    assert fs.read("/q/b") == b"oldnew"
+
+
 def test_an_unlinked_file_may_come_back(fs):
     fs.write_durably("/q/a", b"old")
     fs.unlink("/q/a")
@@ -547,6 +570,10 @@ ERRORS = [
     (lambda fs: fs.rename("/q/file", "/q/dir"), errno.EISDIR),
     (lambda fs: fs.rename("/q/dir", "/q/file"), errno.ENOTDIR),
     (lambda fs: fs.rename("/q/other", "/q/dir"), errno.ENOTEMPTY),
+    (lambda fs: fs.link("/q/missing", "/q/a"), errno.ENOENT),
+    (lambda fs: fs.link("/q/file", "/missing/a"), errno.ENOENT),
+    (lambda fs: fs.link("/q/file", "/q/file"), errno.EEXIST),
+    (lambda fs: fs.link("/q/file", "/q/dir"), errno.EEXIST),
     (lambda fs: fs.unlink("/q/missing"), errno.ENOENT),
     (lambda fs: fs.unlink("/q/dir"), errno.EISDIR),
     (lambda fs: fs.make_directory("/missing/dir"), errno.ENOENT),

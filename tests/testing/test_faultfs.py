@@ -58,6 +58,7 @@ VERBS = {
     "sync_files": lambda fs, at, handle: fs.sync_files((handle,)),
     "sync_directory": lambda fs, at, handle: fs.sync_directory(at),
     "rename": lambda fs, at, handle: fs.rename(f"{at}/a", f"{at}/b"),
+    "link": lambda fs, at, handle: fs.link(f"{at}/a", f"{at}/b"),
     "unlink": lambda fs, at, handle: fs.unlink(f"{at}/a"),
     "make_directory": lambda fs, at, handle: fs.make_directory(f"{at}/new"),
     "list_directory": lambda fs, at, handle: fs.list_directory(at),

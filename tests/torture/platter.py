@@ -60,6 +60,12 @@ def _path(text: str) -> str:
     return os.fsdecode(_HEX.sub(lambda found: chr(int(found[1], 16)), text).encode("latin-1"))
 
 
+_NAMING = (
+    *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat"),
+    *("mkdir", "mkdirat", "rmdir"),
+)
+
+
 @dataclass
 class _Reader:
     root: str
@@ -81,7 +87,7 @@ class _Reader:
         name = call.name
         if name == "openat":
             self.opened(call)
-        elif name in ("rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"):
+        elif name in _NAMING:
             self.named(call)
         elif found := _DESCRIPTOR.match(call.arguments):
             self.on_descriptor(call, int(found[1]), _path(found[2]))
@@ -127,6 +133,11 @@ class _Reader:
             self.acts.append(Act("rename", source, target=target))
             for path in [path for path in self.names if path == source or path.startswith(source + "/")]:
                 self.names[target + path[len(source) :]] = self.names.pop(path)
+        elif call.name.startswith("link"):
+            source, target = paths
+            if source is not None and target is not None:
+                self.names[target] = self.names[source]
+                self.acts.append(Act("create", target, self.names[target]))
         elif paths and paths[0] is not None:
             path = paths[0]
             if call.name in ("mkdir", "mkdirat"):

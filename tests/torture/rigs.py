@@ -203,7 +203,7 @@ def posix(bench: Bench) -> Tally:
 
 _ERRORS = {
     "EIO": ("write", "pwrite64", "fsync", "fdatasync"),
-    "ENOSPC": ("write", "pwrite64", "openat", "ftruncate", "fallocate", "mkdir", "rename", "renameat"),
+    "ENOSPC": ("write", "pwrite64", "openat", "ftruncate", "fallocate", "mkdir", "rename", "link"),
     "EMFILE": ("openat",),
 }
 

@@ -26,11 +26,11 @@ __all__ = ["CHANGING", "Call", "Ran", "Tamed", "calls_of", "can_trace"]
 
 CHANGING = (
     "openat", "write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "truncate", "fallocate",
-    "fsync", "fdatasync", "rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat",
-    "rmdir",
+    "fsync", "fdatasync", "rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat",
+    "mkdir", "mkdirat", "rmdir",
 )  # fmt: skip
 """What changes a disk, or makes it durable."""
-_MOVING = ("read", "lseek", "close", "dup", "dup2", "dup3", "link", "linkat", "copy_file_range", "sendfile")
+_MOVING = ("read", "lseek", "close", "dup", "dup2", "dup3", "copy_file_range", "sendfile")
 _SEEN = ",".join(CHANGING + _MOVING)
 
 LIMIT = 20

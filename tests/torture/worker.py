@@ -20,13 +20,10 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from diskq.errors import LockedError
-from diskq.storage.fs import OsFileSystem
 from tests.torture.messages import message, number_of
 from tests.torture.systems import SYSTEMS, Opened, System, disk
 
@@ -43,20 +40,6 @@ def _steps() -> Iterator[float]:
     return itertools.cycle([0.0, 3600.0, -86400.0, 0.5, -1.0, 30 * 86400.0])
 
 
-def _opened(system: System, directory: str, fs: OsFileSystem) -> Opened:
-    """A stream killed between making its owner file and writing it may be a go-diskq producer's for a
-    second."""
-    assert system.open is not None
-    until = time.monotonic() + 1.5
-    while True:
-        try:
-            return system.open(directory, fs)
-        except LockedError as failure:
-            if "just opening" not in str(failure) or time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
 def produce(system: System, directory: str, request: dict[str, Any]) -> None:
     first, count, take_every = request["first"], request["count"], request.get("take_every", 0)
     if system.program is not None:
@@ -64,7 +47,8 @@ def produce(system: System, directory: str, request: dict[str, Any]) -> None:
         os.execv(command[0], command)
     try:
         steps = _steps() if request.get("steps") else None
-        opened = _opened(system, directory, disk(was_restarted=request.get("restarted", False), steps=steps))
+        assert system.open is not None
+        opened = system.open(directory, disk(was_restarted=request.get("restarted", False), steps=steps))
     except Exception as failure:
         say("x", type(failure).__name__, str(failure)[:200].replace("\n", " "))
         os._exit(3)
@@ -100,7 +84,8 @@ def consume(system: System, directory: str, request: dict[str, Any]) -> None:
         if system.program is not None:
             bodies = system.program().read_all(directory)
         else:
-            opened = _opened(system, directory, disk(was_restarted=request.get("restarted", False)))
+            assert system.open is not None
+            opened = system.open(directory, disk(was_restarted=request.get("restarted", False)))
             bodies = opened.read_all()
             opened.close()
         answer: Any = [bytes(body) for body in bodies]
