@@ -16,7 +16,6 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.opening import Opening
 from diskq.channels.priorityloop import PriorityLoop
 from diskq.channels.priorityqueue import DiskPriorityQueue, checked_word
-from diskq.channels.telling import fields_of
 from diskq.engine.priority import Implementation, PriorityStore, QueueInfo, StoreStatistics
 from diskq.engine.storedqueue import DEFAULT, KeyRange, StoredQueue
 from diskq.options import Durability, PriorityOptions
@@ -37,9 +36,6 @@ class PriorityStoreStatistics(StoreStatistics):
     """For room, or for a sync."""
     tasks_waiting_receive: int
     is_taking_snapshot: bool
-
-
-_fields = fields_of(StoreStatistics)
 
 
 class DiskPriorityStore:
@@ -146,8 +142,8 @@ class DiskPriorityStore:
 
     def statistics(self) -> PriorityStoreStatistics:
         """The store as it is now. Cheap, and from any thread."""
-        return PriorityStoreStatistics(
-            **_fields(self._engine.statistics()),
+        return self._engine.statistics_as(
+            PriorityStoreStatistics,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,

@@ -17,7 +17,6 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLines, Want
-from diskq.channels.telling import fields_of
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability
@@ -37,9 +36,6 @@ class PriorityQueueStatistics(QueueInfo):
     tasks_waiting_send: int
     """For room; who waits for a sync, the store's statistics tell."""
     tasks_waiting_receive: int
-
-
-_fields = fields_of(QueueInfo)
 
 
 class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
@@ -296,8 +292,8 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
 
     def statistics(self) -> PriorityQueueStatistics:
         """The queue as it is now. Cheap, and from any thread."""
-        return PriorityQueueStatistics(
-            **_fields(self._engine.info(self._queue)),
+        return PriorityQueueStatistics.of(
+            self._queue,
             tasks_waiting_send=len(self._lines.senders),
             tasks_waiting_receive=len(self._lines.receivers),
         )

@@ -19,7 +19,6 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.channels.opening import Opening
-from diskq.channels.telling import fields_of
 from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.engine.work import Exhausted, FifoWork
@@ -45,9 +44,6 @@ class ChannelStatistics(QueueStatistics):
     """For room, or for a sync."""
     tasks_waiting_receive: int
     open_handles: int
-
-
-_fields = fields_of(QueueStatistics)
 
 
 class DiskQueue(trio.abc.Channel[bytes], Closing):
@@ -366,8 +362,8 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
 
     def statistics(self) -> ChannelStatistics:
         """The queue as it is now. Cheap, and from any thread."""
-        return ChannelStatistics(
-            **_fields(self._engine.statistics()),
+        return self._engine.statistics_as(
+            ChannelStatistics,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,

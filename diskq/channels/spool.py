@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -23,7 +23,6 @@ from diskq.channels.ioloop import QueueLoop
 from diskq.channels.letters import SpoolLetters
 from diskq.channels.opening import Opening
 from diskq.channels.queue import DiskQueue
-from diskq.channels.telling import fields_of
 from diskq.engine.deadletters import DeadLetters
 from diskq.engine.fifo import Body, FifoQueue
 from diskq.engine.nsqfiles import Position
@@ -86,7 +85,7 @@ class SpoolStatistics:
     """How long barriers took on the disk: a sync of files and directories, or several."""
 
 
-_shared = fields_of(SpoolStatistics, SpoolStatus)
+T = TypeVar("T")
 
 
 class Spool(trio.abc.SendChannel[bytes]):
@@ -188,32 +187,38 @@ class Spool(trio.abc.SendChannel[bytes]):
 
     def statistics(self) -> SpoolStatistics:
         """The spool as it is now. Cheap, and from any thread."""
-        status = self._status()
-        age, wait = None, None
-        if status.accepted_at is not None:
-            age = max(0.0, status.written_at - status.accepted_at)
-        if status.next_try_at is not None:
-            wait = max(0.0, status.next_try_at - status.written_at)
-        return SpoolStatistics(
-            **_shared(status),
-            oldest_age=age,
-            next_try_in=wait,
+        accepted_at, wait = self._outbox.accepted_at(), self._wait()
+        return self._told(
+            SpoolStatistics,
+            oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
+            next_try_in=None if wait is None else max(0.0, wait),
             accepted=self._engine.accepted_total,
             repairs=self._engine.repairs,
             barrier_seconds=self._loop.barrier_seconds,
         )
 
     def _status(self) -> SpoolStatus:
-        delivery, engine = self._delivery, self._engine
-        pacing, now = delivery.pacing, self._fs.wall_clock()
-        next_try_at = pacing.next_try_at
-        wait = None if next_try_at is None else next_try_at - engine.now()
-        arrivals, deliveries = self._rates()
-        return SpoolStatus(
+        now, wait = self._fs.wall_clock(), self._wait()
+        return self._told(
+            SpoolStatus,
             written_at=now,
+            accepted_at=self._outbox.accepted_at(),
+            next_try_at=None if wait is None else now + wait,
+        )
+
+    def _wait(self) -> float | None:
+        """Seconds until the next try, of which some may be over."""
+        next_try_at = self._delivery.pacing.next_try_at
+        return None if next_try_at is None else next_try_at - self._engine.now()
+
+    def _told(self, kind: Callable[..., T], **more: Any) -> T:
+        """What statistics and status both tell; `more` is what only that kind does."""
+        delivery, engine = self._delivery, self._engine
+        pacing = delivery.pacing
+        arrivals, deliveries = self._rates()
+        return kind(
             depth=engine.depth,
             bytes=engine.bytes_on_disk,
-            accepted_at=self._outbox.accepted_at(),
             delivered=delivery.delivered,
             buried=delivery.buried,
             failed_tries=delivery.failed_tries,
@@ -222,9 +227,9 @@ class Spool(trio.abc.SendChannel[bytes]):
             attempts=self._outbox.attempts,
             last_error=delivery.last_error,
             is_paused=pacing.is_paused,
-            next_try_at=None if wait is None else now + wait,
             arrival_rate=arrivals,
             delivery_rate=deliveries,
+            **more,
         )
 
     def _rates(self) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
@@ -91,6 +91,9 @@ class QueueStatistics:
     """Messages known to be lost to damage: `repairs` tells where."""
     barriers: int
     repairs: tuple[Repair, ...]
+
+
+Statistics = TypeVar("Statistics", bound=QueueStatistics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1270,7 +1273,11 @@ class FifoQueue(Closing):
         return tuple(self._repairs)
 
     def statistics(self) -> QueueStatistics:
-        return QueueStatistics(
+        return self.statistics_as(QueueStatistics)
+
+    def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
+        """The same in a class that has `more` fields, in one step."""
+        return kind(
             depth=self.depth,
             bytes=self.bytes_on_disk,
             files=len(self._sizes) + self._append.is_open,
@@ -1283,6 +1290,7 @@ class FifoQueue(Closing):
             lost=self._lost,
             barriers=self._barriers,
             repairs=self.repairs,
+            **more,
         )
 
     # --- syncing ----------------------------------------------------------------------------------

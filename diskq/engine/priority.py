@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from diskq._native import taskflux
 from diskq._native.gate import Gate
@@ -89,7 +89,8 @@ class QueueInfo:
     key_range: KeyRange | None
 
     @classmethod
-    def of(cls, queue: StoredQueue) -> QueueInfo:
+    def of(cls, queue: StoredQueue, **more: Any) -> Self:
+        """The queue as it is now; `more` are the fields that a class has beyond these."""
         table = queue.table
         return cls(
             name=queue.name,
@@ -102,6 +103,7 @@ class QueueInfo:
             max_size=queue.max_size,
             max_message_size=queue.max_message_size,
             key_range=queue.key_range,
+            **more,
         )
 
 
@@ -127,6 +129,9 @@ class StoreStatistics:
     repairs: tuple[Repair, ...]
     warnings: Mapping[str, int]
     """What was met at the open that should not be there, by name, and how often."""
+
+
+Statistics = TypeVar("Statistics", bound=StoreStatistics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -955,7 +960,11 @@ class PriorityStore(Closing):
 
     def statistics(self) -> StoreStatistics:
         """The store at this moment."""
-        return StoreStatistics(
+        return self.statistics_as(StoreStatistics)
+
+    def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
+        """The same in a class that has `more` fields, in one step."""
+        return kind(
             queues=len(self._queues),
             stored=sum(queue.table.stored for queue in tuple(self._queues.values())),
             segments=len(self._log.bases),
@@ -968,6 +977,7 @@ class PriorityStore(Closing):
             commands=self._commands,
             repairs=self.repairs,
             warnings=self.warnings,
+            **more,
         )
 
 

@@ -2,8 +2,10 @@
 # falls while its thing is watched, and what was let go of is told no more.
 #
 # A scrape runs in a thread of its own, while Trio's thread, or another, works on the same things. That is
-# safe, as `statistics()` may be called in any thread (diskq.channels.telling). A counter that is a difference
-# of two may be read between them: of what was told before and what is told now the larger one counts.
+# safe, as `statistics()` may be called in any thread: it makes no system call and goes through nothing that
+# another thread changes. Its numbers are of moments next to each other: each was true, all together need not
+# have been. A counter that is a difference of two may be read between them: of what was told before and what
+# is told now the larger one counts.
 
 from __future__ import annotations
 
