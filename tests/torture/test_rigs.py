@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.mutations import Mutation
 from tests.torture import toys
 from tests.torture.__main__ import main as torture
 from tests.torture.judging import Tally, judge
-from tests.torture.leaks import ENGINES, FEW, Sample, growth, run
+from tests.torture.leaks import OWED, POOLED, SUBJECTS, Sample, grown, growth, run
 from tests.torture.messages import message, number_of
 from tests.torture.platter import Act, Platter
 from tests.torture.rigs import RIGS, Bench
@@ -47,11 +48,13 @@ def test_ours_keeps_its_promises_in_a_few_cases_of_every_rig(tmp_path: Path, nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_grows_with_the_messages(name: str) -> None:
-    more = growth(run(name, 40_000))
-    assert more["descriptors"] <= FEW
-    assert more["threads"] <= 0
+    samples = run(name, 40_000)
+    more = growth(samples)
+    assert grown(samples) == {}
+    assert more["owed"] <= OWED
+    assert more["threads"] <= POOLED
 
 
 # --- the rigs bite ----------------------------------------------------------------------------------
@@ -169,5 +172,17 @@ def test_the_command_writes_a_table_and_ends_well(tmp_path: Path, capsys: pytest
 
 
 def test_memory_that_grows_is_seen() -> None:
-    samples = [Sample(number, 9, 1, number << 20) for number in range(10)]
+    samples = [Sample(number, {}, 0, 1, number << 20) for number in range(10)]
     assert growth(samples)["memory"] > 0
+
+
+def test_one_file_that_stays_open_is_seen_and_told_of_what_kind_it_is() -> None:
+    samples = [Sample(number, {"N.data": 2, "N.index": 2 + (number > 7)}, 4, 1, 0) for number in range(10)]
+    assert grown(samples) == {"N.index": 1}
+    assert growth(samples)["descriptors"] == 1
+
+
+@pytest.mark.slow
+def test_a_stream_that_does_not_close_what_it_left_is_caught() -> None:
+    with Mutation("diskq.storage.barrier", "close_all(fs, self.closing)", "pass").installed():
+        assert grown(run("stream", 40_000))
