@@ -254,8 +254,7 @@ SECTIONS = (
 )
 _SOON = (
     "16 B",
-    "1 KiB",
-    "1 MiB",
+    "64 KiB",
     "producers: 1",
     "producers: 16",
     "producers: 256",

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "SparkWork"]
 
 ROOT = Path(__file__).parent.parent
-TIMES = 3
-# A work is warm when it was done so often in this session.
-WARM = 2
 CORES = 2
 PARTITIONS = 4
 
@@ -43,17 +40,24 @@ class Rows:
 
 
 class SparkWork:
-    """A function of this file, in the session that they share."""
+    """A function of this file, in the session that they share.
+
+    It is warm when it was done `warm` times there; then it is done `times` times, of which the median counts.
+    """
 
     _spark: ClassVar[SparkSession | None] = None
     _inputs: ClassVar[Path | None] = None
     _done: ClassVar[dict[tuple[object, ...], int]] = {}
 
-    def __init__(self, name: str, rows: Rows, columns: str = "", batch: int = 0) -> None:
+    def __init__(
+        self, name: str, rows: Rows, columns: str = "", batch: int = 0, warm: int = 2, times: int = 3
+    ) -> None:
         self.name = name
         self.rows = rows
         self.columns = columns
         self.batch = batch
+        self.warm = warm
+        self.times = times
 
     def describe(self) -> dict[str, Any]:
         described = {
@@ -71,9 +75,9 @@ class SparkWork:
 
     def _timed(self, spark: SparkSession, directory: Path) -> dict[str, float]:
         work, kind = WORKS[self.name], (self.name, self.rows, self.columns)
-        cold = max(0, WARM - SparkWork._done.get(kind, 0))
+        cold = max(0, self.warm - SparkWork._done.get(kind, 0))
         found = []
-        for number in range(cold + TIMES):
+        for number in range(cold + self.times):
             cpu, began = _cpu_seconds(spark), perf_counter()
             work(self, spark, directory / str(number))
             found.append((perf_counter() - began, _cpu_seconds(spark) - cpu))

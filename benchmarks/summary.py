@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -162,16 +163,23 @@ def _runs(reports: Sequence[Report]) -> Iterator[str]:
     yield from (
         "## What ran",
         "",
-        line_of(("benchmark", "scale", "rounds", "began", "commit", "load", "table")),
+        line_of(("benchmark", "scale", "rounds", "began", "took", "commit", "load", "table")),
     )
-    yield "|---|---|---:|---|---|---|---|"
+    yield "|---|---|---:|---|---:|---|---|---|"
     for report in reports:
         about = report.about
+        took = _took(about["began"], about["ended"]) if "ended" in about else ""
         load = f"{about['load_before']} .. {about['load_after']}"
         name = about["benchmark"]
-        cells = (name, about["scale"], str(about["rounds"]), about["began"], about["commit"], load)
+        cells = (name, about["scale"], str(about["rounds"]), about["began"], took, about["commit"], load)
         yield line_of((*cells, f"[{name}.md]({name}.md)"))
     yield ""
+
+
+def _took(began: str, ended: str) -> str:
+    """In minutes and seconds."""
+    seconds = round((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+    return f"{seconds // 60}:{seconds % 60:02}"
 
 
 def _floors(reports: Sequence[Report]) -> Iterator[str]:

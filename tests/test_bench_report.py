@@ -75,6 +75,12 @@ def test_the_report_is_made_of_what_lies_there_alone(tmp_path):
     assert "| Redis | 2.50 x (2.00..3.00) |" in text
 
 
+def test_how_long_a_run_took_is_told(tmp_path):
+    row = Row("queue", "queue @ 16", "Redis @ 16")
+    times = {"began": "2026-01-02T03:04:05+00:00", "ended": "2026-01-02T03:06:10+00:00"}
+    assert "| 2026-01-02T03:04:05+00:00 | 2:05 |" in rendered(tmp_path, told(row), **times)
+
+
 def test_no_results_are_told_as_such(tmp_path):
     assert "No results lie here" in summary.render(summary.read(tmp_path))
 

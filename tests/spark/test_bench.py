@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from pyspark import cloudpickle
 
-from benchmarks import bench_spark, harness, sparkworks, tuplesource
+from benchmarks import bench_spark, harness, tuplesource
 from benchmarks.floors import SPARK
 from benchmarks.harness import Scale
 from benchmarks.sparkworks import SparkWork
@@ -27,8 +27,6 @@ def test_every_row_is_measured(spark, tmp_path, monkeypatch):
     cloudpickle.register_pickle_by_value(tuplesource)  # the workers have no benchmarks
     monkeypatch.setattr(SparkWork, "_spark", spark)
     monkeypatch.setattr(SparkWork, "_inputs", tmp_path / "inputs")
-    monkeypatch.setattr(sparkworks, "TIMES", 1)
-    monkeypatch.setattr(sparkworks, "WARM", 0)
     results = harness.run(SPARK, bench_spark.measurements(SMOKE), rounds=1, directory=tmp_path)
     assert [result.missing for result in results] == [""] * len(results)
     assert all(result.ours[result.row.figure].median > 0 for result in results)
