@@ -12,7 +12,7 @@ from tests.crash.mutations import Mutation
 from tests.torture import toys
 from tests.torture.__main__ import main as torture
 from tests.torture.judging import Tally, judge
-from tests.torture.leaks import OWED, POOLED, SUBJECTS, Sample, grown, growth, run
+from tests.torture.leaks import POOLED, SUBJECTS, Sample, grown, growth, most_owed, run
 from tests.torture.messages import message, number_of
 from tests.torture.platter import Act, Platter
 from tests.torture.rigs import RIGS, Bench
@@ -53,7 +53,7 @@ def test_nothing_grows_with_the_messages(name: str) -> None:
     samples = run(name, 40_000)
     more = growth(samples)
     assert grown(samples) == {}
-    assert more["owed"] <= OWED
+    assert more["owed"] <= most_owed(name)
     assert more["threads"] <= POOLED
 
 
