@@ -38,7 +38,7 @@ OWED = 8
 """Descriptors that wait for a sync, at most. One is due every 2,500 messages, and a segment takes more than
 8,000: so each of two partitions has at most one segment waiting, of four files."""
 OWED_BY_CHANNELS = 256
-"""The same where a thread syncs while others go on: then a slow disk decides, until the engine waits for it."""
+"""The same where a thread syncs while others go on: a slow disk decides, until the engine waits for it."""
 POOLED = 2
 """Threads more or less: Trio keeps those that had something to do for ten seconds."""
 MOST = 4 << 20
