@@ -17,6 +17,9 @@ cdef enum:
     ROW = 24             # end u64, size u32, records u32, crc32c u32, check u32
     CHECKED = 20         # the bytes of a row that its check is of
 
+# No file is so large; and what is added to a place below it still fits into an int64_t.
+cdef uint64_t MOST_END = <uint64_t> 1 << 62
+
 ROW_SIZE = ROW
 
 
@@ -166,7 +169,7 @@ cdef class Blocks:
         """False: there is no row, or a rotten one."""
         cdef uint32_t size = get_u32_le(row + 8)
         block.end = get_u64_le(row)
-        if size > block.end or get_u32_le(row + CHECKED) != self._crc(row, CHECKED):
+        if size > block.end or block.end > MOST_END or get_u32_le(row + CHECKED) != self._crc(row, CHECKED):
             return False
         block.start = block.end - size
         block.records = get_u32_le(row + 12)

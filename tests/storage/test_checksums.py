@@ -29,7 +29,7 @@ def disk() -> CrashFS:
 sizes = st.integers(0, 2**32 - 1)
 rows = st.builds(
     lambda start, size, records, crc: Row(start, start + size, records, crc),
-    st.integers(0, 2**63),
+    st.integers(0, 2**62 - 2**32),
     sizes,
     sizes,
     sizes,
@@ -55,6 +55,12 @@ def test_zeros_are_no_row():
 def test_a_block_that_would_begin_before_its_file_is_no_row():
     fields = (5).to_bytes(8, "little") + (6).to_bytes(4, "little") + bytes(8)
     assert unpack_row(fields + checksum(fields).to_bytes(4, "little")) is None
+
+
+def test_a_block_that_ends_where_no_file_does_is_no_row():
+    assert unpack_row(pack_row(Row(2**62 - 9, 2**62, 1, 7))) is not None
+    for end in (2**62 + 1, 2**63, 2**64 - 1):
+        assert unpack_row(pack_row(Row(end - 9, end, 1, 7))) is None
 
 
 @pytest.mark.parametrize("at", range(len(BLOCK)))
