@@ -67,7 +67,7 @@ class DeadLetter:
                     str(head["id"]), str(head["reason"]), int(head["time"]), int(head["attempts"]), body
                 )
             reason = f"a letter of version {head['version']}, which this diskq does not read"
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             reason = "not written by a spool"
         return cls(place, reason, 0, 0, envelope)
 

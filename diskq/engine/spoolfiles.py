@@ -204,7 +204,7 @@ class SpoolState:
                 buried=tuple(Position(int(f), int(b)) for f, b in found["buried"]),
                 status=_status(found["status"]),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
 
 

@@ -180,7 +180,7 @@ def read_settings(fs: FileSystem, path: str) -> StoreSettings:
             elif name is not None:
                 found[name] = _natural(key, value)
         return StoreSettings(**found)
-    except ValueError as failure:
+    except (ValueError, RecursionError) as failure:
         raise CorruptionError(file, 0, f"not TaskFlux's settings: {failure}") from failure
 
 

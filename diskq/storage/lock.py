@@ -113,5 +113,5 @@ def _parse(data: bytes) -> Holder | None:
         return Holder(
             int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"])
         )
-    except (ValueError, TypeError, KeyError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

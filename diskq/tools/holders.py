@@ -32,7 +32,7 @@ def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
     finally:
         fs.close(handle)
     holder = Holder()
-    with contextlib.suppress(ValueError, TypeError):
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
         holder = Holder(**json.loads(content))
     return holder, None if status is None else _is_locked(holder, status)
 

@@ -100,6 +100,8 @@ def _is_json(content: bytes) -> bool:
         json.loads(content)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # as far as was read; go-diskq's reader goes deeper
     return True
 
 

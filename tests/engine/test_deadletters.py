@@ -165,3 +165,18 @@ def test_on_a_full_disk_letters_stay_where_they_are(disk):
         assert letters.list() == list(map(letter, range(3)))
         assert letters.purge([letter(1).id]) == 1
         assert letters.list() == [letter(0), letter(2)]
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        b"[" * 100_000,
+        b'{"version": 1, "id": "a", "reason": "", "time": Infinity, "attempts": 1}\nbody',
+        b'{"version": 1, "id": "a", "reason": "", "time": 1}\nbody',
+    ],
+    ids=["nested-deeply", "time-infinite", "without-attempts"],
+)
+def test_what_a_spool_did_not_write_is_a_letter_of_its_place_and_its_body(envelope: bytes) -> None:
+    assert DeadLetter.unpack(envelope, "place") == DeadLetter(
+        "place", "not written by a spool", 0, 0, envelope
+    )

@@ -304,9 +304,12 @@ def test_settings_that_are_no_json_are_made_again(tmp_path):
     assert messages_in(thing) == [body(number) for number in range(COUNT)]
 
 
-def test_settings_of_a_newer_program_are_left_alone(tmp_path):
+@pytest.mark.parametrize(
+    "content", ['{"encoding": "tomorrow"}', "[" * 5000 + "]" * 5000], ids=["newer", "nested-deeply"]
+)
+def test_settings_of_a_newer_program_are_left_alone(tmp_path, content):
     thing = made("stream", str(tmp_path))
-    (tmp_path / "settings.json").write_text('{"encoding": "tomorrow"}')
+    (tmp_path / "settings.json").write_text(content)
     before = digest(tmp_path)
     with pytest.raises(UnsupportedFormatError):
         repair(thing, apply=True)
