@@ -15,12 +15,20 @@ from diskq._native import hubwire, nsq, sej, taskflux, taskstate, triplet
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
 from diskq.engine import streamsettings, timestamps
+from diskq.engine.deadletters import DeadLetter
 from diskq.engine.nsqfiles import Metadata, Position
-from diskq.engine.spoolfiles import SpoolState
+from diskq.engine.offsets import Twin
+from diskq.engine.spoolfiles import Note, SpoolState, Trace
 from diskq.engine.staging import Extent, StagedFile, StagedName
 from diskq.engine.streampoints import Point, Points
+from diskq.engine.taskfluxfiles import read_settings
 from diskq.engine.transactions import Intent, Share
-from diskq.errors import UnsupportedFormatError
+from diskq.errors import CorruptionError, UnsupportedFormatError
+from diskq.storage.fs import Stamp
+from diskq.storage.lock import read_holder
+from diskq.storage.statusnote import Bound, StatusNote
+from diskq.tools.holders import holder_of
+from tests.engine.ram import RamFS
 from tests.torture import vouching
 
 __all__ = ["DECODERS", "Decoder"]
@@ -207,6 +215,33 @@ def spool_state(data: bytes) -> None:
         assert found is None or SpoolState.parse(found.render()) is not None
 
 
+def dead_letters(data: bytes) -> None:
+    found = DeadLetter.unpack(data, "place")
+    assert found.body in data
+    if found.id != "place":
+        assert DeadLetter.unpack(found.pack(), "again").body == found.body
+
+
+def small_rows(data: bytes) -> None:
+    for content in (data, vouching.rows(data, max(5, len(data)))):
+        note, twin, status = Note.unpack(content), Twin.unpack(content), StatusNote.unpack(content)
+        assert note is None or Note.unpack(note.pack()) == note
+        assert twin is None or Twin.unpack(twin.pack()) == twin
+        assert status is None or StatusNote.unpack(status.pack()) == status
+
+
+def signatures(data: bytes) -> None:
+    fs = RamFS({"/lock": data})
+    holder, _ = holder_of(fs, "/lock")
+    assert holder is not None
+    read_holder(fs, "/lock")
+
+
+def store_settings(data: bytes) -> None:
+    with contextlib.suppress(CorruptionError):
+        read_settings(RamFS({"/store/taskflux.settings.json": data}), "/store")
+
+
 def times(data: bytes) -> None:
     with contextlib.suppress(ValueError, UnicodeDecodeError):
         timestamps.from_text(data.decode())
@@ -266,6 +301,7 @@ _STAGED = StagedFile(
 _INTENT = Intent(
     "sink", 3, "01234567-89ab-cdef-0123-456789abcdef", {0: Share(5, 0, 1), 3: Share(9, 1, 2)}, (_STAGED,)
 )
+_LETTER = DeadLetter("epoch:0:30", "HTTP 400", 1_700_000_000, 3, b"body\nof two lines")
 _ROWS = triplet.encode([(b"k", 5, body) for body in BODIES])
 
 DECODERS: dict[str, Decoder] = {
@@ -291,5 +327,26 @@ DECODERS: dict[str, Decoder] = {
     "taskflux state": Decoder(_state(), taskflux_state),
     "hub requests": Decoder(_requests(), hub_requests),
     "spool state": Decoder([SpoolState(is_open=True, tail=Position(0, 8)).render()], spool_state),
+    "dead letters": Decoder(
+        [_LETTER.pack(), b"a body of somebody else's", b'{"version": 2, "id": [1, {}]}\nbody'], dead_letters
+    ),
+    "small rows": Decoder(
+        [
+            Note(Position(0, 14), Trace.of(b"body"), Position(0, 42), 2, 3, 1).pack(),
+            Twin(7, Stamp(11, 13)).pack(),
+            StatusNote(4711, 1, 2, 3, 4, Bound(1 << 20, 5, True)).pack(),
+        ],
+        small_rows,
+    ),
+    "signatures": Decoder(
+        [b'{"pid": 4711, "host": "a", "since": "2013-07-04T10:00:00+00:00", "boot_id": "b"}  \n'], signatures
+    ),
+    "store settings": Decoder(
+        [
+            b'{"LogFileSoftLimit": 1024, // bytes\n "logFileHardLimit": "2048", /* twice */}',
+            b'{"dataDirectory": "data", "snapshotCreationSegmentsThreshold": 3}',
+        ],
+        store_settings,
+    ),
     "times": Decoder([b"2013-07-04T10:00:00.000001Z", b"1700000000", b"-1h30m"], times),
 }
