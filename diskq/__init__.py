@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from diskq.errors import (
+    BusyError,
     CorruptionError,
     DamagedStoreError,
     DiskFullError,
@@ -103,6 +104,7 @@ __all__ = [
     "Batch",
     "BudgetMember",
     "BudgetStatistics",
+    "BusyError",
     "ChannelStatistics",
     "ConsumerOptions",
     "ConsumerStatistics",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "BusyError",
     "ConversionError",
     "ConversionLossError",
     "CorruptionError",
@@ -170,6 +171,20 @@ class LockedError(DiskqError):
         super().__init__(f"{path} is in use by {holder}; {advice}")
         self.path = path
         self.holder = holder
+
+
+class BusyError(DiskqError, RuntimeError):
+    """Another thread is inside: what is without Trio is for one thread at a time. Nothing was done.
+
+    A lock around each call lets threads share it; where Trio runs, `from_threads` does. `path` says what it
+    is about.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: another thread is inside; hold a lock around each call, or use from_threads"
+        )
+        self.path = path
 
 
 # --- what the caller gave -------------------------------------------------------------------------

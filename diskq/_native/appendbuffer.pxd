@@ -53,6 +53,7 @@ cdef class AppendBuffer:
     cdef void _laid_down(self, Py_ssize_t size) noexcept
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1
+    cdef int _write_out(self) except -1
     cdef int _hand_over_blocks(self) except -1
     cdef void _keep_open_block(self) noexcept
     cdef int _hand_over(self, Cut cut) except -1

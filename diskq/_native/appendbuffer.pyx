@@ -21,6 +21,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy, memmove
 
 from diskq._native.readahead cimport ReadAhead
+from diskq._native.turn cimport give_turn, take_turn
 
 cdef extern from "platform.h":
     void diskq_store(int64_t* where, int64_t value) nogil
@@ -305,6 +306,8 @@ cdef class AppendBuffer:
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
         """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
+        if self.gate.turn.owner:
+            self.gate.turn.check()
         if self.used + size > self.capacity:
             self._grow(size)
         return self.buffer + self.used
@@ -333,6 +336,15 @@ cdef class AppendBuffer:
         return True
 
     cdef int _flush(self) except -1:
+        # The interpreter may be let go of in here, and `on_block` is Python.
+        take_turn(self.gate.turn)
+        try:
+            self._write_out()
+        finally:
+            give_turn(self.gate.turn)
+        return 0
+
+    cdef int _write_out(self) except -1:
         cdef Py_ssize_t written = self.written
         while written < self.used:
             written += self.door.pwrite(

@@ -154,6 +154,8 @@ cdef class MemoryTier:
         cdef list bodies = []
         cdef Py_ssize_t left = max_bytes
         cdef Py_ssize_t i, size
+        if self.gate_out.turn.owner:
+            self.gate_out.turn.check()
         for i in range(min(max_items, self.count)):
             body = self._at(i)
             size = PyBytes_GET_SIZE(body)
@@ -184,6 +186,8 @@ cdef class MemoryTier:
         size = PyBytes_GET_SIZE(body) + PLACE
         if self.size + size > self.limit:
             return False
+        if self.gate_in.turn.owner:
+            self.gate_in.turn.check()
         if self.count == self.capacity:
             self._grow()
         Py_INCREF(body)
@@ -195,6 +199,8 @@ cdef class MemoryTier:
         return True
 
     cdef object _take(self):
+        if self.gate_out.turn.owner:
+            self.gate_out.turn.check()
         if not self.is_next:
             return self.ahead._take()
         if self.count == 0:

@@ -118,6 +118,8 @@ cdef class ReadAhead:
         cdef list bodies = []
         cdef Record record
         cdef Py_ssize_t left = max_bytes
+        if self.gate.turn.owner:
+            self.gate.turn.check()
         while max_items > 0 and self.at < self.admitted:
             if self._decode(&record) != END or (record.body_size > left and bodies):
                 break
@@ -163,6 +165,8 @@ cdef class ReadAhead:
     cdef object _take(self):
         cdef Record record
         cdef Py_ssize_t at = self.at
+        if self.gate.turn.owner:
+            self.gate.turn.check()
         if at >= self.admitted or self._decode(&record) != END:
             return None
         message = self._made(self.buffer + at, &record)

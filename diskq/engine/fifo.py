@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
@@ -23,11 +24,20 @@ from diskq._native.gate import Gate
 from diskq._native.memorytier import PLACE_SIZE, MemoryTier
 from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
+from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
+from diskq.engine.alone import alone
 from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.fiforecovery import recover
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
-from diskq.errors import CorruptionError, DiskFullError, DiskqError, MessageSizeError, StorageFailedError
+from diskq.errors import (
+    BusyError,
+    CorruptionError,
+    DiskFullError,
+    DiskqError,
+    MessageSizeError,
+    StorageFailedError,
+)
 from diskq.options import Durability, QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
@@ -142,8 +152,9 @@ class Worker(Protocol):
 class FifoQueue(Closing):
     """Messages in the order in which they were put, in NSQ's files.
 
-    For one thread at a time. Reading is at least once: the read position is durable with the next
-    sync, so a crash may deliver again, and never skips.
+    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
+    Reading is at least once: the read position is durable with the next sync, so a crash may deliver
+    again, and never skips.
     """
 
     def __init__(
@@ -177,8 +188,10 @@ class FifoQueue(Closing):
         # Where nobody else keeps time, the fast doors shut when a sync is due.
         self._keeps_time = time_slice is None
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
-        self.gate_in = Gate(time_slice)
-        self.gate_out = Gate(time_slice)
+        self.turn = Turn(partial(BusyError, f"queue {name!r} in {self._files.directory}"))
+        """Of the thread that is inside."""
+        self.gate_in = Gate(time_slice, self.turn)
+        self.gate_out = Gate(time_slice, self.turn)
         self.gates = (self.gate_in, self.gate_out)
         self._append = AppendFile(
             self._fs, self.gate_in, lambda tell: AppendBuffer(self._fs, self._framing, self.gate_in, tell)
@@ -271,6 +284,7 @@ class FifoQueue(Closing):
         for repair in self._repairs:
             log.repaired(repair)
 
+    @alone
     def close(self) -> None:
         """Sync everything, write the metadata and let go of the lock. Idempotent.
 
@@ -298,6 +312,7 @@ class FifoQueue(Closing):
         if self._uses_slate and self._slate is None:
             self._was_refused = True
 
+    @alone
     def delete(self) -> None:
         """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
         if self._worker is not None:
@@ -346,7 +361,7 @@ class FifoQueue(Closing):
         """Add one message at the end.
 
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
-        MessageSizeError and DiskFullError, after which the message is not in the queue, and
+        MessageSizeError, BusyError and DiskFullError, after which the message is not in the queue, and
         StorageFailedError, after which nobody knows.
         """
         word = durability or self.options.durability
@@ -354,14 +369,19 @@ class FifoQueue(Closing):
             if word == self._simple_word and self._put_simply(body):
                 return
         except OSError as failure:
-            self.write_failed(failure)
-        self._check_usable()
-        body = self.checked(body)
-        is_held = word == "memory"
-        while self._clear_way(len(body) + self.overhead_of(is_held), is_held):
-            pass
-        self.accept(body, is_held=is_held)
-        self._sync_if_due(word)
+            with self.turn:
+                self.write_failed(failure)
+        try:
+            self.turn.take()
+            self._check_usable()
+            body = self.checked(body)
+            is_held = word == "memory"
+            while self._clear_way(len(body) + self.overhead_of(is_held), is_held):
+                pass
+            self.accept(body, is_held=is_held)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
 
     def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
@@ -371,7 +391,12 @@ class FifoQueue(Closing):
         """
         self._check_usable()
         batch = [self.checked(body) for body in bodies]
-        word = durability or self.options.durability
+        self._put_all(batch, durability or self.options.durability)
+        return len(batch)
+
+    @alone
+    def _put_all(self, batch: list[bytes], word: Durability) -> None:
+        self._check_usable()
         is_held = word == "memory"
         overhead = self.overhead_of(is_held)
         done = 0
@@ -384,7 +409,6 @@ class FifoQueue(Closing):
                 full.accepted += done
                 raise
         self._sync_if_due(word)
-        return len(batch)
 
     def _clear_way(self, size: int, is_held: bool) -> bool:
         """True: something stood in the way, was done away with, and it should be looked at again."""
@@ -515,6 +539,7 @@ class FifoQueue(Closing):
         except OSError as failure:
             self.write_failed(failure, self.buffer.records - before)
 
+    @alone
     def pass_on(self, bodies: list[bytes]) -> bool:
         """Put messages into an empty queue and take them out again, for somebody who waits for them.
 
@@ -538,6 +563,7 @@ class FifoQueue(Closing):
         self.ahead.pass_over(self.buffer.end, len(bodies))
         return True
 
+    @alone
     def flush(self) -> None:
         """Write what was accepted and waits to be written, but in memory. Raises DiskFullError, OSError."""
         self._check_usable()
@@ -737,6 +763,7 @@ class FifoQueue(Closing):
         self._is_left_small |= is_wanted
         return is_wanted
 
+    @alone
     def relieve(self) -> None:
         """Others want room in the budget: give what is not needed here; the next barrier removes it.
 
@@ -853,6 +880,7 @@ class FifoQueue(Closing):
             body = next(iter(self.take_many(1)), None)
         return body
 
+    @alone
     def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
         """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
 
@@ -881,6 +909,7 @@ class FifoQueue(Closing):
         bodies = self.peek_many(1)
         return bodies[0] if bodies else None
 
+    @alone
     def peek_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
         """As `take_many`, but they stay. `advance` removes them."""
         self._check_reader()
@@ -909,6 +938,7 @@ class FifoQueue(Closing):
             start += len(body) + self._framing.overhead
             self._peeked.append((body, Position(self._read_file, start)))
 
+    @alone
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self._check_usable()
@@ -932,11 +962,13 @@ class FifoQueue(Closing):
         """
         return [end for _, end in islice(self._peeked, count)]
 
+    @alone
     def empty(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.forget_all()
         self.sync()
 
+    @alone
     def forget_all(self) -> None:
         """As `empty`; durable with the next barrier."""
         self._check_usable()
@@ -955,6 +987,7 @@ class FifoQueue(Closing):
 
     # --- reading beyond the head ------------------------------------------------------------------
 
+    @alone
     def attach(self, worker: Worker) -> tuple[AckJournal, Known]:
         """Let somebody read beyond the head, and nobody else: his journal, and what was known before.
 
@@ -972,6 +1005,7 @@ class FifoQueue(Closing):
         self.gate_out.left = 0
         return journal, known
 
+    @alone
     def detach(self) -> None:
         """The worker has gone: what he has not done with is at the head again, and all behind it."""
         worker, self._worker = self._worker, None
@@ -979,6 +1013,7 @@ class FifoQueue(Closing):
             self._read_again(head, worker.kept)
             self._counted -= worker.done
 
+    @alone
     def read_on(self, max_items: int, max_bytes: int) -> tuple[Position, list[bytes]]:
         """For a worker: the next messages behind those that were read, and where the first one begins.
 
@@ -989,6 +1024,7 @@ class FifoQueue(Closing):
         size = sum(map(len, bodies)) + self._framing.overhead * len(bodies)
         return Position(self._read_file, self.ahead.position - size), bodies
 
+    @alone
     def head_moved(self) -> None:
         """The worker's head is further on: files before it are owed to the next barrier."""
         self._taken()
@@ -1026,6 +1062,7 @@ class FifoQueue(Closing):
         if self._worker is not None:
             raise ValueError(f"queue {self.name!r} is being worked on: close that first")
 
+    @alone
     def has_message(self) -> bool:
         """Is there one to take? Reads ahead to find out. Raises as `take_many`."""
         return bool(self._peeked) or self._fill() or self.tier.count > 0
@@ -1295,6 +1332,7 @@ class FifoQueue(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
+    @alone
     def sync(self) -> None:
         """Return when every message accepted and the read position are on the platter.
 
@@ -1354,6 +1392,7 @@ class FifoQueue(Closing):
         """When a barrier is due at the latest, on the file system's monotonic clock."""
         return self._policy.deadline()
 
+    @alone
     def take_ticket(self, *, with_metadata: bool) -> Ticket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
@@ -1420,6 +1459,7 @@ class FifoQueue(Closing):
         depth = max(0, self._depth_of_files - unwritten)
         return Metadata(depth=depth, read=min(self._position(), write), write=write, is_ours=True)
 
+    @alone
     def mark(self, ticket: Ticket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"

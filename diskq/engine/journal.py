@@ -10,12 +10,15 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 from diskq._native import sej
 from diskq._native.gate import Gate
 from diskq._native.sej import SejFraming
 from diskq._native.sejbuffer import SejBuffer
+from diskq._native.turn import Turn
+from diskq.engine.alone import alone
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
@@ -24,6 +27,7 @@ from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streampoints import Point, Points, read_points
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import (
+    BusyError,
     DiskFullError,
     DiskqError,
     KeySizeError,
@@ -82,7 +86,8 @@ class JournalTicket:
 class Journal(Closing):
     """A journal open for writing: messages get offsets in the order in which they are appended.
 
-    For one thread at a time, and one process at a time: sej's writers are kept out as well.
+    For one process at a time, sej's writers are kept out as well; and for one thread at a time: a call while
+    another thread is inside raises BusyError, and does nothing.
     """
 
     def __init__(
@@ -113,7 +118,10 @@ class Journal(Closing):
         self.files = JournalFiles(self._fs, self.path)
         self._clock = clock or self._fs.monotonic
         self._keeps_time = time_slice is None
-        self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
+        self.turn = Turn(partial(BusyError, self.path))
+        """Of the thread that is inside."""
+        time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
+        self.gate = Gate(time_slice, self.turn)
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
         self._repairs: list[Repair] = []
@@ -225,6 +233,7 @@ class Journal(Closing):
             self._release()
             raise
 
+    @alone
     def close(self) -> None:
         """Sync everything, and let go of the lock, whose file stays. Idempotent.
 
@@ -280,17 +289,21 @@ class Journal(Closing):
         Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the time it is;
         with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
-        MessageSizeError, KeySizeError, OffsetMismatchError and DiskFullError, after which the message is not
-        in the journal, and StorageFailedError, after which nobody knows.
+        MessageSizeError, KeySizeError, OffsetMismatchError, BusyError and DiskFullError, after which the
+        message is not in the journal, and StorageFailedError, after which nobody knows.
         """
         word = self._word(durability)
         if isinstance(value, (bytearray, memoryview)) or timestamp is not None:
             value, key, timestamp, type = self.checked(value, key, timestamp, type)
-        while self.obstacle(len(value)):
-            self.sync()
-        self.check_offset(offset)
-        given = self.accept(value, key, timestamp, type, is_held=word == "memory")
-        self._sync_if_due(word)
+        try:
+            self.turn.take()
+            while self.obstacle(len(value)):
+                self.sync()
+            self.check_offset(offset)
+            given = self.accept(value, key, timestamp, type, is_held=word == "memory")
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
         return given
 
     def append_many(
@@ -304,13 +317,15 @@ class Journal(Closing):
         """
         word = self._word(durability)
         batch = self.checked_many(items)
-        while self.obstacle(self.buffer.size_of(batch)):
-            self.sync()
-        self.check_offset(offset)
-        offsets = self.accept_many(batch, is_held=word == "memory")
-        self._sync_if_due(word)
+        with self.turn:
+            while self.obstacle(self.buffer.size_of(batch)):
+                self.sync()
+            self.check_offset(offset)
+            offsets = self.accept_many(batch, is_held=word == "memory")
+            self._sync_if_due(word)
         return offsets
 
+    @alone
     def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
         """Add records that are encoded, which begin with the next offset. Returns their offsets.
 
@@ -445,6 +460,7 @@ class Journal(Closing):
         is_over = unsynced and unsynced + size > self.options.max_unsynced
         return "unsynced" if is_over or len(self._debts.closing) >= _MOST_WAITING else None
 
+    @alone
     def flush(self) -> None:
         """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
         self._check_usable()
@@ -480,6 +496,7 @@ class Journal(Closing):
         except OSError as failure:
             self.write_failed(failure)
 
+    @alone
     def _on_full(self) -> None:
         """The compiled door filled a segment. The message is in: a failure is for the next one."""
         try:
@@ -504,6 +521,7 @@ class Journal(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
+    @alone
     def sync(self) -> None:
         """Return when every message that was appended is on the platter.
 
@@ -559,6 +577,7 @@ class Journal(Closing):
         """When a barrier is due at the latest, on the clock; infinity while nothing is pending."""
         return self._policy.deadline()
 
+    @alone
     def take_ticket(self, *, with_metadata: bool) -> JournalTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
@@ -613,6 +632,7 @@ class Journal(Closing):
     def _point(self) -> Replacement:
         return Points(self._is_closing, {0: self._segment.point}).replacing(self.files)
 
+    @alone
     def mark(self, ticket: JournalTicket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"

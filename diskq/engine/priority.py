@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from diskq._native import taskflux
 from diskq._native.gate import Gate
 from diskq._native.recordtable import PriorityRecord, RecordTable
+from diskq._native.turn import Turn
+from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
@@ -24,6 +27,7 @@ from diskq.engine.storerecovery import Found, recover_store
 from diskq.engine.storesnapshot import StateSnapshot
 from diskq.engine.taskfluxfiles import Point, StoreFiles, read_settings
 from diskq.errors import (
+    BusyError,
     DiskFullError,
     DiskqError,
     LeaseError,
@@ -160,8 +164,9 @@ class _Held:
 
 
 class PriorityStore(Closing):
-    """Priority queues in TaskFlux's files. For one thread at a time.
+    """Priority queues in TaskFlux's files.
 
+    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
     Reading is at least once: what is in hand comes back where it was after a crash, and after `close`.
     """
 
@@ -195,7 +200,10 @@ class PriorityStore(Closing):
         self.settings = read_settings(self._fs, self.path)
         self.files = StoreFiles.found(self._fs, self.path, self.settings.data_directory)
         self._clock = clock or self._fs.monotonic
-        self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
+        self.turn = Turn(partial(BusyError, self.path))
+        """Of the thread that is inside."""
+        time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
+        self.gate = Gate(time_slice, self.turn)
         self.gates = (self.gate,)
         self._takes_snapshots = takes_snapshots
         self._repairs_damage = repairs_damage
@@ -297,6 +305,7 @@ class PriorityStore(Closing):
             self._segment.begin(base, self._debts)
         self._synced_lsn = self._segment.next_offset - 1
 
+    @alone
     def close(self) -> None:
         """Sync everything, and let go of the files. Idempotent.
 
@@ -353,6 +362,7 @@ class PriorityStore(Closing):
         """The queue as it is now."""
         return QueueInfo.of(queue)
 
+    @alone
     def create_queue(
         self,
         name: str,
@@ -373,6 +383,7 @@ class PriorityStore(Closing):
         self._sync_if_due(durability or self.options.durability)
         return queue
 
+    @alone
     def add_queue(
         self,
         name: str,
@@ -405,6 +416,7 @@ class PriorityStore(Closing):
         self._append_one(command, apply, durability)
         return queue
 
+    @alone
     def delete_queue(self, name: str, durability: Durability | None = None) -> None:
         """Remove a queue and all it holds. What is in hand of it may still be settled: nothing happens then.
 
@@ -413,6 +425,7 @@ class PriorityStore(Closing):
         self.remove_queue(name, durability)
         self._sync_if_due(durability or self.options.durability)
 
+    @alone
     def remove_queue(self, name: str, durability: Durability | None = None) -> StoredQueue:
         """As `delete_queue`, without any sync: for a channel. Returns what was the queue."""
         queue = self.queue(name)
@@ -435,8 +448,9 @@ class PriorityStore(Closing):
         """Add one message; the smallest `priority` is received first. Returns its id.
 
         Returns when it is as durable as `durability` (else the options) says, and can be received by then.
-        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError and
-        DiskFullError, after which it is not in the queue, and StorageFailedError, after which nobody knows.
+        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError, BusyError
+        and DiskFullError, after which it is not in the queue; and StorageFailedError, after which nobody
+        knows.
         """
         return self.enqueue_many(queue, [payload], priority, durability)[0]
 
@@ -452,15 +466,19 @@ class PriorityStore(Closing):
         All are checked before the first is added. Raises as `enqueue`; `DiskFullError.accepted` tells how
         many of them are in the queue all the same.
         """
-        self._check_there(queue)
         payloads = list(payloads)
-        queue.check_room(len(payloads))
-        batch, keys = self.checked(queue, payloads, priorities)
         word = durability or self.options.durability
-        while self.obstacle(sum(map(len, batch))):
-            self.sync()
-        ids = self.add(queue, batch, keys, word)
-        self._sync_if_due(word)
+        try:
+            self.turn.take()
+            self._check_there(queue)
+            queue.check_room(len(payloads))
+            batch, keys = self.checked(queue, payloads, priorities)
+            while self.obstacle(sum(map(len, batch))):
+                self.sync()
+            ids = self.add(queue, batch, keys, word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
         return ids
 
     def checked(
@@ -544,9 +562,14 @@ class PriorityStore(Closing):
 
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
-        self._check_there(queue)
-        return queue.table.take(max_items, -1 if max_bytes is None else max_bytes)
+        try:
+            self.turn.take()
+            self._check_there(queue)
+            return queue.table.take(max_items, -1 if max_bytes is None else max_bytes)
+        finally:
+            self.turn.give()
 
+    @alone
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
         """As `dequeue_many`, and they stay where they are."""
         self._check_there(queue)
@@ -565,8 +588,13 @@ class PriorityStore(Closing):
     ) -> None:
         """As `ack`, with one write. `DiskFullError.accepted` tells how many of them are done with."""
         word = durability or self.options.durability
-        self.remove(queue, list(records), word)
-        self._sync_if_due(word)
+        batch = list(records)
+        try:
+            self.turn.take()
+            self.remove(queue, batch, word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
 
     def remove(self, queue: StoredQueue, records: list[PriorityRecord], durability: Durability) -> None:
         """As `ack_many`, without any sync: for a channel."""
@@ -602,10 +630,11 @@ class PriorityStore(Closing):
 
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
         """As `nack`."""
-        self._check_usable()
         batch = list(records)
-        self._claim(queue, batch)
-        queue.table.give_back(batch)
+        with self.turn:
+            self._check_usable()
+            self._claim(queue, batch)
+            queue.table.give_back(batch)
 
     def _claim(self, queue: StoredQueue, records: list[PriorityRecord]) -> None:
         bad = queue.table.begin_to_settle(records)
@@ -700,6 +729,7 @@ class PriorityStore(Closing):
         """Is everything that was accepted in the page cache?"""
         return not self._held.records
 
+    @alone
     def flush(self) -> None:
         """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
         self._check_usable()
@@ -715,6 +745,7 @@ class PriorityStore(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
+    @alone
     def sync(self) -> None:
         """Return when everything that was accepted is on the platter.
 
@@ -753,6 +784,7 @@ class PriorityStore(Closing):
         """When a barrier is due at the latest, on the clock; infinity while nothing is pending."""
         return self._policy.deadline()
 
+    @alone
     def take_ticket(self, *, with_metadata: bool) -> PriorityTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
@@ -793,6 +825,7 @@ class PriorityStore(Closing):
         closed = self._segment.end if self._is_closing and self._segment.is_open else None
         return Point(self._segment.base if self._segment.is_open else self._segment.next_offset, closed)
 
+    @alone
     def mark(self, ticket: PriorityTicket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"
@@ -833,6 +866,7 @@ class PriorityStore(Closing):
         is_free = self._snapshot is None and self._failure is None and not self._is_closed
         return is_free and sealed >= max(self._snapshot_segments, self._no_snapshot_before)
 
+    @alone
     def snapshot(self) -> bool:
         """Write the state down, and remove the log before it. False: there is nothing new to write.
 
@@ -871,6 +905,7 @@ class PriorityStore(Closing):
                 error=failure,
             )
 
+    @alone
     def begin_snapshot(self) -> StateSnapshot | None:
         """Freeze the state as it is now: at once. None: it is as the last snapshot has it.
 
@@ -906,6 +941,7 @@ class PriorityStore(Closing):
         """Is the command with this number, with all before it, on the platter?"""
         return lsn <= self._synced_lsn
 
+    @alone
     def finish_snapshot(self, snapshot: StateSnapshot) -> None:
         """Give it its name, and remove what it covers. Raises StorageFailedError."""
         barrier = self.snapshot_barrier(snapshot)
@@ -924,6 +960,7 @@ class PriorityStore(Closing):
         bases = self._log.bases
         return [base for base, following in pairwise(bases) if following <= lsn + 1]
 
+    @alone
     def mark_snapshot(self, snapshot: StateSnapshot) -> None:
         """Its barrier is paid."""
         assert snapshot is self._snapshot
@@ -934,6 +971,7 @@ class PriorityStore(Closing):
         self._no_snapshot_before = 0
         self._snapshots += 1
 
+    @alone
     def drop_snapshot(self, snapshot: StateSnapshot) -> None:
         """It will not be finished; it is tried again when the next segment is complete."""
         snapshot.drop()

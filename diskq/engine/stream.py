@@ -11,13 +11,16 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 from diskq._native.gate import Gate
 from diskq._native.message import Position
 from diskq._native.triplet import TripletFraming, key_hash
 from diskq._native.tripletbuffer import StreamDoor
+from diskq._native.turn import Turn
 from diskq.engine import rollforward
+from diskq.engine.alone import alone
 from diskq.engine.groups import slowest
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
@@ -31,7 +34,14 @@ from diskq.engine.timemarks import forget_from, forget_removed
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.transactions import Committed, Intent, Transaction, pending
 from diskq.engine.tripletsegment import TripletSegment
-from diskq.errors import DiskFullError, DiskqError, KeySizeError, MessageSizeError, StorageFailedError
+from diskq.errors import (
+    BusyError,
+    DiskFullError,
+    DiskqError,
+    KeySizeError,
+    MessageSizeError,
+    StorageFailedError,
+)
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.budget import BLOCK, Share
@@ -110,7 +120,8 @@ class _Partition:
 class Stream(Closing):
     """A stream open for writing: messages go to its partitions, in the order in which they are appended.
 
-    For one thread at a time, and one process at a time.
+    For one process at a time, and one thread at a time: a call while another thread is inside raises
+    BusyError, and does nothing.
     """
 
     def __init__(
@@ -142,7 +153,10 @@ class Stream(Closing):
         self.files = StreamFiles(self._fs, self.path)
         self._clock = clock or self._fs.monotonic
         self._keeps_time = time_slice is None
-        self.gate = Gate(min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice)
+        self.turn = Turn(partial(BusyError, self.path))
+        """Of the thread that is inside."""
+        time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
+        self.gate = Gate(time_slice, self.turn)
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
         self._partitions: list[_Partition] = []
@@ -353,6 +367,7 @@ class Stream(Closing):
             self._release()
             raise
 
+    @alone
     def close(self) -> None:
         """Sync everything, remove the owner file and let go of the lock. Idempotent.
 
@@ -410,16 +425,20 @@ class Stream(Closing):
         Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
         (an aware datetime, or nanoseconds since the Unix epoch) the time it is. Returns when it is as
         durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
-        KeySizeError and DiskFullError, after which the message is not in the stream, and
+        KeySizeError, BusyError and DiskFullError, after which the message is not in the stream, and
         StorageFailedError, after which nobody knows.
         """
         word = self._word(durability)
         if type(value) is not bytes:
             key, value, timestamp = self.checked(value, key, timestamp)
-        self._clear_way(self.size_of(value, key))
-        position = self.accept(value, key, timestamp, is_held=word == "memory")
-        self._show(word)
-        self._sync_if_due(word)
+        try:
+            self.turn.take()
+            self._clear_way(self.size_of(value, key))
+            position = self.accept(value, key, timestamp, is_held=word == "memory")
+            self._show(word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
         return position
 
     def append_many(
@@ -437,12 +456,14 @@ class Stream(Closing):
         """
         word = self._word(durability)
         batch = self.checked_many(items, key, timestamp)
-        self._clear_way(self.size_of_many(batch, key))
-        offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
-        self._show(word)
-        self._sync_if_due(word)
+        with self.turn:
+            self._clear_way(self.size_of_many(batch, key))
+            offsets = self.accept_many(batch, key, timestamp, is_held=word == "memory")
+            self._show(word)
+            self._sync_if_due(word)
         return offsets
 
+    @alone
     def commit(self, transaction: Transaction) -> bool:
         """Append all that was staged, or nothing; and once, however often it is committed. Synced on return.
 
@@ -502,6 +523,7 @@ class Stream(Closing):
             self.gate.left = 0
             raise
 
+    @alone
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
         """Add records that are encoded, at the end of a partition; with barriers, where much is unsynced.
 
@@ -535,7 +557,7 @@ class Stream(Closing):
         """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
         if word != "memory":
             with contextlib.suppress(DiskFullError, OSError):
-                self.flush()
+                self._flush()
 
     def _word(self, durability: Durability | None) -> Durability:
         word = durability or self.options.durability
@@ -662,8 +684,12 @@ class Stream(Closing):
             return self.door.size_of(batch)
         return room_size(self.door.room_of(batch, _as_bytes(key)), len(batch))
 
+    @alone
     def flush(self) -> None:
         """Write what was accepted and waits to be written, rows too. Raises DiskFullError, OSError."""
+        self._flush()
+
+    def _flush(self) -> None:
         self._check_usable()
         try:
             try:
@@ -712,6 +738,7 @@ class Stream(Closing):
         except OSError as failure:
             self.write_failed(failure)
 
+    @alone
     def _on_full(self, index: int) -> None:
         """The compiled door filled a segment. The message is in: a failure is for the next one."""
         try:
@@ -739,6 +766,7 @@ class Stream(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
+    @alone
     def sync(self) -> None:
         """Return when every message that was appended is on the platter.
 
@@ -802,6 +830,7 @@ class Stream(Closing):
         """When a barrier is due at the latest, on the clock; infinity while nothing is pending."""
         return self._policy.deadline()
 
+    @alone
     def take_ticket(self, *, with_metadata: bool) -> StreamTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
@@ -859,6 +888,7 @@ class Stream(Closing):
         points = {partition.files.index: partition.segment.point for partition in self._partitions}
         return Points(self._is_closing, points | self._others).replacing(self.files)
 
+    @alone
     def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"
@@ -887,6 +917,7 @@ class Stream(Closing):
 
     # --- retention --------------------------------------------------------------------------------
 
+    @alone
     def vacuum(self) -> RetentionReport:
         """Remove what the stream's settings and options say is too much or too old. Returns what went.
 
@@ -915,6 +946,7 @@ class Stream(Closing):
         needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
         return {index: offset for index, offset in needed.items() if offset is not None}
 
+    @alone
     def forget_removed(self, report: RetentionReport) -> None:
         """Drop what is noted of segments that went. In the thread that appends."""
         for removed in report.partitions:
@@ -959,6 +991,7 @@ class Stream(Closing):
             kept += remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from()).partitions
         return RetentionReport(partitions=kept)
 
+    @alone
     def dropped(self, report: RetentionReport) -> None:
         """`make_room` has returned that. In the thread that appends."""
         if self.share is not None:
@@ -973,6 +1006,7 @@ class Stream(Closing):
             return False
         return self.share.asked > 0 or (self._room.has_retention and self.share.is_pressed)
 
+    @alone
     def relieve(self) -> None:
         """Give back of the budget what is not needed."""
         if self._room is not None and self.share is not None:

@@ -33,6 +33,7 @@ from diskq.engine.ackjournal import (
     handed_row,
     tried_row,
 )
+from diskq.engine.alone import alone
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError, DiskqError, LeaseError
@@ -119,8 +120,9 @@ class WorkStatistics:
 class FifoWork(Closing):
     """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
 
-    For one thread at a time, which is the queue's. Until `close` nobody else can read the queue.
-    Delivery is at least once. After a crash what was in flight is handed out again, with one attempt more.
+    For one thread at a time, the two of them together: others get BusyError. Until `close` nobody else can
+    read the queue. Delivery is at least once: after a crash what was in flight is handed out again, with
+    one attempt more.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class FifoWork(Closing):
         self.options = options or WorkOptions()
         self._exhausted = exhausted
         self._queue = queue
+        self.turn = queue.turn
         self._overhead = queue.overhead
         self._window: deque[Place] = deque()
         self._first = 0  # the number of the message at the window's beginning
@@ -197,6 +200,7 @@ class FifoWork(Closing):
         """The next message; None where there is none that may be handed out now. Raises as `take_many`."""
         return next(iter(self.take_many(1)), None)
 
+    @alone
     def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[Lease]:
         """The next messages: at most `max_items`, of together at most `max_bytes`, but one however large.
 
@@ -207,6 +211,7 @@ class FifoWork(Closing):
         self._sync_if_due()
         return self.fetch(max_items, max_bytes)
 
+    @alone
     def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[Lease]:
         """As `take_many`, leaving the sync policy to the caller."""
         self._check()
@@ -246,6 +251,7 @@ class FifoWork(Closing):
         self._write(rows)
         return leases
 
+    @alone
     def has_message(self) -> bool:
         """May there be one to hand out? Reads ahead to find out. Raises as `take_many`."""
         self._check()
@@ -355,6 +361,7 @@ class FifoWork(Closing):
 
     # --- ending a lease ---------------------------------------------------------------------------
 
+    @alone
     def ack(self, leases: Lease | Iterable[Lease]) -> None:
         """The messages are dealt with: they are not handed out again.
 
@@ -365,6 +372,7 @@ class FifoWork(Closing):
         self.acknowledge(leases)
         self._sync_if_due()
 
+    @alone
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
 
@@ -375,6 +383,7 @@ class FifoWork(Closing):
         self.give_back(leases, delay)
         self._sync_if_due()
 
+    @alone
     def release(self, leases: Lease | Iterable[Lease]) -> None:
         """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
         ended = self._ended(leases)
@@ -387,6 +396,7 @@ class FifoWork(Closing):
         """Has the lease not ended?"""
         return self._in_flight.get(lease._number) is lease
 
+    @alone
     def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
         """As `ack`, leaving the sync policy to the caller."""
         ended = self._ended(leases)
@@ -401,6 +411,7 @@ class FifoWork(Closing):
             with contextlib.suppress(OSError, DiskqError):
                 self._pass_known()
 
+    @alone
     def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """As `nack`, leaving the sync policy to the caller."""
         if not 0 <= delay <= LONGEST_DELAY:
@@ -427,6 +438,7 @@ class FifoWork(Closing):
         if exhausted:
             self._write([])
 
+    @alone
     def close(self) -> None:
         """End all leases; what is in flight is in the queue as if it had not been handed out. Idempotent.
 

@@ -1,0 +1,30 @@
+# The turn, for compiled code: taken and given back without a call, where nobody else has it.
+
+from cpython.pythread cimport PyThread_get_thread_ident
+
+
+cdef class Turn:
+    cdef long owner                        # the thread inside; 0: none
+    cdef int depth                         # so often it has come in
+    cdef object busy
+    cdef int refuse(self) except -1
+    cdef int check(self) except -1
+
+
+cdef inline int take_turn(Turn turn) except -1:
+    """Come in. Raises where another thread is inside."""
+    cdef long me = PyThread_get_thread_ident()
+    if turn.owner != me:
+        if turn.owner != 0:
+            turn.refuse()
+        turn.owner = me
+    turn.depth += 1
+    return 0
+
+
+cdef inline void give_turn(Turn turn) noexcept:
+    """Go out again. Nothing happens where another thread is inside, or none."""
+    if turn.owner == <long> PyThread_get_thread_ident():
+        turn.depth -= 1
+        if turn.depth == 0:
+            turn.owner = 0
