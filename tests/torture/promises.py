@@ -1,5 +1,6 @@
 # What the documents of each system promise, by which it is judged. Law: the words are the document's, in
-# quotes and with their place, and of the version that is installed; a promise that is not there is none.
+# quotes and with their place, of the version that is installed (NSQ's and SQLite's sites have none); a
+# promise that is not there is none.
 
 from __future__ import annotations
 
@@ -60,8 +61,9 @@ DOCUMENTS = {
     ),
     "diskcache Deque": Documents(
         CRASHES | {"owners"},
-        'Tutorial: Deque objects "provide an efficient and safe means of cross-thread and cross-process '
-        'communication"; its sqlite settings "correspond to SQLite pragmas". ' + _SQLITE,
+        'README: Deque is a "cross-process, persistent" replacement for that of Python; "Thread-safe and '
+        'process-safe". `Cache.reset`: its settings with `sqlite_` "correspond to SQLite pragmas". '
+        + _SQLITE,
     ),
     "litequeue": Documents(
         CRASHES,
