@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,9 @@ def make(venv: Path, *settings: str, failing: str = "none of them") -> tuple[int
     python.parent.mkdir()
     python.write_text(f"""#!/bin/sh\necho ran "$2" >> {venv}/ran\ntest "$2" != "{failing}"\n""")
     python.chmod(0o755)
-    there = [f"--old-file={venv}/stamps/{name}" for name in ("dev", "bench", "compiled")]
+    rule = re.search(r"^torture:(.*)##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert rule
+    there = [f"--old-file={venv}/stamps/{name}" for name in re.findall(r"STAMPS\)/(\w+)", rule[1])]
     command = ["make", "torture", f"VENV={venv}", *settings, *there]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     return ended.returncode, [line.split()[1] for line in (venv / "ran").read_text().splitlines()]
