@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tests.torture.messages import number_of
 from tests.torture.tracing import Ran
@@ -44,9 +44,17 @@ class Tally:
     examples: list[str] = field(default_factory=list)
     note: str = ""
 
+    def __add__(self, other: Tally) -> Tally:
+        """Of both together: their counts; examples and notes are of one alone."""
+        counts = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in _COUNTS}
+        return Tally(**counts)
+
     def tell(self, what: str) -> None:
         if len(self.examples) < _EXAMPLES:
             self.examples.append(_PLACE.sub("", what)[:_LONGEST])
+
+
+_COUNTS = [each for each in fields(Tally) if each.type == "int"]
 
 
 def judge(

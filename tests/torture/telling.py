@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,14 @@ class Measured:
         return self.commit, self.depth, self.seed
 
     def total(self, name: str, rigs: Iterable[str]) -> int:
-        return sum(getattr(self.rigs[rig], name) for rig in rigs if rig in self.rigs)
+        return _total(self.rigs, name, rigs)
 
 
 Results = dict[str, Measured]
+
+
+def _total(tallies: Mapping[str, Tally], name: str, rigs: Iterable[str]) -> int:
+    return sum(getattr(tallies[rig], name) for rig in rigs if rig in tallies)
 
 
 def broken(system: System, rig: str, tally: Tally) -> list[str]:
@@ -202,23 +206,38 @@ def _label(name: str, measured: Measured) -> str:
 
 
 def at_a_glance(results: Results) -> str:
-    """One row for each system: what it lost, what it altered, how often it would not open."""
-    rows = []
-    for name, each in results.items():
-        promises = SYSTEMS[name].promises
-        row = [_label(name, each), f"{each.total('cases', RIGS):,}"]
-        for rig in GLANCE:
-            tally = each.rigs.get(rig)
-            told = "" if tally is None else _loss(tally)
-            row.append(f"**{told}**" if tally is not None and tally.lost and rig in promises else told)
-        altered = each.total("altered", MAY_MISS)
-        row.append(f"**{altered:,}**" if altered and MAY_MISS & promises else f"{altered:,}")
-        refused = each.total("refused", RIGS.keys() - MAY_MISS)
-        is_broken = each.total("refused", promises - MAY_MISS)
-        row.append(f"**{refused:,}**" if is_broken else f"{refused:,}")
-        rows.append(row)
+    """A row for each system, first for all of ours: what it lost and altered, how often it would not open."""
+    ours = {name: each for name, each in results.items() if SYSTEMS[name].is_ours}
+    label = f"diskq {', '.join(sorted({each.version for each in ours.values()}))}, all kinds"
+    rows = [_glance(label, _added(ours), _promised_by_all(ours))] if len(ours) > 1 else []
+    rows += [_glance(_label(name, each), each.rigs, SYSTEMS[name].promises) for name, each in results.items()]
     accidents = [f"lost: {title}" for title in GLANCE.values()]
     return _table(["", "cases", *accidents, "altered: rot", "opens refused"], rows, 1)
+
+
+def _glance(label: str, rigs: Mapping[str, Tally], promises: Set[str]) -> list[str]:
+    row = [label, f"{_total(rigs, 'cases', RIGS):,}"]
+    for rig in GLANCE:
+        tally = rigs.get(rig)
+        told = "" if tally is None else _loss(tally)
+        row.append(f"**{told}**" if tally is not None and tally.lost and rig in promises else told)
+    altered = _total(rigs, "altered", MAY_MISS)
+    row.append(f"**{altered:,}**" if altered and MAY_MISS & promises else f"{altered:,}")
+    refused = _total(rigs, "refused", RIGS.keys() - MAY_MISS)
+    is_broken = _total(rigs, "refused", promises - MAY_MISS)
+    row.append(f"**{refused:,}**" if is_broken else f"{refused:,}")
+    return row
+
+
+def _added(results: Results) -> dict[str, Tally]:
+    """What became of all of them together, by the rig."""
+    return {
+        rig: sum((each.rigs[rig] for each in results.values() if rig in each.rigs), Tally()) for rig in RIGS
+    }
+
+
+def _promised_by_all(results: Results) -> frozenset[str]:
+    return frozenset.intersection(*(SYSTEMS[name].promises for name in results))
 
 
 def _loss(tally: Tally) -> str:

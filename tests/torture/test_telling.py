@@ -62,6 +62,13 @@ def test_all_of_a_system_is_added_up_with_what_rotted_apart() -> None:
     assert cells(at_a_glance(results), "diskq queue 1.0")[-2:] == ["**1**", "**2**"]
 
 
+def test_all_of_ours_are_one_row_more(tmp_path: Path) -> None:
+    results = {"queue": measured(kill=LOSS), "jobs": measured(kill=LOSS), "sqlite3": measured(kill=LOSS)}
+    row = cells(at_a_glance(results), "diskq 1.0, all kinds")
+    assert (row[1], row[2]) == ("20", "**14 in 6 of 20**")
+    assert "all kinds" not in at_a_glance({"queue": measured(kill=LOSS)})
+
+
 # --- what is kept -----------------------------------------------------------------------------------
 
 
