@@ -260,7 +260,21 @@ def a_slate_of_long_ago(fs: CrashFS, promises: Promises) -> None:
     session.append(2)
 
 
-NARROW: list[Workload] = [rolls_without_a_sync, held_on_a_full_disk, a_slate_of_long_ago]
+def retained_before_the_points_are_told(fs: CrashFS, promises: Promises) -> None:
+    """A power cut may bring back a part of what was removed, and the points are of a segment before it."""
+    session = Session(fs, promises, longest=900, segment_size=300)
+    for _ in range(6):
+        session.append(durability="synced")
+    session.retain()
+    session.append()
+
+
+NARROW: list[Workload] = [
+    rolls_without_a_sync,
+    held_on_a_full_disk,
+    a_slate_of_long_ago,
+    retained_before_the_points_are_told,
+]
 
 
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
@@ -440,7 +454,12 @@ MUTATIONS = [
         "Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)",
         "self.debts.removals += self.files.orphans(found.bases)",
     ),
-    Mutation(RECOVERY, "if first > point.base and first in found.bases:", "if False:"),
+    Mutation(
+        RECOVERY,
+        "if first > point.base and first in found.bases:",
+        "if False:",
+        by=retained_before_the_points_are_told,
+    ),
     Mutation(
         STREAM, "clear_slates(self._fs, [(files.slate, files.data) for files in partitions])", "pass", by=0
     ),
