@@ -164,6 +164,7 @@ class Tail:
     def watch_for_partitions(self, directory: str) -> None:
         """Call `on_new_partitions` when there may be any: something has come in their directory, or gone."""
         self._watch_directory(directory, None)
+        self._has_listed = False  # what came before it was watched, nobody tells of
 
     def wake(self, part: Part) -> None:
         """It may have messages."""

@@ -21,6 +21,8 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import GroupNameError, OffsetOutOfRangeError, StreamNotFoundError
 from diskq.messages import Message, Position
 from diskq.options import StreamOptions
+from diskq.storage.filewatch import FileWatch
+from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.rig import Tasks, blocked, numbered, until
 from tests.channels.streamrig import (
@@ -397,6 +399,43 @@ async def test_new_partitions_are_noticed(tmp_path):
         await until(lambda: len(tasks.ended) == 30)
         assert sorted(values([tasks[key] for key in range(30)])) == sorted(numbered(30))
         assert set(consumer.position) == set(range(5))
+
+
+class TellsLate(OsFileSystem):
+    """Partitions come after they were listed, and before their directory is watched."""
+
+    def __init__(self, partitions: str, come: Callable[[], object]) -> None:
+        super().__init__()
+        self._partitions, self._come = partitions, come
+
+    def open_watch(self) -> FileWatch:
+        watch = super().open_watch()
+        assert watch is not None
+        add = watch.add_directory
+
+        def add_directory(path: str) -> None:
+            if path == self._partitions:
+                self._come()
+            add(path)
+
+        watch.add_directory = add_directory  # type: ignore[method-assign]
+        return watch
+
+
+async def test_partitions_that_come_just_before_they_are_watched_for_are_noticed(tmp_path):
+    path = tmp_path / "s"
+
+    def come() -> None:
+        with Stream(path, StreamOptions(partition_count=5)) as stream:
+            stream.append_many([(f"key-{number}", b"%d" % number) for number in range(30)])
+
+    with Stream(path, StreamOptions(partition_count=1)):
+        pass
+    disk = TellsLate(StreamFiles(OsFileSystem(), str(path)).parts, come)
+    async with open_consumer(path, fs=disk) as consumer:
+        with trio.fail_after(30):
+            messages = [await consumer.receive() for _ in range(30)]
+    assert sorted(values(messages)) == sorted(numbered(30))
 
 
 async def test_new_partitions_are_noticed_on_a_disk_that_does_not_tell(autojump_clock, disk):
