@@ -40,7 +40,8 @@ class HubWork:
         with (go.running if self._hub == "go" else ours)(directory) as (address, pid):
             before = cpu_seconds_of(pid)
             told = go.put(address, count=self._count, batch=self._batch, size=100)
-            assert told["code"] == "OK", told
+            if told["code"] != "OK":
+                raise RuntimeError(f"{told['code']}: {told['error']}")
             used = cpu_seconds_of(pid) - before
         return {"": reading(self._count, told["seconds"], used)}
 
@@ -52,11 +53,12 @@ class HubWork:
 def ours(root: Path) -> Iterator[tuple[str, int]]:
     """Where `diskq hub serve` listens, and its process."""
     command = [sys.executable, "-m", "diskq", "hub", "serve", str(root), "--listen", "127.0.0.1:0"]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, **streams) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip(), process.pid
+            if not (address := process.stdout.readline().strip()):
+                raise RuntimeError("diskq hub serve did not say where it listens")
+            yield address, process.pid
         finally:
             process.send_signal(signal.SIGTERM)
 
