@@ -130,12 +130,16 @@ def _in_batches(scale: Scale) -> Iterator[tuple[str, Measurement]]:
 
 _SYNCED = ("queue", "stream", "journal", "priority")
 _SYNCED_PEERS = ("go-diskqueue", "sqlite3", "LMDB", "RocksDB", "localqueue", "Redis")
+_AT_A_TIME = "queue send_many"
 
 
 def _durable(producers: int) -> Section:
     point = str(producers)
     rows = [Row("queue", _at("queue", point), _at(peer, point)) for peer in _SYNCED_PEERS]
     rows += [Row(kind, _at(kind, point), _at("limit fdatasync", point)) for kind in _SYNCED]
+    if producers > 1:  # in one call, as those peers take them
+        batched = (*_SYNCED_PEERS[1:], "limit fdatasync")
+        rows += [Row(_AT_A_TIME, _at(_AT_A_TIME, point), _at(peer, point)) for peer in batched]
     return Section(f"Durable: producers: {point}", tuple(rows))
 
 
@@ -149,6 +153,8 @@ def _synced(scale: Scale, producers: int) -> Iterator[tuple[str, Measurement]]:
             yield kind, Work("send_synced", options, module="priorityworks")
         else:
             yield kind, Work("send", options | {"durability": "synced"}, module=_MODULES[kind])
+    if producers > 1:
+        yield _AT_A_TIME, Work("send", {"count": count, "batch": producers, "durability": "synced"})
     yield "limit fdatasync", Limit("sync", count, 100, producers)
     for peer in _SYNCED_PEERS:
         if peer == "go-diskqueue":

@@ -54,8 +54,8 @@ ASKED = (
     Asked("receive", "queue", "channel: get", "go get", "{}: get"),
     Asked("read in order", "sweep", "stream receive_many @ 100 B", "", "{} @ 100 B"),
     Asked("durable, 1 producer", "queue", "durable 1", "go syncput", "{}, synced: put"),
-    Asked("durable, 16 producers", "sweep", "queue @ 16", "go-diskqueue @ 16", "{} @ 16"),
-    Asked("durable, 256 producers", "sweep", "queue @ 256", "go-diskqueue @ 256", "{} @ 256"),
+    Asked("durable, 256 producers", "sweep", "queue @ 256", "go-diskqueue @ 256", ""),
+    Asked("durable, 256 at once", "sweep", "queue send_many @ 256", "", "{} @ 256"),
     Asked("send: processor time", "queue", "channel: put", "go put", "{}: put", figure="cpu_us"),
 )
 
@@ -126,10 +126,10 @@ def told(found: Glance, drawn: set[str]) -> Iterator[str]:
         yield from (f"![diskq beside its peers]({PICTURE})", "")
     yield (
         "100 bytes a message. *Send*, *receive*: one call each, in the page cache when it returns. "
-        "*Durable*: on the disk when it returns, which go-diskqueue does not wait for; producers are tasks, "
-        "goroutines, or as many messages in one transaction, batch or pipeline. *Read*: every message "
-        "in order, as Python objects, of a stream, a table or a store; none is taken. Where a place is "
-        "empty, there is no such call, or it was not measured."
+        "*Durable*: on the disk when it returns, which go-diskqueue does not wait for; *producers* are tasks "
+        "or goroutines that each wait for a message of their own, *at once* is one call, transaction, batch "
+        "or pipeline. *Read*: every message in order, as Python objects, of a stream, a table or a store; none "
+        "is taken. Where a place is empty, there is no such call, or it was not measured."
     )
     yield ""
     yield line_of(("", *(each.title + ("*" if each.title in found.quick else "") for each in found.asked)))

@@ -52,10 +52,10 @@ QUESTIONS = (
         "How fast durable, by the number of producers",
         "Durable: producers",
         "rate",
-        "100 bytes; a send returns after its sync. diskq: so many tasks. go-diskqueue: so many goroutines. "
-        "The others have nothing that waits together: so many messages in one transaction, batch or "
-        "pipeline, which is the best that they can do. The limit is one writev(2) of them and one fdatasync "
-        "of a growing file.",
+        "100 bytes; a send returns after its sync. diskq: so many tasks, or `send_many` of so many. "
+        "go-diskqueue: so many goroutines. The others have nothing that waits together: so many messages in "
+        "one transaction, batch or pipeline, which is the best that they can do. The limit is one writev(2) "
+        "of them and one fdatasync of a growing file.",
         "producers",
         "messages a second",
         "durable.png",

@@ -50,7 +50,7 @@ def test_each_question_is_answered_by_readings_that_are_taken():
         measured = taken[asked.benchmark].measurements(Scale("smoke", 0.001))
         names = [asked.reading_of(system).partition(": ")[0] for system in overview.SYSTEMS]
         assert names[0] in measured
-        assert sum(name in measured for name in names) >= 5, asked.title
+        assert sum(name in measured for name in names) >= (5 if asked.peer else 2), asked.title
 
 
 def test_a_system_stands_where_it_was_measured_and_nowhere_else():
@@ -66,10 +66,9 @@ def test_a_question_that_we_have_not_answered_is_not_asked():
 
 
 def test_a_figure_of_a_quick_run_is_marked_where_it_stands():
-    text = text_of(
-        report(SENT), report(result("queue @ 16", 9e4, "Redis @ 16", 1e3), benchmark="sweep", scale="quick")
-    )
-    assert "|  | send | durable, 16 producers* | send: processor time |" in text
+    durable = result("queue @ 256", 9e4, "go-diskqueue @ 256", 1e3)
+    text = text_of(report(SENT), report(durable, benchmark="sweep", scale="quick"))
+    assert "|  | send | durable, 256 producers* | send: processor time |" in text
     assert "a quick run, and no evidence" in text
 
 
