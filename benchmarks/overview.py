@@ -128,8 +128,8 @@ def told(found: Glance, drawn: set[str]) -> Iterator[str]:
         "100 bytes a message. *Send*, *receive*: one call each, in the page cache when it returns. "
         "*Durable*: on the disk when it returns, which go-diskqueue does not wait for; *producers* are tasks "
         "or goroutines that each wait for a message of their own, *at once* is one call, transaction, batch "
-        "or pipeline. *Read*: every message in order, as Python objects, of a stream, a table or a store; none "
-        "is taken. Where a place is empty, there is no such call, or it was not measured."
+        "or pipeline. *Read*: every message in order, as Python objects, of a stream, a table or a store; "
+        "none is taken. Where a place is empty, there is no such call, or it was not measured."
     )
     yield ""
     yield line_of(("", *(each.title + ("*" if each.title in found.quick else "") for each in found.asked)))
