@@ -42,7 +42,9 @@ QUESTIONS = (
         "How fast to the page cache, by the size of a message",
         "To the page cache",
         "rate",
-        "One call per message, or `send_many` of 100 (of 4 MiB at most). Rate, and processor time a message.",
+        "One call per message, or `send_many` of 100 (of 4 MiB at most). Rate, and processor time a message. "
+        "Where messages are large, diskq waits for the disk: no more than 64 MiB are left unsynced "
+        "(`max_unsynced`), a bound that the others do not have.",
         "bytes of a message",
         "messages a second",
         "by-size.png",

@@ -41,9 +41,8 @@ TABLE = """
   diskq._native.door       libc.errno
   diskq._native.inotify    libc.errno <errno.h> <unistd.h> <sys/inotify.h>
   diskq._native.platform   POSIX_C <errno.h> <windows.h> <intrin.h>
-  diskq.storage.fs         os.* mmap socket threading time portalocker.*
+  diskq.storage.fs         os.* fcntl mmap socket threading time portalocker.*
   diskq.storage.filewatch  diskq._native.inotify
-  diskq.storage.lock       portalocker.*
   diskq.storage.budget     threading
   diskq.storage.checksums  crc32c
   diskq.channels.delivery  stamina

@@ -43,6 +43,9 @@ __all__ = [
 # "There is no room", in the kernel's words: the disk, the quota, the process's file size limit.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+# "Somebody has it", of a lock.
+_CONTENTION = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
@@ -293,12 +296,12 @@ class PosixFileSystem:
         return open_inotify()
 
     def try_lock(self, handle: int) -> bool:
-        import portalocker  # half of what `import diskq` would take, and who reads locks nothing
+        import fcntl  # which Windows does not have
 
         try:
-            portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
-        except portalocker.exceptions.LockException as refusal:
-            if isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refusal:
+            if refusal.errno in _CONTENTION:
                 return False
             raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
         return True
@@ -376,6 +379,18 @@ class PortableFileSystem(PosixFileSystem):
     def open_watch(self) -> FileWatch | None:
         return None
 
+    def try_lock(self, handle: int) -> bool:
+        # Not above: with what it imports, an SDK of a lock server among them, it takes 40 ms and more.
+        import portalocker
+
+        try:
+            portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
+        except portalocker.exceptions.LockException as refusal:
+            if isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal):
+                return False
+            raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
+        return True
+
 
 IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") not in ("", "0")
 """Is the operating system asked through Python's own calls alone?"""
@@ -390,7 +405,7 @@ def _is_contention(refusal: BaseException) -> bool:
     """Does the refusal mean "somebody has it" rather than "locks do not work here"?"""
     cause = refusal.__cause__ or (refusal.args[0] if refusal.args else None)
     number = getattr(cause, "errno", None)
-    return number in (errno.EWOULDBLOCK, errno.EACCES)
+    return number in _CONTENTION
 
 
 def _boot_id() -> str:

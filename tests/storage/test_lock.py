@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from diskq.errors import LockedError
-from diskq.storage.fs import OsFileSystem
+from diskq.storage.fs import FileSystem, OsFileSystem, PortableFileSystem, PosixFileSystem
 from diskq.storage.lock import Lock
 from diskq.testing import CrashFS
 
@@ -50,6 +50,19 @@ def another_process(path: str, how: str = "signed") -> Iterator[subprocess.Popen
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
+
+
+POSIX, PORTABLE = PosixFileSystem(), PortableFileSystem()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock(2) is not Windows'")
+@pytest.mark.parametrize("first, second", [(POSIX, PORTABLE), (PORTABLE, POSIX)], ids=["posix", "portable"])
+def test_by_whichever_door_it_was_taken_it_keeps_the_other_out(path, first: FileSystem, second: FileSystem):
+    lock = Lock(first, path, "the queue")
+    with pytest.raises(LockedError):
+        Lock(second, path, "the queue")
+    lock.release()
+    Lock(second, path, "the queue").release()
 
 
 def test_who_comes_second_is_told_who_has_it(path):
