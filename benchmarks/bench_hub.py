@@ -53,11 +53,13 @@ class HubWork:
 def ours(root: Path) -> Iterator[tuple[str, int]]:
     """Where `diskq hub serve` listens, and its process."""
     command = [sys.executable, "-m", "diskq", "hub", "serve", str(root), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         try:
             if not (address := process.stdout.readline().strip()):
-                raise RuntimeError("diskq hub serve did not say where it listens")
+                raise RuntimeError(f"diskq hub serve: {process.stderr.read()}")
             yield address, process.pid
         finally:
             process.send_signal(signal.SIGTERM)
