@@ -9,7 +9,7 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from time import clock_gettime, perf_counter
 
 __all__ = [
     "Reading",
@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 Reading = dict[str, float]
+
+_CPUCLOCK_SCHED = 2  # the kernel's number for it
 
 
 class Stopwatch:
@@ -62,9 +64,9 @@ def _cpu_seconds() -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """What another process has used, user and system, all its threads; in steps of the kernel's clock."""
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    """What another process has used, user and system, all its threads. Linux alone."""
+    # clock_getcpuclockid(3), which Python has for threads alone; /proc/PID/stat tells in steps of 10 ms.
+    return clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
 
 
 def resident_mib(pid: int | str = "self") -> float:

@@ -229,8 +229,9 @@ def test_a_batch_is_less_work_than_one_by_one(results, table):
 
 @pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
 def test_tasks_that_wait_for_the_platter_share_a_sync(results, table):
-    together = measured(results, table, "synced, 16 tasks", "rate")
-    assert together > 3 * measured(results, table, "synced, 1 task", "rate")
+    # Nor this: what a sync costs the processor is paid once for all who share it.
+    together = measured(results, table, "synced, 16 tasks", "cpu_us")
+    assert 3 * together < measured(results, table, "synced, 1 task", "cpu_us")
 
 
 def test_a_report_is_written(results, tmp_path):
