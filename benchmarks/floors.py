@@ -232,7 +232,7 @@ QUEUE = (
                 figure="open_ms",
                 reason=(
                     "It was the first open of its process and imported portalocker, for 40 ms and more (with "
-                    "redis, where that is installed). Where nothing is imported for it, 11 ms are left."
+                    "redis, where that is installed). It does not any more: 5.3 ms, in a round by itself."
                 ),
             ),
             Row("memory grown by the open", "long queue: open", at_most=16.0, figure="rss_mib"),
@@ -667,7 +667,7 @@ SPARK = (
                 "read tuples",
                 at_least=10.0,
                 reason=(
-                    "Ten times the 651 k/s of tuples would be 1.7 times as fast as Parquet itself is "
+                    "Ten times the 700 k/s of tuples would be 1.5 times as fast as Parquet itself is "
                     "read in the same session."
                 ),
             ),
