@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -106,7 +107,7 @@ E = TypeVar("E", bound=Engine[Any])
 # --- the loop -------------------------------------------------------------------------------------
 
 
-class CommitLoop(Generic[E]):
+class CommitLoop(ABC, Generic[E]):
     """One open engine, who waits for its barriers, and the task that takes them.
 
     A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
@@ -171,13 +172,13 @@ class CommitLoop(Generic[E]):
         """In a thread, when nothing is to be paid any more."""
         self.engine.close()
 
+    @abstractmethod
     def _after(self) -> None:
         """Something has changed: serve who waits as far as it goes, and open the gates again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _narrow_gates(self) -> None:
         """Shut the gates on what somebody waits for: after each opening, and when a task gets in line."""
-        raise NotImplementedError
 
     def _shut_gates(self) -> None:
         for gate in self._gates:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 import trio
@@ -22,7 +23,7 @@ LARGEST_GATHERED = 64 * 1024
 _REFUSALS = (DiskqError, OSError, MemoryError)
 
 
-class Gathered(Generic[P]):
+class Gathered(ABC, Generic[P]):
     """Messages that wait to be written, and the tasks that sent them, in order.
 
     A subclass has the messages, and knows how they are written. `P` is what each gets: where it is.
@@ -40,17 +41,17 @@ class Gathered(Generic[P]):
 
     # --- for the subclass -------------------------------------------------------------------------
 
+    @abstractmethod
     def _write_all(self) -> None:
         """Put all of them in, with one write. Raises what keeps some of them out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _found(self) -> list[P | None]:
         """Where each of them is, after `_write_all`, which may have raised; None: it is not in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_one(self, number: int) -> P:
         """Put that one in, with a write of its own. Raises what keeps it out."""
-        raise NotImplementedError
 
     # --- for the loop -----------------------------------------------------------------------------
 

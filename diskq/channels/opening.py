@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -37,12 +38,12 @@ class _Handle(Protocol):
 H = TypeVar("H", bound=_Handle)
 
 
-class Opening(Generic[H]):
+class Opening(ABC, Generic[H]):
     """For a subclass that makes the loop and the handle in `_open`."""
 
+    @abstractmethod
     async def _open(self) -> tuple[_Loop | None, H]:
         """None: there is nothing to run."""
-        raise NotImplementedError
 
     @enable_ki_protection
     async def __aenter__(self) -> H:

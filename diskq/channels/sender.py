@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -51,9 +52,9 @@ class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
 
     # --- sending ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], P]]:
         """How large the message is, and what puts it in, once there is room. Raises what is wrong with it."""
-        raise NotImplementedError
 
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the compiled door has refused, or was not asked for, behind a cancellation point."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -53,9 +54,9 @@ class GatheredMessages(Gathered[P]):
 
     __slots__ = ()
 
+    @abstractmethod
     def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
         """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
-        raise NotImplementedError
 
 
 class SendingLoop(CommitLoop[E], Generic[E, P]):
@@ -97,29 +98,29 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
 
     # --- for the subclass -------------------------------------------------------------------------
 
+    @abstractmethod
     def _obstacle(self, size: int) -> bool:
         """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
-        raise NotImplementedError
 
     def _arrival(self) -> int:
         """The place of somebody who begins to wait, among all who wait for the same room."""
         return 0
 
+    @abstractmethod
     def _write_rest(self) -> None:
         """Write what belongs to the records that are written. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _begin_gathering(self) -> GatheredMessages[P]:
         """For what fits into the door's room."""
-        raise NotImplementedError
 
     def partition_of(self, position: P) -> int:
         """Which partition that is in."""
         return 0
 
+    @abstractmethod
     def live(self, partition: int) -> Any:
         """For readers of this run: as `Writing.live`."""
-        raise NotImplementedError
 
     # --- sending ----------------------------------------------------------------------------------
 
