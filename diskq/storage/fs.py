@@ -301,9 +301,7 @@ class PosixFileSystem:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
-            if refusal.errno in _CONTENTION:
-                return False
-            raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
+            return _refused(refusal, refusal.errno in _CONTENTION)
         return True
 
     def identity(self) -> Identity:
@@ -386,9 +384,8 @@ class PortableFileSystem(PosixFileSystem):
         try:
             portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
         except portalocker.exceptions.LockException as refusal:
-            if isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal):
-                return False
-            raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
+            is_held = isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal)
+            return _refused(refusal, is_held)
         return True
 
 
@@ -399,6 +396,13 @@ IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") no
 OsFileSystem = PosixFileSystem
 if not TYPE_CHECKING and IS_PORTABLE:
     OsFileSystem = PortableFileSystem
+
+
+def _refused(refusal: Exception, is_held: bool) -> bool:
+    """False: somebody has the lock. Raises OSError where it is refused to everybody."""
+    if is_held:
+        return False
+    raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
 
 
 def _is_contention(refusal: BaseException) -> bool:
