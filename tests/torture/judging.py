@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, fields
 from tests.torture.messages import number_of
 from tests.torture.tracing import Ran
 
-__all__ = ["COLUMNS", "Tally", "judge"]
-
-COLUMNS = ("cases", "lost", "altered", "again", "unordered", "refused", "hung", "unreported")
+__all__ = ["COUNTS", "Tally", "judge"]
 
 _EXAMPLES = 3
 _LONGEST = 240
@@ -46,15 +44,14 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         """Of both together: their counts; examples and notes are of one alone."""
-        counts = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in _COUNTS}
-        return Tally(**counts)
+        return Tally(*(getattr(self, count) + getattr(other, count) for count in COUNTS))
 
     def tell(self, what: str) -> None:
         if len(self.examples) < _EXAMPLES:
             self.examples.append(_PLACE.sub("", what)[:_LONGEST])
 
 
-_COUNTS = [each for each in fields(Tally) if each.type == "int"]
+COUNTS = tuple(each.name for each in fields(Tally) if each.default == 0)
 
 
 def judge(

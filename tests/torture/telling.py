@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.torture.judging import Tally
+from tests.torture.judging import COUNTS, Tally
 from tests.torture.promises import TELLS
 from tests.torture.rigs import RIGS
 from tests.torture.systems import SYSTEMS, System
@@ -26,18 +26,6 @@ GLANCE = {
 }
 NOT_HERE = """go-diskq and sej, whose files streams and journals are, have no row: the Go module proxy refuses
 both (403), so neither can be built here."""
-COUNTS = (
-    "cases",
-    "acknowledged",
-    "lost",
-    "cases_with_loss",
-    "altered",
-    "again",
-    "unordered",
-    "refused",
-    "hung",
-    "unreported",
-)
 
 
 @dataclass(slots=True)
