@@ -12,18 +12,9 @@ from benchmarks.__main__ import main
 from benchmarks.compare import WIDER, Comparison, Pair, compare
 from benchmarks.floors import Row
 from benchmarks.harness import Result, Spread
+from tests import benchruns
 
-ABOUT = {
-    "benchmark": "queue",
-    "scale": "full",
-    "rounds": 3,
-    "began": "today",
-    "commit": "0123456789ab",
-    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "none"},
-    "load_before": 0,
-    "load_after": 0,
-    "versions": {"python": "3"},
-}
+ABOUT = benchruns.ABOUT | {"rounds": 3}
 
 
 def pair(old: list[float], new: list[float]) -> Pair:

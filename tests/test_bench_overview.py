@@ -10,17 +10,11 @@ from benchmarks import bench_queue, bench_sweep, overview, summary
 from benchmarks.floors import Row
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
+from tests import benchruns
 
-ABOUT = {
-    "benchmark": "queue",
-    "scale": "full",
-    "rounds": 1,
+ABOUT = benchruns.ABOUT | {
     "began": "2026-01-02T03:04:05+00:00",
-    "commit": "0123456789ab",
-    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "ext4"},
-    "load_before": 0,
-    "load_after": 0,
-    "versions": {"python": "3"},
+    "machine": benchruns.ABOUT["machine"] | {"file_system": "ext4"},
 }
 
 

@@ -17,20 +17,11 @@ from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.limits import Act, Limit
 from benchmarks.report import Report
+from tests import benchruns
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 SMOKE = Scale("smoke", 0.001)
-ABOUT = {
-    "benchmark": "sweep",
-    "scale": "full",
-    "rounds": 2,
-    "began": "today",
-    "commit": "0123456789ab",
-    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "none"},
-    "load_before": 0,
-    "load_after": 0,
-    "versions": {"python": "3"},
-}
+ABOUT = benchruns.ABOUT | {"benchmark": "sweep", "rounds": 2}
 
 
 def at(*rates: float) -> dict[str, Spread]:

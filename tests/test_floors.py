@@ -42,6 +42,7 @@ from benchmarks.floors import (
 )
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
+from tests import benchruns
 
 SMOKE = Scale("smoke", 0.004)
 BENCHMARKS = (
@@ -162,17 +163,7 @@ def test_what_is_missing_has_not_reached_its_floor_and_says_why(tmp_path):
     assert "it is not installed" in Report(ABOUT, [result]).text()
 
 
-ABOUT = {
-    "benchmark": "smoke",
-    "scale": "smoke",
-    "rounds": 1,
-    "began": "today",
-    "commit": "none",
-    "machine": {"cpu": "one", "cores": 1, "system": "some", "kernel": "0", "file_system": "none"},
-    "load_before": 0,
-    "load_after": 0,
-    "versions": {"python": "3"},
-}
+ABOUT = benchruns.ABOUT | {"benchmark": "smoke", "scale": "smoke", "commit": "none"}
 
 
 # --- measuring ---------------------------------------------------------------------------------------
