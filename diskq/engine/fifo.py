@@ -11,13 +11,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
@@ -27,9 +26,10 @@ from diskq._native.readahead import ReadAhead
 from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.alone import alone
-from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.fiforecovery import recover
+from diskq.engine.fiforoom import FifoRoom, Givers, Obstacle
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
+from diskq.engine.sealedfiles import SealedFiles
 from diskq.errors import (
     BusyError,
     CorruptionError,
@@ -42,14 +42,13 @@ from diskq.options import Durability, QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.budget import BLOCK, Share
+from diskq.storage.budget import Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
-from diskq.storage.slate import SIZE as SLATE_SIZE
 from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -59,15 +58,6 @@ log = Log("queue")
 
 Body = bytes | bytearray | memoryview
 
-Obstacle = Literal["unsynced", "full", "over_budget", "others"]
-"""Why a message cannot be accepted now: it waits for a sync, for somebody to consume (here, or anywhere in
-the budget), or for another member of the budget to drop something."""
-
-# Kept free below the byte bound: a new file's first checksums.
-_HEADROOM = 4 * 1024
-# In a budget, so many blocks: of the lock and of the metadata, which is replaced; of the file that is next.
-_FIXED_BLOCKS = 5
-_BLOCKS_OF_A_FILE = 2
 _UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many files may wait to be synced and closed; each holds two descriptors.
@@ -188,7 +178,7 @@ class FifoQueue(Closing):
         # Where nobody else keeps time, the fast doors shut when a sync is due.
         self._keeps_time = time_slice is None
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
-        self.turn = Turn(partial(BusyError, f"queue {name!r} in {self._files.directory}"))
+        self.turn = Turn(partial(BusyError, self._files.what))
         """Of the thread that is inside."""
         self.gate_in = Gate(time_slice, self.turn)
         self.gate_out = Gate(time_slice, self.turn)
@@ -208,14 +198,12 @@ class FifoQueue(Closing):
         self._forgotten = 0  # of what was peeked at last, so many were dropped since
         self._unreceived = 0  # of all that was peeked at, so many were
         self._worker: Worker | None = None
-        self._damaged = DamagedFiles(self._fs, self._files)
         self._outstanding: Ticket | None = None
         self._failure: DiskqError | None = None
         self._is_closed = False
         self._counted = 0  # records in and out that the policy knows of
         self._sealed_bytes = 0  # accepted before the active file, since the open
         self._synced_bytes = 0
-        self._leaving = 0  # bytes of consumed files, until the barrier that removes them is paid
         self._was_refused = False  # did the disk have no room, since the active file was begun?
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
@@ -225,9 +213,11 @@ class FifoQueue(Closing):
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slate: Slate | None = None
         self._uses_slate = False  # not while it is opened
-        self.share: Share | None = None
-        """What it has of a budget."""
-        self._is_left_small = False  # since the last barrier
+        self._sealed = SealedFiles(self._fs, self._files)
+        givers = Givers(self._position, self._roll, self._drop_consumed, self._drop_oldest, self._spill)
+        self._room = FifoRoom(
+            self._fs, self._files, self.options, self._sealed, self._append, self.tier, givers
+        )
         self._open(uses_slate)
 
     def _open(self, uses_slate: bool) -> None:
@@ -235,7 +225,7 @@ class FifoQueue(Closing):
         if fs.make_directory(self._files.private):
             self._debts.directories[self._files.directory] = None
         self._debts.directories[self._files.private] = None
-        self._lock = Lock(fs, self._files.lock, f"queue {self.name!r} in {self._files.directory}")
+        self._lock = Lock(fs, self._files.lock, self._files.what)
         try:
             finish_swap(fs, self._files.directory, self._files.swap)
             found = recover(
@@ -250,11 +240,8 @@ class FifoQueue(Closing):
             )
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
-            self._sizes = found.sizes
             mend_journals(fs, self._files, found.read, found.write, self._debts, is_ours=found.is_ours)
-            self._damaged.find_marked(found.sizes)
-            sealed = (number for number in found.sizes if number != found.write.file)
-            self._beside = {number: fs.size_of(self._files.sidecar(number)) or 0 for number in sealed}
+            self._sealed.find(found.sizes, found.write.file)
             self._read_file = found.read.file
             self._committed = found.read
             self._write_file = found.write.file
@@ -262,8 +249,7 @@ class FifoQueue(Closing):
             self._repairs = found.repairs
             self._lost = sum(repair.records or 0 for repair in found.repairs)
             self.ahead.seek(found.read.byte)
-            if self._write_file in self._sizes:
-                del self._sizes[self._write_file]
+            if self._write_file in found.sizes:
                 self.buffer.file_number = self._write_file
                 self._append.begin(
                     self._files.data(self._write_file),
@@ -277,7 +263,7 @@ class FifoQueue(Closing):
             # Only now, with what stood on the old one written, may there be a new one.
             self._uses_slate = uses_slate
             self._take_slate()
-            self._join_budget()
+            self._room.join()
         except BaseException:
             self._release()
             raise
@@ -309,6 +295,7 @@ class FifoQueue(Closing):
     def _take_slate(self) -> None:
         buffer = self.buffer if self._uses_slate else None
         self._slate = open_slate(self._fs, self._files.slate, buffer, RESERVE)
+        self._room.has_slate = self._slate is not None
         if self._uses_slate and self._slate is None:
             self._was_refused = True
 
@@ -342,8 +329,7 @@ class FifoQueue(Closing):
             self._fs.close(handle)
         self._debts = Debts()
         self._lock.release()
-        if self.share is not None:
-            self.share.close()
+        self._room.close()
 
     def _shut(self) -> None:
         """Let nothing pass the fast doors any more."""
@@ -431,7 +417,7 @@ class FifoQueue(Closing):
         if self.share is not None and self.share.is_pressed:
             with contextlib.suppress(DiskFullError):
                 self.relieve()
-            if self._leaving:
+            if self._sealed.leaving:
                 self._sync()
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
@@ -459,51 +445,11 @@ class FifoQueue(Closing):
                 return "unsynced"
             if len(self._debts.closing) >= 2 * _MOST_WAITING:
                 return "unsynced"
-        if self.options.max_bytes is not None and (obstacle := self._own_obstacle(size)) is not None:
-            return obstacle
-        return self._obstacle_of_budget(size) if self.share is not None else None
-
-    def _own_obstacle(self, size: int) -> Obstacle | None:
-        """What `max_bytes` says."""
-        if size > self._bound:
-            raise self.full_error(size)  # it will never fit: nothing is given up for it
-        while self._bytes_kept + self._reserved + size + self._append.growth > self._bound:
-            if self._append.is_open and self.buffer.end and self._is_worth_rolling():
-                self._roll()
-            self._drop_consumed()
-            if self._bytes_kept + self._reserved + size + self._append.growth <= self._bound:
-                break
-            if self.options.on_full != "drop_oldest" or not self._drop_oldest():
-                return "full"
-        return "unsynced" if self._reserved + size + self._append.growth > self._room else None
-
-    @property
-    def _bound(self) -> int:
-        """So many bytes may be kept. Files are dropped one ahead, to be gone when their room is needed."""
-        assert self.options.max_bytes is not None
-        ahead = self.options.file_size if self.options.on_full == "drop_oldest" else 0
-        return self.options.max_bytes - _HEADROOM - ahead
-
-    @property
-    def _room(self) -> int:
-        """So many bytes may be accepted now: consumed files take theirs until a barrier has removed them."""
-        assert self.options.max_bytes is not None
-        return min(self._bound - self._bytes_kept, self.options.max_bytes - _HEADROOM - self.bytes_on_disk)
-
-    @property
-    def _bytes_kept(self) -> int:
-        """Of `bytes_on_disk`, what is not consumed."""
-        return self.bytes_on_disk - self._leaving
+        return self._room.obstacle(size)
 
     def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
         """What an obstacle that no sync does away with means to a caller that will not wait."""
-        if obstacle != "full" and self.share is not None:
-            return self.share.full_error(self._files.directory, size)
-        return DiskFullError(
-            self._files.directory,
-            f"queue {self.name!r} holds {self.bytes_on_disk + self.tier.size} bytes, {size} more would pass "
-            f"max_bytes={self.options.max_bytes}",
-        )
+        return self._room.full_error(size, obstacle)
 
     def accept(self, body: bytes, *, is_held: bool) -> None:
         """Add one message that was `checked` and has no `obstacle`. Raises DiskFullError, OSError."""
@@ -521,13 +467,13 @@ class FifoQueue(Closing):
         """Add bodies[start:] as far as one file and the bounds go: the index of the first left out."""
         if not self.has_tier:
             return self._write_many(bodies, start, is_held)
-        self._limit_memory()
+        self._room.limit_memory()
         done = self.tier.put_many(bodies, start) if is_held else start
         if done == start:
             try:
                 done = self._pass_by(bodies, start, is_held)
             finally:
-                self._limit_memory()
+                self._room.limit_memory()
         return done
 
     def _write_many(self, bodies: list[bytes], start: int, is_held: bool) -> int:
@@ -596,12 +542,8 @@ class FifoQueue(Closing):
     def _set_limit(self, size: int) -> None:
         """Up to where the fast doors may write without asking; `size` bytes at least."""
         end = self.buffer.end
-        limit = self.options.file_size
-        limit = min(limit, end + self.options.max_unsynced - self.unsynced_bytes, end + self._append.room)
-        if self.options.max_bytes is not None:
-            limit = min(limit, end + self._room)
-        if self.share is not None:
-            limit = min(limit, end + self.share.granted - self._used)
+        most = min(self.options.max_unsynced - self.unsynced_bytes, self._append.room)
+        limit = min(self.options.file_size, end + self._room.left(most))
         self.buffer.limit = max(limit, end + size)
 
     def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
@@ -624,23 +566,16 @@ class FifoQueue(Closing):
         except OSError as failure:
             self.write_failed(failure)
         try:
-            self._beside[number] = self._append.finish(self._debts)
+            beside = self._append.finish(self._debts)
         except OSError as failure:
             self.fail(failure)
-        self._sizes[number] = end
+        self._sealed.add(number, end, beside)
         self._sealed_bytes += end
         self._was_refused = False
         self.buffer.retarget(-1, 0, 0)
         self._write_file = number + 1
         self._policy.force()
-        self._note_oldest()
-
-    def _is_worth_rolling(self) -> bool:
-        """Would leaving the active file let it be given back, now or when it is consumed?
-
-        Not while older ones have to go first: then it would end here for nothing.
-        """
-        return self._position().file == self._write_file
+        self._room.note_oldest()
 
     def _give_way(self) -> None:
         """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
@@ -654,6 +589,7 @@ class FifoQueue(Closing):
             # What stands on the slate has been taken, too.
             if self._slate is not None:
                 slate, self._slate = self._slate, None
+                self._room.has_slate = False
                 slate.give_up()
             try:
                 self._append.make_room_for_rows()
@@ -667,7 +603,7 @@ class FifoQueue(Closing):
     def _drop_oldest(self) -> bool:
         """Give up what is left of the oldest file. False: there is none to give up."""
         oldest = self._position().file
-        if oldest not in self._sizes:
+        if oldest not in self._sealed:
             if not self.tier.count:
                 return False
             self._spill(self.tier.size)  # then it is in files that can be given up
@@ -697,71 +633,10 @@ class FifoQueue(Closing):
         self._unreceived += dropped
         return dropped
 
-    # --- the budget that it shares ----------------------------------------------------------------
-
-    def _join_budget(self) -> None:
-        if self.options.budget is not None:
-            name = f"queue {self.name!r} in {self._files.directory}"
-            self.share = self.options.budget.join(name, self._used, self._fixed, self.options.on_full)
-            self._note_oldest()
-
     @property
-    def _fixed(self) -> int:
-        """Bytes on the disk whatever is in the queue."""
-        return _FIXED_BLOCKS * BLOCK + (SLATE_SIZE + RESERVE if self._slate is not None else 0)
-
-    @property
-    def _used(self) -> int:
-        """Bytes on the disk as a budget counts them: whole blocks, and all that lies beside."""
-        files = len(self._sizes) + 1 + self.tier.size // self.options.file_size
-        return self.bytes_on_disk + self._reserved + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * files
-
-    def _obstacle_of_budget(self, size: int) -> Obstacle | None:
-        """What the budget says, after all that helps without waiting."""
-        share = self.share
-        assert share is not None
-        # With their rows; and the next zeros for them, which may be due midway.
-        wanted = size + size // 64 + self._append.growth + _HEADROOM
-        if share.reserve(self._used, wanted):
-            return None
-        if not share.covers(wanted):
-            raise share.full_error(self._files.directory, size)  # it will never fit
-        self._drop_consumed()
-        if self._is_worth_leaving():
-            self._roll()
-            self._drop_consumed()
-        if self._leaving:
-            return "unsynced"  # its room is free with the next barrier
-        if self.options.on_full == "drop_oldest":
-            if self._sizes or not share.ask_to_drop():
-                share.keep()
-                return self._drop_for_room(share.missing)
-            return "others"
-        if not share.is_waiting:
-            share.press()
-        return "over_budget"
-
-    def _drop_for_room(self, missing: int) -> Obstacle:
-        if not self._sizes:
-            self._spill(self.tier.size)
-            if self._append.is_open and self.buffer.end:
-                self._roll()
-        while self._leaving < missing and self._drop_oldest():
-            pass
-        return "unsynced" if self._leaving else "over_budget"
-
-    def _is_worth_leaving(self) -> bool:
-        """Does the active file hold what is consumed, and enough of it to be left for the next one?"""
-        assert self.share is not None
-        position = self._position()
-        if not self._append.is_open or position.file != self._write_file or not position.byte:
-            return False
-        if position.byte >= self.share.ahead:
-            return True
-        # Each costs a file and a barrier: one for each barrier is enough.
-        is_wanted = position.byte == self.buffer.end and not self._is_left_small
-        self._is_left_small |= is_wanted
-        return is_wanted
+    def share(self) -> Share | None:
+        """What it has of a budget."""
+        return self._room.share
 
     @alone
     def relieve(self) -> None:
@@ -769,28 +644,12 @@ class FifoQueue(Closing):
 
         Raises DiskFullError and OSError where the active file could not be left, StorageFailedError.
         """
-        share = self.share
-        if share is None or self._failure is not None or self._is_closed:
+        if self.share is None or self._failure is not None or self._is_closed:
             return
-        self._drop_consumed()
-        if self._is_worth_leaving():
-            self._roll()
-            self._drop_consumed()
-        asked, share.asked = share.asked, 0
-        if asked:
-            while self._leaving < asked and self._drop_oldest():
-                pass
-        share.settle(self._used)
+        self._room.relieve()
         if self._append.is_open:
             self._set_limit(0)
-        self._limit_memory()
-
-    def _note_oldest(self) -> None:
-        """Let the budget know when the oldest file that may be dropped was written."""
-        if self.share is not None and self.options.on_full == "drop_oldest":
-            number = next((number for number in self._sizes if number >= self._position().file), None)
-            stamp = self._fs.stamp_of(self._files.data(number)) if number is not None else None
-            self.share.oldest = stamp.modified_ns if stamp is not None else math.inf
+        self._room.limit_memory()
 
     # --- memory first -----------------------------------------------------------------------------
 
@@ -809,21 +668,6 @@ class FifoQueue(Closing):
         """
         return min(_SPILL_SIZE, self.options.memory_size // 4)
 
-    @property
-    def _reserved(self) -> int:
-        """Room in the bound for what waits in memory: it is to find some whenever it must be written."""
-        # What a message takes in memory is more than its record and its share of the checksums will.
-        return self.tier.size + self._append.next_growth if self.has_tier else 0
-
-    def _limit_memory(self) -> None:
-        """Let the compiled door keep no more than there is room reserved for."""
-        limit = self.options.memory_size
-        if self.options.max_bytes is not None:
-            limit = min(limit, self._room - self._append.next_growth)
-        if self.share is not None:
-            limit = min(limit, self.tier.size + self.share.granted - self._used)
-        self.tier.limit = limit
-
     def _pass_by(self, bodies: list[bytes], start: int, is_held: bool) -> int:
         """As `accept_many`, for what finds no room in memory, or is to be in the files at once.
 
@@ -832,7 +676,7 @@ class FifoQueue(Closing):
         if is_held:
             excess = self.tier.size + len(bodies[start]) + PLACE_SIZE - self.tier.limit
             self._spill(max(excess, self._spill_size))
-            self._limit_memory()
+            self._room.limit_memory()
             if (done := self.tier.put_many(bodies, start)) > start:
                 return done
         self._spill(self.tier.size)
@@ -1127,7 +971,7 @@ class FifoQueue(Closing):
                 covered = self._append.show_rows(self.ahead.position)
                 end = self.buffer.flushed
             else:
-                end = self._sizes[self._read_file]
+                end = self._sealed[self._read_file]
             loss = self._reader.fill(end, covered)
             if loss is not None:
                 self._note_loss(self._read_file, loss)
@@ -1151,18 +995,18 @@ class FifoQueue(Closing):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        later = [number for number in self._sizes if number > self._read_file]
-        self._read_file = later[0] if later else self._write_file
+        later = self._sealed.after(self._read_file)
+        self._read_file = self._write_file if later is None else later
         self.ahead.seek(0)
 
     def _note_loss(self, number: int, loss: Loss) -> None:
-        if self._damaged.is_told(number, loss):
+        if self._sealed.damaged.is_told(number, loss):
             return
         if self.options.strict:
             self._failure = CorruptionError(self._files.data(number), loss.start, loss.reason)
             self._shut()
             raise self._failure
-        repair = self._damaged.note(number, loss, self._debts)
+        repair = self._sealed.damaged.note(number, loss, self._debts)
         self._repairs.append(repair)
         log.repaired(repair)
         self._lost += loss.records or 0
@@ -1193,8 +1037,8 @@ class FifoQueue(Closing):
         reader = BlockReader(self._fs, ahead, path, sidecar, position.byte)
         counted = 0
         try:
-            while ahead.position < self._sizes[position.file]:
-                reader.fill(self._sizes[position.file])
+            while ahead.position < self._sealed[position.file]:
+                reader.fill(self._sealed[position.file])
                 counted += ahead.count()
         finally:
             reader.close()
@@ -1217,27 +1061,24 @@ class FifoQueue(Closing):
             self._drop_consumed()
 
     def _first_file(self) -> int:
-        return next(iter(self._sizes), self._write_file)
+        return next(iter(self._sealed), self._write_file)
 
     def _drop_consumed(self) -> None:
         """Owe the removal of the files that nothing will be read from any more."""
         if (
             not self._peeked
-            and self._read_file in self._sizes
+            and self._read_file in self._sealed
             and not self.ahead.is_ready
-            and self.ahead.position >= self._sizes[self._read_file]
+            and self.ahead.position >= self._sealed[self._read_file]
             and self.ahead.why == "END"
         ):
             # Whoever came here wants room, or has messages in hand: an error that reading on meets is
             # for the next one who reads.
             with contextlib.suppress(OSError, DiskqError):
                 self._fill()
-        first = self._position().file
-        for number in [number for number in self._sizes if number < first]:
-            self._leaving += self._sizes.pop(number) + self._beside.pop(number)
-            self._damaged.let_go(number, self._debts)
+        if self._sealed.consume(self._position().file, self._debts):
             self._policy.force()
-            self._note_oldest()
+            self._room.note_oldest()
 
     @property
     def head(self) -> Position:
@@ -1286,8 +1127,7 @@ class FifoQueue(Closing):
     @property
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a barrier has removed them."""
-        active = self.buffer.end + self._append.allocated if self._append.is_open else 0
-        return sum(self._sizes.values()) + sum(self._beside.values()) + active + self._leaving
+        return self._room.on_disk
 
     @property
     def unsynced_bytes(self) -> int:
@@ -1317,7 +1157,7 @@ class FifoQueue(Closing):
         return kind(
             depth=self.depth,
             bytes=self.bytes_on_disk,
-            files=len(self._sizes) + self._append.is_open,
+            files=len(self._sealed) + self._append.is_open,
             written_bytes=self.written_total,
             unsynced_bytes=self.unsynced_bytes,
             memory_bytes=self.tier.size,
@@ -1447,7 +1287,7 @@ class FifoQueue(Closing):
             accepted=self.buffer.records_written,
             written=self._sealed_bytes + self.buffer.flushed,
             has_metadata=with_metadata,
-            removed=self._leaving,
+            removed=self._sealed.leaving,
             left_out=left_out,
         )
         return self._outstanding
@@ -1465,14 +1305,12 @@ class FifoQueue(Closing):
         assert ticket is self._outstanding, "not the barrier that was taken"
         self._outstanding = None
         self._synced_bytes = ticket.written
-        self._leaving -= ticket.removed
+        self._sealed.removed(ticket.removed)
         self._barriers += 1
         if ticket.removed and self._uses_slate and self._slate is None:
             with contextlib.suppress(OSError):  # it can do without
                 self._take_slate()
-        if self.share is not None:
-            self.share.settle(self._used)
-            self._is_left_small = False
+        self._room.settle()
         if ticket.has_metadata and not is_replaced:
             self._was_refused = True
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
@@ -1481,7 +1319,7 @@ class FifoQueue(Closing):
             self._policy.passed(1, self._clock())
         if self._append.is_open:
             self._set_limit(0)
-        self._limit_memory()
+        self._room.limit_memory()
 
     def fail(self, failure: BaseException) -> NoReturn:
         """A promise of the disk was broken: nothing is promised from here on."""

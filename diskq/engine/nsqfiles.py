@@ -71,6 +71,9 @@ class QueueFiles:
         check_name(name)
         self._fs = fs
         self.directory = directory
+        self.name = name
+        self.what = f"queue {name!r} in {directory}"
+        """How errors call it."""
         self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
         self._sidecars = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
         self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")

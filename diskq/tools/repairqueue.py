@@ -35,7 +35,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
     with FifoQueue(directory, name, _ANY_SIZE, fs=fs) as queue:
         repairs = list(queue.repairs)
     files = QueueFiles(fs, directory, name)
-    lock = Lock(fs, files.lock, f"queue {name!r} in {directory}")
+    lock = Lock(fs, files.lock, files.what)
     try:
         swap = Swap(fs, directory, files.swap)
         repairs += _Rebuild(fs, files, swap).run()
