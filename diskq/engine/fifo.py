@@ -26,6 +26,7 @@ from diskq._native.readahead import ReadAhead
 from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.alone import alone
+from diskq.engine.fiforeader import FifoReader
 from diskq.engine.fiforecovery import recover
 from diskq.engine.fiforoom import FifoRoom, Givers, Obstacle
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
@@ -41,7 +42,7 @@ from diskq.errors import (
 from diskq.options import Durability, QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
-from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.blockreader import Loss
 from diskq.storage.budget import Share
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
@@ -191,7 +192,6 @@ class FifoQueue(Closing):
         self.tier.limit = self.options.memory_size
         self.has_tier = self.options.memory_size > 0
         self._is_spill_due = False  # the next barrier is to include what waits in memory
-        self._reader: BlockReader | None = None
         self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
         self._debts = Debts()
         self._peeked: deque[tuple[bytes, Position]] = deque()
@@ -214,6 +214,9 @@ class FifoQueue(Closing):
         self._slate: Slate | None = None
         self._uses_slate = False  # not while it is opened
         self._sealed = SealedFiles(self._fs, self._files)
+        self._reader = FifoReader(
+            self._fs, self._files, self.ahead, self._sealed, self._append, self._note_loss
+        )
         givers = Givers(self._position, self._roll, self._drop_consumed, self._drop_oldest, self._spill)
         self._room = FifoRoom(
             self._fs, self._files, self.options, self._sealed, self._append, self.tier, givers
@@ -242,13 +245,12 @@ class FifoQueue(Closing):
             self._debts.files.append(self._lock.handle)
             mend_journals(fs, self._files, found.read, found.write, self._debts, is_ours=found.is_ours)
             self._sealed.find(found.sizes, found.write.file)
-            self._read_file = found.read.file
             self._committed = found.read
             self._write_file = found.write.file
             self._depth_at_open = found.depth
             self._repairs = found.repairs
             self._lost = sum(repair.records or 0 for repair in found.repairs)
-            self.ahead.seek(found.read.byte)
+            self._reader.seek(found.read)
             if self._write_file in found.sizes:
                 self.buffer.file_number = self._write_file
                 self._append.begin(
@@ -318,9 +320,7 @@ class FifoQueue(Closing):
         if self._worker is not None:
             self._worker.abandon()
             self._worker = None
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._reader.close()
         if self._slate is not None:
             self._slate.close()
             self._slate = None
@@ -498,7 +498,7 @@ class FifoQueue(Closing):
             return is_empty and self._failure is None and self.tier.pass_on(bodies)
         if (
             self.ahead.position != self.buffer.end
-            or self._read_file != self._write_file
+            or self._reader.file != self._write_file
             or self._peeked
             or self._worker is not None
             or not self._append.is_ready
@@ -608,14 +608,14 @@ class FifoQueue(Closing):
                 return False
             self._spill(self.tier.size)  # then it is in files that can be given up
             return True
-        unread = self._count_from(self._fetched()) if self._read_file == oldest else 0
+        unread = self._reader.count_on(self._framing, self._any_size) if self._reader.file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
         peeked += self._give_up_kept(oldest)
         if self._peeked:
             self._committed = Position(self._peeked[0][1].file, 0)
-        if self._read_file == oldest:
-            self._next_file()
+        if self._reader.file == oldest:
+            self._reader.next_file(self._write_file)
         self._depth_at_open -= unread
         self._dropped += peeked + unread
         self._drop_consumed()
@@ -708,8 +708,8 @@ class FifoQueue(Closing):
 
     def _pass_over_peeked(self, bodies: list[bytes]) -> None:
         """What was just written had been peeked at in memory: go on as if it had been in the file."""
-        if self._read_file != self._write_file:
-            self._next_file()
+        if self._reader.file != self._write_file:
+            self._reader.next_file(self._write_file)
         end = self.buffer.end - sum(map(len, bodies)) - len(bodies) * self._framing.overhead
         self._keep_peeked(bodies, end)
         self.ahead.pass_over(self.buffer.end, len(bodies))
@@ -762,7 +762,7 @@ class FifoQueue(Closing):
         left = max_bytes - sum(len(body) for body, _ in self._peeked)
         while missing > 0 and left > 0:
             if not self._peeked:
-                self._committed = self._fetched()
+                self._committed = self._reader.position
             if not (bodies := self._fetch_stretch(missing, left)):
                 break
             size = sum(map(len, bodies))
@@ -780,7 +780,7 @@ class FifoQueue(Closing):
         """These are peeked at; they lie next to each other in the file being read, from byte `start` on."""
         for body in bodies:
             start += len(body) + self._framing.overhead
-            self._peeked.append((body, Position(self._read_file, start)))
+            self._peeked.append((body, Position(self._reader.file, start)))
 
     @alone
     def advance(self, count: int) -> None:
@@ -824,7 +824,7 @@ class FifoQueue(Closing):
         self._forgotten += self.tier.peeked
         self.tier.clear()
         self._give_up_kept(self._write_file)
-        self._read_from(Position(self._write_file, 0))
+        self._reader.seek(Position(self._write_file, 0))
         self._drop_consumed()
         self._depth_at_open -= self.depth
         self._policy.force()
@@ -866,7 +866,7 @@ class FifoQueue(Closing):
         self._check_usable()
         bodies = self._fetch_stretch(max_items, max_bytes)
         size = sum(map(len, bodies)) + self._framing.overhead * len(bodies)
-        return Position(self._read_file, self.ahead.position - size), bodies
+        return Position(self._reader.file, self.ahead.position - size), bodies
 
     @alone
     def head_moved(self) -> None:
@@ -876,7 +876,7 @@ class FifoQueue(Closing):
     @property
     def read_to(self) -> Position:
         """Up to where messages were read."""
-        return self._fetched()
+        return self._reader.position
 
     @property
     def written_to(self) -> Position:
@@ -889,17 +889,10 @@ class FifoQueue(Closing):
 
     def _read_again(self, position: Position, count: int) -> None:
         """Be back at `position`, from where `count` messages were read."""
-        self._read_from(position)
+        self._reader.seek(position)
         self._depth_at_open += count
         self._unreceived += count
         self._counted += count
-
-    def _read_from(self, position: Position) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        self._read_file = position.file
-        self.ahead.seek(position.byte)
 
     def _check_reader(self) -> None:
         self._check_usable()
@@ -923,7 +916,7 @@ class FifoQueue(Closing):
         size = sum(map(len, bodies)) if max_bytes < _UNLIMITED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
             # What is in hand must not be lost to an error further on: it comes up again next time.
-            before = self._fetched()
+            before = self._reader.position
             try:
                 more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
             except (OSError, DiskqError):
@@ -933,7 +926,7 @@ class FifoQueue(Closing):
             if max_bytes < _UNLIMITED and size + len(more[0]) > max_bytes:
                 # One is read however large. It stays, and comes first the next time.
                 self._committed = before
-                self._peeked.append((more[0], self._fetched()))
+                self._peeked.append((more[0], self._reader.position))
                 self.gate_out.left = 0
                 break
             bodies += more
@@ -949,55 +942,15 @@ class FifoQueue(Closing):
 
     def _fill(self) -> bool:
         """Have something admitted in the read-ahead. False: there are no more messages in the files."""
-        while not self.ahead.is_ready or self.ahead.why != "END":
-            is_active = self._read_file == self._write_file
-            if is_active and self.ahead.position >= self.buffer.end:
-                self._settle_depth()
-                self.tier.is_next = self.has_tier
-                return False
-            if self.load_from_memory():
-                return True
-            if self._reader is None:
-                number = self._read_file
-                self._reader = BlockReader(
-                    self._fs,
-                    self.ahead,
-                    self._files.data(number),
-                    self._files.sidecar(number),
-                    self.ahead.position,
-                )
-            covered = None
-            if is_active:
-                covered = self._append.show_rows(self.ahead.position)
-                end = self.buffer.flushed
-            else:
-                end = self._sealed[self._read_file]
-            loss = self._reader.fill(end, covered)
-            if loss is not None:
-                self._note_loss(self._read_file, loss)
-            elif self.ahead.position >= end and not is_active:
-                if (loss := self._reader.missing(end)) is not None:
-                    self._note_loss(self._read_file, loss)
-                self._next_file()
-        return True
+        if self._reader.fill(self._write_file):
+            return True
+        self._settle_depth()
+        self.tier.is_next = self.has_tier
+        return False
 
     def load_from_memory(self) -> bool:
-        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
-
-        It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
-        """
-        return (
-            self._read_file == self._write_file and not self.ahead.is_ready and self.buffer.lend(self.ahead)
-        )
-
-    def _next_file(self) -> None:
-        """Read on at the beginning of the next file there is."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        later = self._sealed.after(self._read_file)
-        self._read_file = self._write_file if later is None else later
-        self.ahead.seek(0)
+        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there."""
+        return self._reader.load_from_memory(self._write_file)
 
     def _note_loss(self, number: int, loss: Loss) -> None:
         if self._sealed.damaged.is_told(number, loss):
@@ -1030,31 +983,13 @@ class FifoQueue(Closing):
             first.append(item)
         return first
 
-    def _count_from(self, position: Position) -> int:
-        """How many messages the file of `position` holds from there on."""
-        ahead = ReadAhead(self._fs, self._framing, Gate(), self._any_size)
-        path, sidecar = self._files.data(position.file), self._files.sidecar(position.file)
-        reader = BlockReader(self._fs, ahead, path, sidecar, position.byte)
-        counted = 0
-        try:
-            while ahead.position < self._sealed[position.file]:
-                reader.fill(self._sealed[position.file])
-                counted += ahead.count()
-        finally:
-            reader.close()
-        return counted
-
     # --- where it is ------------------------------------------------------------------------------
-
-    def _fetched(self) -> Position:
-        """Up to where messages have been read from the files."""
-        return Position(self._read_file, self.ahead.position)
 
     def _position(self) -> Position:
         """Up to where messages have left the queue."""
         if self._worker is not None:
-            return self._worker.head or self._fetched()
-        return self._committed if self._peeked else self._fetched()
+            return self._worker.head or self._reader.position
+        return self._committed if self._peeked else self._reader.position
 
     def _taken(self) -> None:
         if self._position().file != self._first_file():
@@ -1065,13 +1000,7 @@ class FifoQueue(Closing):
 
     def _drop_consumed(self) -> None:
         """Owe the removal of the files that nothing will be read from any more."""
-        if (
-            not self._peeked
-            and self._read_file in self._sealed
-            and not self.ahead.is_ready
-            and self.ahead.position >= self._sealed[self._read_file]
-            and self.ahead.why == "END"
-        ):
+        if not self._peeked and self._reader.ends_file():
             # Whoever came here wants room, or has messages in hand: an error that reading on meets is
             # for the next one who reads.
             with contextlib.suppress(OSError, DiskqError):

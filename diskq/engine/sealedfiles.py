@@ -1,5 +1,5 @@
-# The files of a queue that nothing is appended to any more. Law: they go whole, from the oldest on; what has gone
-# takes room until a barrier has removed it.
+# The files of a queue that nothing is appended to any more. Law: they go whole, from the oldest on, and what
+# has gone takes room until a barrier has removed it.
 
 from __future__ import annotations
 

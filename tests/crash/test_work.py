@@ -280,7 +280,11 @@ MUTATIONS = [
     ),
     Mutation(WORK_MODULE, "        yield handed_row(self._handed)\n", ""),
     # The read position is not beyond what is not acknowledged.
-    Mutation("diskq.engine.fifo", "return self._worker.head or self._fetched()", "return self._fetched()"),
+    Mutation(
+        "diskq.engine.fifo",
+        "return self._worker.head or self._reader.position",
+        "return self._reader.position",
+    ),
     Mutation(WORK_MODULE, "while self._first in self._done:", "while self._done:"),
     # An attempt counts before the message is handed out.
     Mutation(WORK_MODULE, "                rows.append(handed_row(end))\n", "                pass\n"),

@@ -1,0 +1,128 @@
+# Where a queue is read, file after file. Law: what was lost on the way is told, and what was written a moment
+# ago and still is in our memory does not come back from the disk.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from diskq._native.framing import Framing
+from diskq._native.gate import Gate
+from diskq._native.readahead import ReadAhead
+from diskq.engine.nsqfiles import Position, QueueFiles
+from diskq.engine.sealedfiles import SealedFiles
+from diskq.storage.appendfile import AppendFile
+from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.fs import FileSystem
+
+__all__ = ["FifoReader"]
+
+
+class FifoReader:
+    """Has what comes next in `ahead`. `tell` is called with a file's number and what of it was lost.
+
+    `append` is the file that is written to, number `active` as the queue says at each call; it need not
+    be there yet.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: QueueFiles,
+        ahead: ReadAhead,
+        sealed: SealedFiles,
+        append: AppendFile[Any],
+        tell: Callable[[int, Loss], None],
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._ahead = ahead
+        self._sealed = sealed
+        self._append = append
+        self._tell = tell
+        self._reader: BlockReader | None = None  # of `file`
+        self.file = 0
+        """The number of the file that is read."""
+
+    @property
+    def position(self) -> Position:
+        """Up to where messages have been read."""
+        return Position(self.file, self._ahead.position)
+
+    def seek(self, position: Position) -> None:
+        """Read on there."""
+        self.close()
+        self.file = position.file
+        self._ahead.seek(position.byte)
+
+    def next_file(self, active: int) -> None:
+        """Read on at the beginning of the next file there is."""
+        later = self._sealed.after(self.file)
+        self.seek(Position(active if later is None else later, 0))
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def fill(self, active: int) -> bool:
+        """Have something admitted in the read-ahead. False: there are no more messages in the files.
+
+        Raises OSError, and as `tell`.
+        """
+        ahead = self._ahead
+        while not ahead.is_ready or ahead.why != "END":
+            is_active = self.file == active
+            if is_active and ahead.position >= self._append.buffer.end:
+                return False
+            if self.load_from_memory(active):
+                return True
+            if self._reader is None:
+                self._reader = self._open(ahead, self.position)
+            covered = None
+            if is_active:
+                covered = self._append.show_rows(ahead.position)
+                end = self._append.buffer.flushed
+            else:
+                end = self._sealed[self.file]
+            loss = self._reader.fill(end, covered)
+            if loss is not None:
+                self._tell(self.file, loss)
+            elif ahead.position >= end and not is_active:
+                if (loss := self._reader.missing(end)) is not None:
+                    self._tell(self.file, loss)
+                self.next_file(active)
+        return True
+
+    def load_from_memory(self, active: int) -> bool:
+        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
+
+        It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
+        """
+        return self.file == active and not self._ahead.is_ready and self._append.buffer.lend(self._ahead)
+
+    def ends_file(self) -> bool:
+        """Was the file read to its end, and is nothing appended to it any more?"""
+        end = self._sealed.get(self.file)
+        ahead = self._ahead
+        return end is not None and not ahead.is_ready and ahead.position >= end and ahead.why == "END"
+
+    def count_on(self, framing: Framing, any_size: Framing) -> int:
+        """How many messages that file holds from here on, which must be sealed. Raises OSError."""
+        ahead = ReadAhead(self._fs, framing, Gate(), any_size)
+        reader = self._open(ahead, self.position)
+        end = self._sealed[self.file]
+        counted = 0
+        try:
+            while ahead.position < end:
+                reader.fill(end)
+                counted += ahead.count()
+        finally:
+            reader.close()
+        return counted
+
+    def _open(self, ahead: ReadAhead, position: Position) -> BlockReader:
+        number = position.file
+        path, sidecar = self._files.data(number), self._files.sidecar(number)
+        return BlockReader(self._fs, ahead, path, sidecar, position.byte)
