@@ -26,6 +26,7 @@ from diskq._native.readahead import ReadAhead
 from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.alone import alone
+from diskq.engine.contents import as_body
 from diskq.engine.fiforeader import FifoReader
 from diskq.engine.fiforecovery import recover
 from diskq.engine.fiforoom import FifoRoom, Givers, Obstacle
@@ -425,10 +426,7 @@ class FifoQueue(Closing):
     def checked(self, body: Body) -> bytes:
         """The message as bytes. Raises TypeError and MessageSizeError before anything is written."""
         if type(body) is not bytes:
-            if not isinstance(body, (bytes, bytearray, memoryview)):
-                hint = "; encode it first" if isinstance(body, str) else ""
-                raise TypeError(f"a message is bytes, not {type(body).__name__}{hint}")
-            body = bytes(body)
+            body = as_body(body)
         if not self._framing.min_size <= len(body) <= self._framing.max_size:
             raise MessageSizeError(len(body), self._framing.min_size, self._framing.max_size)
         return body

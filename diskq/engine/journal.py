@@ -19,6 +19,7 @@ from diskq._native.sej import SejFraming
 from diskq._native.sejbuffer import SejBuffer
 from diskq._native.turn import Turn
 from diskq.engine.alone import alone
+from diskq.engine.contents import as_body, as_key
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
@@ -30,7 +31,6 @@ from diskq.errors import (
     BusyError,
     DiskFullError,
     DiskqError,
-    KeySizeError,
     LockedError,
     MessageSizeError,
     OffsetMismatchError,
@@ -418,20 +418,13 @@ class Journal(Closing):
 
         Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
         """
-        if not isinstance(value, (bytes, bytearray, memoryview)):
-            hint = "; encode it first" if isinstance(value, str) else ""
-            raise TypeError(f"a message's value is bytes, not {_kind(value)}{hint}")
-        value = bytes(value)
-        if key is not None and not isinstance(key, (str, bytes)):
-            raise TypeError(f"a message's key is a str or bytes, not {_kind(key)}")
-        key = key.encode() if isinstance(key, str) else key
-        if key is not None and len(key) > self.options.max_key_size:
-            raise KeySizeError(len(key), self.options.max_key_size)
+        value = as_body(value, "a message's value")
+        key = as_key(key, self.options.max_key_size)
         most = min(self.options.max_message_size, sej.MAX_RECORD - sej.RECORD_OVERHEAD - len(key or b""))
         if not self.options.min_message_size <= len(value) <= most:
             raise MessageSizeError(len(value), self.options.min_message_size, most)
         if isinstance(type, bool) or not isinstance(type, int):
-            raise TypeError(f"a message's type is a whole number, not {_kind(type)}")
+            raise TypeError(f"a message's type is a whole number, not {type.__class__.__name__}")
         if not 0 <= type <= _LARGEST_TYPE:
             raise ValueError(f"a message's type is 0 to {_LARGEST_TYPE}, got {type}")
         return value, key, None if timestamp is None else as_timestamp(timestamp), int(type)
@@ -696,7 +689,3 @@ class Journal(Closing):
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong at the open, and what was done about it."""
         return tuple(self._repairs)
-
-
-def _kind(value: object) -> str:
-    return value.__class__.__name__

@@ -20,6 +20,7 @@ from diskq._native.recordtable import PriorityRecord, RecordTable
 from diskq._native.turn import Turn
 from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
+from diskq.engine.contents import as_body
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.engine.storemetadata import MetadataFile
@@ -489,7 +490,7 @@ class PriorityStore(Closing):
         Whether the queue has room for them, which may come, is not asked.
         """
         self._check_there(queue)
-        batch = [payload if type(payload) is bytes else _as_bytes(payload) for payload in payloads]
+        batch = [payload if type(payload) is bytes else as_body(payload) for payload in payloads]
         keys: int | list[int]
         if isinstance(priorities, int):
             keys, lowest, highest = priorities, priorities, priorities
@@ -1017,10 +1018,3 @@ class PriorityStore(Closing):
             warnings=self.warnings,
             **more,
         )
-
-
-def _as_bytes(payload: object) -> bytes:
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        hint = "; encode it first" if isinstance(payload, str) else ""
-        raise TypeError(f"a message is bytes, not {type(payload).__name__}{hint}")
-    return bytes(payload)

@@ -21,6 +21,7 @@ from diskq._native.tripletbuffer import StreamDoor
 from diskq._native.turn import Turn
 from diskq.engine import rollforward
 from diskq.engine.alone import alone
+from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
@@ -38,7 +39,6 @@ from diskq.errors import (
     BusyError,
     DiskFullError,
     DiskqError,
-    KeySizeError,
     MessageSizeError,
     StorageFailedError,
 )
@@ -591,7 +591,7 @@ class Stream(Closing):
 
     def accept_many(self, batch: list[Any], key: Key, timestamp: When, *, is_held: bool) -> dict[int, range]:
         """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
-        key = _as_bytes(key)
+        key = as_key(key, self.options.max_key_size)
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
         before = self.next_offsets
@@ -625,17 +625,10 @@ class Stream(Closing):
 
         Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
         """
-        if not isinstance(value, (bytes, bytearray, memoryview)):
-            hint = "; encode it first" if isinstance(value, str) else ""
-            raise TypeError(f"a message's value is bytes, not {type(value).__name__}{hint}")
-        value = bytes(value)
+        value = as_body(value, "a message's value")
         if not self.options.min_message_size <= len(value) <= self.options.max_message_size:
             raise MessageSizeError(len(value), self.options.min_message_size, self.options.max_message_size)
-        if key is not None and not isinstance(key, (str, bytes)):
-            raise TypeError(f"a message's key is a str or bytes, not {type(key).__name__}")
-        key = _as_bytes(key)
-        if key is not None and len(key) > self.options.max_key_size:
-            raise KeySizeError(len(key), self.options.max_key_size)
+        key = as_key(key, self.options.max_key_size)
         return key, value, None if timestamp is None else as_timestamp(timestamp)
 
     def checked_many(self, items: Iterable[Item], key: Key, timestamp: When) -> list[Any]:
@@ -682,7 +675,7 @@ class Stream(Closing):
         """The same for a batch that was `checked_many`."""
         if self._room is None:
             return self.door.size_of(batch)
-        return room_size(self.door.room_of(batch, _as_bytes(key)), len(batch))
+        return room_size(self.door.room_of(batch, as_key(key, self.options.max_key_size)), len(batch))
 
     @alone
     def flush(self) -> None:
@@ -1064,9 +1057,3 @@ def new_key(fs: FileSystem) -> bytes:
     """What a message that has no key gets: a random UUID (version 4) in 32 hex digits."""
     high, low = divmod(fs.unique_number() << 63 | fs.unique_number(), 1 << 62)
     return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
-
-
-def _as_bytes(key: Key) -> bytes | None:
-    if key is None:
-        return None
-    return key.encode() if isinstance(key, str) else bytes(key)
