@@ -137,7 +137,7 @@ def _cells(result: Result) -> tuple[str, ...]:
         value_of(row.figure, result.peer),
         cpu_of(row.figure, result.peer),
         f"{short(ratio.median)} x" if ratio else "",
-        range_of(ratio if ratio else result.ours[row.figure]),
+        range_of(ratio) if ratio else range_of(result.ours[row.figure], row.figure),
         floor_of(result),
         verdict_of(result),
     )
@@ -150,12 +150,16 @@ def against(row: Row) -> str:
 def value_of(figure: str, spreads: dict[str, Spread]) -> str:
     if not spreads:
         return ""
-    value, unit = spreads[figure].median, FIGURES[figure].unit
+    divisor, unit = _scale_of(figure, spreads[figure])
+    return f"{short(spreads[figure].median / divisor)} {unit}"
+
+
+def _scale_of(figure: str, spread: Spread) -> tuple[float, str]:
+    """What it is divided by to be read, and the unit then."""
+    unit = FIGURES[figure].unit
     if unit != "/s":
-        return f"{short(value)} {unit}"
-    if value >= 1e6:
-        return f"{short(value / 1e6)} M/s"
-    return f"{short(value / 1e3)} k/s"
+        return 1, unit
+    return (1e6, "M/s") if spread.median >= 1e6 else (1e3, "k/s")
 
 
 def cpu_of(figure: str, spreads: dict[str, Spread]) -> str:
@@ -179,8 +183,10 @@ def verdict_of(result: Result) -> str:
     return {None: "", True: "reached", False: "MISSED"}[result.is_reached]
 
 
-def range_of(spread: Spread) -> str:
-    return f"{short(spread.least)}..{short(spread.most)}"
+def range_of(spread: Spread, figure: str = "") -> str:
+    """Least and most, in the unit in which the median of that figure is told; of a ratio without one."""
+    divisor, _ = _scale_of(figure, spread) if figure else (1, "")
+    return f"{short(spread.least / divisor)}..{short(spread.most / divisor)}"
 
 
 def short(value: float) -> str:

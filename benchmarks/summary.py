@@ -197,12 +197,12 @@ def _floors(reports: Sequence[Report]) -> Iterator[str]:
         if result.missing:
             measured, spread = result.missing, ""
         else:
-            told = result.ratio if row.at_least is not None else result.ours[row.figure]
-            assert told is not None
-            measured = (
-                f"{short(told.median)} x" if row.at_least is not None else value_of(row.figure, result.ours)
-            )
-            spread = range_of(told)
+            if row.at_least is not None:
+                assert result.ratio is not None
+                measured, spread = f"{short(result.ratio.median)} x", range_of(result.ratio)
+            else:
+                measured = value_of(row.figure, result.ours)
+                spread = range_of(result.ours[row.figure], row.figure)
         cells = (report.about["benchmark"], result.section, row.name, against(row), measured, spread)
         yield line_of((*cells, floor_of(result), verdict_of(result)))
     yield ""
@@ -262,7 +262,7 @@ def _cell(figure: str, figures: dict[str, Spread] | None) -> str:
     if not figures or figure not in figures:
         return ""
     if figure != "rate":
-        return f"{value_of(figure, figures)} ({range_of(figures[figure])})"
+        return f"{value_of(figure, figures)} ({range_of(figures[figure], figure)})"
     return f"{value_of(figure, figures)}, {short(figures['cpu_us'].median)} µs"
 
 

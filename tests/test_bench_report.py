@@ -72,6 +72,15 @@ def test_how_long_a_run_took_is_told(tmp_path):
     assert "| 2026-01-02T03:04:05+00:00 | 2:05 |" in rendered(tmp_path, told(row), **times)
 
 
+def test_a_rates_range_is_told_in_the_unit_of_its_median(tmp_path):
+    row = Row("queue into journal", "queue @ 16", reaches=300_000)
+    fast = Result("Conversion", row, ours=at(1_948_957, 2_280_000, 2_411_858))
+    slow = Result("Conversion", row, ours=at(299_000, 310_000, 1_200_000))
+    text = rendered(tmp_path, fast, slow)
+    assert "| 2.28 M/s | 1.95..2.41 |" in text
+    assert "| 310 k/s | 299..1200 |" in text
+
+
 def test_no_results_are_told_as_such(tmp_path):
     assert "No results lie here" in summary.render(summary.read(tmp_path))
 
