@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from diskq.cli import units
 from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count
-from diskq.cli.terminal import has_rich, show_table, warnings_left_out
+from diskq.cli.terminal import has_rich, note, show_table, warnings_left_out
 from diskq.cli.toprows import COLUMNS, NUMERIC, as_json, cells, totals
 from diskq.tools.watching import Reading, Watch
 
@@ -78,10 +78,13 @@ def run(args: argparse.Namespace) -> None:
         first = watch.look()
         if not first:
             raise CommandError(f"{', '.join(args.paths)}: there is nothing here that keeps messages")
+        if not args.json and not args.once and sys.stdin.isatty() and has_rich(sys.stdout):
+            _watch(args.interval, watch, first)
+            return
+        for path in watch.bare:
+            note(f"{path}: there is nothing here yet that keeps messages")
         if args.json:
             _print_objects(args, watch, first)
-        elif not args.once and sys.stdin.isatty() and has_rich(sys.stdout):
-            _watch(args.interval, watch, first)
         else:
             time.sleep(args.interval)
             _print_table(watch.look())
@@ -123,7 +126,7 @@ def _watch(interval: float, watch: Watch, readings: Sequence[Reading]) -> None:
 
     from diskq.cli.topview import Screen
 
-    screen = Screen(interval, readings, clock=_clock())
+    screen = Screen(interval, readings, watch.bare, clock=_clock())
     with _keys() as read_key, Live(screen, console=Console(), screen=True, auto_refresh=False) as live:
         live.refresh()
         due = time.monotonic() + interval
@@ -134,7 +137,7 @@ def _watch(interval: float, watch: Watch, readings: Sequence[Reading]) -> None:
             if time.monotonic() >= due:
                 due = time.monotonic() + interval
                 if not screen.is_paused:
-                    screen.readings, screen.clock = watch.look(), _clock()
+                    screen.readings, screen.bare, screen.clock = watch.look(), watch.bare, _clock()
             live.refresh()
 
 

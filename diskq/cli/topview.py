@@ -35,6 +35,8 @@ class Screen:
     interval: float
     """Seconds between looks, to be told."""
     readings: Sequence[Reading] = ()
+    bare: Sequence[str] = ()
+    """Paths with nothing on them yet."""
     clock: str = ""
     """When that was, in words."""
     is_paused: bool = False
@@ -84,7 +86,7 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.height or console.height
-        rows, details = self._rows(), self._details()
+        rows, details = self._rows(), self._details() + self._absent()
         total = totals(self.readings, _BARS)
         columns = fitting([told for told, _ in rows] + [total], width)
         yield self._title(width)
@@ -131,6 +133,10 @@ class Screen:
             return []
         holder = [f"open in {sample.holder}"] if sample.holder is not None else []
         return [f"  {printable(text.encode())}" for text in (*holder, *sample.problems[:_MOST_PROBLEMS])]
+
+    def _absent(self) -> list[str]:
+        paths = ", ".join(printable(path.encode()) for path in self.bare)
+        return [f"nothing yet at {paths}"] if paths else []
 
 
 def fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:

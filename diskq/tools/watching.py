@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from diskq.errors import DiskqError
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.tools.gauges import Gauge, gauge_of
 from diskq.tools.samples import Sample
 from diskq.tools.things import Thing, things_at
@@ -51,9 +52,11 @@ class Watch:
 
     def __init__(self, paths: Iterable[AnyPath], *, fs: FileSystem | None = None) -> None:
         self._fs = fs or OsFileSystem()
-        self._paths = list(paths)
+        self._paths = list(map(as_path, paths))
         self._meters: dict[Thing, _Meter] = {}
         self._looked_at = -_AGAIN
+        self.bare: tuple[str, ...] = ()
+        """Of the paths, those where nothing was found when it was looked for last."""
 
     def look(self) -> list[Reading]:
         """All of them as they are now, in the order of the paths, those of one path by name.
@@ -64,9 +67,11 @@ class Watch:
         now = self._fs.monotonic()
         if not self._meters or now - self._looked_at >= _AGAIN:
             self._looked_at = now
-            there = [thing for path in self._paths for thing in things_at(path, fs=self._fs)]
+            there = {path: things_at(path, fs=self._fs) for path in self._paths}
+            self.bare = tuple(path for path, things in there.items() if not things)
             self._meters = {
-                thing: self._meters.get(thing) or _Meter(self._fs, thing) for thing in dict.fromkeys(there)
+                thing: self._meters.get(thing) or _Meter(self._fs, thing)
+                for thing in chain.from_iterable(there.values())
             }
         return [meter.look() for meter in self._meters.values()]
 

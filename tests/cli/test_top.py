@@ -122,6 +122,14 @@ def test_where_nothing_is_it_says_so(run, tmp_path):
     assert "there is nothing here that keeps messages" in done.notes[0]
 
 
+def test_a_path_with_nothing_yet_is_told_beside_the_others(run, things):
+    (things / "later").mkdir()
+    done = run("top", things / "queue", things / "later", "--once", *QUICKLY)
+    assert done.code == 0
+    assert b"queue" in done.out
+    assert done.notes == [f"diskq: {things / 'later'}: there is nothing here yet that keeps messages"]
+
+
 def test_a_path_that_is_not_there_is_an_error(run, tmp_path):
     assert run("top", tmp_path / "nowhere").code == 1
 
@@ -219,8 +227,10 @@ def test_a_sparkline_is_as_high_as_beside_the_highest():
 
 
 def test_names_that_would_command_a_terminal_do_not(tmp_path):
-    screen = Screen(1.0, [reading("\x1b[2Jgone", 1)])
-    assert "\x1b" not in "".join(drawn(screen))
+    screen = Screen(1.0, [reading("\x1b[2Jgone", 1)], ["\x1b[2Jlater"])
+    lines = drawn(screen)
+    assert "\x1b" not in "".join(lines)
+    assert "nothing yet at \\x1b[2Jlater" in lines
 
 
 def test_what_cannot_be_looked_at_is_a_line(tmp_path):
