@@ -58,7 +58,8 @@ cdef class Door:
         if self.fs is not None:
             data = self.fs.pread(handle, size, offset)
             total = min(PyBytes_GET_SIZE(data), size)
-            memcpy(into, PyBytes_AS_STRING(data), total)
+            if total:  # else there may be no memory yet to read into
+                memcpy(into, PyBytes_AS_STRING(data), total)
             return total
         while total < size:
             if size < RELEASE_THE_GIL_FROM:

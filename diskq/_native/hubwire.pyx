@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from diskq._native.message cimport new_journal_message
 from diskq._native.sej cimport OVERHEAD, sej_lay_down
-from diskq._native.wire cimport get_varuint, put_varuint, varuint_size
+from diskq._native.wire cimport get_varuint, is_number, put_varuint, varuint_size
 
 from typing import NamedTuple
 
@@ -144,7 +144,7 @@ cdef bint _part(const char* data, Py_ssize_t size, Part* part) noexcept nogil:
 
 cdef str _fault(const Part* part):
     """Why no record can be made of it; None: one can."""
-    if part.offset >= <uint64_t> 1 << 63:
+    if not is_number(part.offset):
         return f"an offset of {part.offset} is none"
     if part.type > LARGEST_TYPE:
         return f"message {part.offset}: a type is 0 to {LARGEST_TYPE}, not {part.type}"

@@ -22,7 +22,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from diskq._native.keyorder cimport NOBODY, HeapOrder, KeyOrder, Lane
-from diskq._native.wire cimport get_i32_be, get_u64_be, put_u32_be, put_u64_be
+from diskq._native.wire cimport get_i32_be, get_u64_be, is_number, put_u32_be, put_u64_be
 
 cdef extern from * nogil:
     """
@@ -565,7 +565,7 @@ cdef class RecordTable:
     def load(self, const unsigned char[::1] buffer, Py_ssize_t at, Py_ssize_t most):
         """At most `most` records of a snapshot, from byte `at` on: how many are there whole, and where they end.
 
-        Raises ValueError for a length that no writer wrote.
+        Raises ValueError for a length or an id that no writer wrote.
         """
         cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
         cdef Py_ssize_t count = 0
@@ -574,6 +574,8 @@ cdef class RecordTable:
             length = get_i32_be(data + at + 16)
             if length < 0:
                 raise ValueError("a record of less than no bytes")
+            if not is_number(get_u64_be(data + at)):
+                raise ValueError("a record with an impossible id")
             if buffer.shape[0] - at - HEAD < length:
                 break
             self._load(

@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop, borrow
 from diskq._native.message cimport new_journal_message
-from diskq._native.wire cimport get_i32_be, get_u32_be, get_u64_be, put_u32_be, put_u64_be
+from diskq._native.wire cimport get_i32_be, get_u32_be, get_u64_be, is_number, put_u32_be, put_u64_be
 
 from typing import NamedTuple
 
@@ -150,7 +150,7 @@ cdef inline Stop _parts(const char* data, Py_ssize_t left, SejParts* parts) noex
     if get_u32_be(data + parts.size - TRAILER) != <uint32_t> parts.size:
         return CORRUPT
     parts.offset = <int64_t> get_u64_be(data)
-    if parts.offset < 0:
+    if not is_number(<uint64_t> parts.offset):
         return CORRUPT
     parts.timestamp = <int64_t> get_u64_be(data + 8)
     parts.type = <unsigned char> data[16]
@@ -320,8 +320,6 @@ def encode(messages, int64_t first_offset=0):
     cdef Py_ssize_t total = 0
     cdef int64_t timestamp
     cdef list alive = []
-    if first_offset < 0:
-        raise ValueError(f"an offset is 0 or more, got {first_offset}")
     for its_key, its_timestamp, its_type, its_value in messages:
         its_key = borrow(its_key, &key, &key_size)
         its_value = borrow(its_value, &value, &value_size)
@@ -333,6 +331,8 @@ def encode(messages, int64_t first_offset=0):
             raise ValueError(f"a record of {OVERHEAD + key_size + value_size} bytes: sej reads up to {MAX_RECORD}")
         alive.append((its_key, INT64_MIN if its_timestamp is None else its_timestamp, its_type, its_value))
         total += OVERHEAD + key_size + value_size
+    if not is_number(<uint64_t> first_offset) or not is_number(<uint64_t> first_offset + len(alive)):
+        raise ValueError(f"offsets are 0 to 2**62 - 1, got {len(alive)} messages from {first_offset} on")
     cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
     cdef char* out = PyBytes_AS_STRING(data)
     for its_key, its_timestamp, its_type, its_value in alive:

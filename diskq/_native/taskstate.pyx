@@ -7,7 +7,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from diskq._native.crc32mpeg2 cimport CRC_START, crc32_of
-from diskq._native.wire cimport get_i32_be, get_u64_be
+from diskq._native.wire cimport get_i32_be, get_u64_be, is_number
 
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ def decode_snapshot_heads(bytes data not None, size):
     length = get_i32_be(at + 12)
     if 0 <= length <= size - 20:
         found.append(SnapshotHead(get_i32_be(at + 4), get_i32_be(at + 8), 16, length, True))
-    return [head for head in found if head.lsn >= 0 and head.term >= 1]
+    return [head for head in found if 0 <= head.lsn and is_number(head.lsn + 1) and head.term >= 1]
 
 
 def encode_queue_head(bytes name not None, implementation, last_id, max_size, max_message_size, keys, count):
@@ -151,6 +151,8 @@ def decode_queue_head(const unsigned char[::1] buffer, Py_ssize_t at=0):
     count = get_i32_be(data + at + size)
     if first < -1 or second < -1 or count < 0 or (keys is not None and keys[0] > keys[1]):
         raise ValueError("an impossible limit, range or count")
+    if not is_number(get_u64_be(field + 4)):
+        raise ValueError("an impossible last id")
     return QueueHead(
         name,
         get_i32_be(field),

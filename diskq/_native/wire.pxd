@@ -3,6 +3,11 @@
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 
+cdef inline bint is_number(uint64_t value) noexcept nogil:
+    """Can it be the number of a message, a record or a file? As diskq.storage.segments says: below NO_NUMBER."""
+    return value < <uint64_t> 1 << 62
+
+
 cdef inline void put_u32_be(char* out, uint32_t value) noexcept nogil:
     out[0] = <char> (value >> 24)
     out[1] = <char> (value >> 16)

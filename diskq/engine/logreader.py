@@ -217,7 +217,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 raise self._out_of_range(offset, 0, 0)
             if not bases:
                 return self._leave(0)
-            if self._go_to(max(base for base in bases if base <= offset), offset):
+            if self._go_to(max(base for base in bases if base <= offset), min(offset, _UNLIMITED)):
                 break  # otherwise it was removed in this moment
         if (end := self.position) < offset:
             self._leave(before)

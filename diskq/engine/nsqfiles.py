@@ -14,7 +14,7 @@ from typing import NamedTuple
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.segments import Naming, private_path, sidecar_path
+from diskq.storage.segments import NO_NUMBER, Naming, private_path, sidecar_path
 from diskq.storage.smallfile import checked, is_checked
 
 __all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
@@ -56,7 +56,7 @@ class Metadata:
             return None
         metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), is_ours)
         is_sane = min(read_file, read_byte, write_byte) >= 0 and metadata.read <= metadata.write
-        return metadata if is_sane else None
+        return metadata if is_sane and max(write_file, read_byte, write_byte) < NO_NUMBER else None
 
     def render(self) -> bytes:
         return checked(

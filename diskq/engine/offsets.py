@@ -41,6 +41,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
+from diskq.storage.segments import NO_NUMBER
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -61,7 +62,7 @@ log = Log("offsets")
 
 MARKER_SIZE = 8
 TWIN = struct.Struct("<QQqI")
-_LARGEST_OFFSET = 2**63 - 1
+_LARGEST_OFFSET = NO_NUMBER - 1
 _TRIES = 3
 
 # --- reading --------------------------------------------------------------------------------------
@@ -409,7 +410,8 @@ class OffsetMarker(Marker):
     @property
     def next_offset(self) -> int | None:
         """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
-        return None if self.committed is None else self.committed + 1
+        # A peer's marker may say what nobody counts to: whoever reads on there is told that it is not there.
+        return None if self.committed is None else min(self.committed, _LARGEST_OFFSET) + 1
 
 
 @contextlib.contextmanager

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem, base_name, join
 
-__all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
+__all__ = ["NO_NUMBER", "PRIVATE", "Naming", "free_aside", "private_path"]
 
 # All that is ours alone lives here, in the root of what it belongs to, where no peer lists its files.
 PRIVATE = ".diskq"
 
-_LARGEST = 2**63 - 1
+NO_NUMBER = 2**62
+"""Numbers of files, messages and records are below it. Nobody has counted so far; and what is counted on from
+there, by all that a disk can hold, still fits 64 bits with a sign, in the peers' programs and in ours."""
 _MOST_DIGITS = 20  # more would not fit, whatever they are
 
 
@@ -38,7 +40,7 @@ class Naming:
         if not re.fullmatch(f"[0-9{'a-f' if self.is_hex else ''}]{{1,{_MOST_DIGITS}}}", middle):
             return None
         number = int(middle, 16 if self.is_hex else 10)
-        return number if number <= _LARGEST and self.name(number) == name else None
+        return number if number < NO_NUMBER and self.name(number) == name else None
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:
         """The numbers of the files in `directory`, ascending."""

@@ -161,7 +161,7 @@ async def test_from_the_newest_of_an_empty_stream_it_begins_with_what_comes(disk
                 break
 
 
-@pytest.mark.parametrize("start", [11, {0: 11}])
+@pytest.mark.parametrize("start", [11, {0: 11}, 2**62, 2**63, 2**64])
 async def test_an_offset_that_is_not_there_yet_is_refused(disk, start):
     await fill(disk)
     with pytest.raises(OffsetOutOfRangeError) as refused:
@@ -678,6 +678,21 @@ async def test_a_group_goes_on_behind_what_it_committed(disk):
     assert sorted(values(got)) == sorted(bodies)
     assert await received(disk, group="g") == []
     assert len(await received(disk, group="other")) == 100
+
+
+@pytest.mark.parametrize("value", [10, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
+async def test_a_group_that_is_beyond_what_there_is_is_told_so(disk, value):
+    """Whatever 64 bits can say: a peer's marker has no checksum."""
+    await fill(disk, 10)
+    await received(disk, group="g", autocommit=True)
+    disk.write_durably(f"{STREAM}/groups/g/000000", value.to_bytes(8, "little"))
+    disk.unlink(f"{STREAM}/.diskq/groups/g/000000.mark")
+    async with consuming(disk, group="g") as consumer:
+        with pytest.raises(OffsetOutOfRangeError) as told:
+            await receive_for_ever(consumer)
+        assert told.value.next == 10
+        await consumer.seek("oldest")
+        assert (await consumer.receive()).offset == 0
 
 
 async def test_what_was_not_committed_is_received_again(disk):

@@ -434,7 +434,7 @@ async def test_s9_what_was_sent_is_in_the_page_cache(disk):
 async def test_s10_an_offset_that_is_not_there_is_told_at_once(disk):
     filled(disk, 20, segment_size=100)
     disk.unlink(segment())
-    for start in (0, 21, 1000):
+    for start in (0, 21, 1000, 2**62, 2**63, 2**64):
         with pytest.raises(OffsetOutOfRangeError) as told:
             await scanning(disk, start=start).__aenter__()
         assert told.value.next == 20

@@ -18,6 +18,7 @@ from diskq.errors import CorruptionError, StorageFailedError
 from diskq.options import QueueOptions
 from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import OsFileSystem
+from diskq.storage.segments import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine.queues import (
     ROOT,
@@ -61,6 +62,9 @@ UNREADABLE = {
     "text": b"hello\n",
     "too long a number": b"1\n%s,0\n0,0\n" % (b"9" * 30),
     "negative position": b"1\n-1,0\n0,0\n",
+    "a file that nobody counts to": b"1\n0,0\n%d,0\n" % NO_NUMBER,
+    "the last file that 64 bits can tell": b"1\n0,0\n9223372036854775807,0\n",
+    "a byte that nobody counts to": b"1\n0,%d\n3,0\n" % NO_NUMBER,
     "reading behind writing": b"1\n5,0\n0,0\n",
     "no last newline": b"20\n0,520\n2,728",
     "carriage returns": b"20\r\n0,520\r\n2,728\r\n",

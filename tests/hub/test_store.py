@@ -203,7 +203,7 @@ def test_get_gives_ranges_and_nothing_at_the_end(disk):
     assert get(hub, 30) == []
 
 
-@pytest.mark.parametrize("offset", [31, 2**62])
+@pytest.mark.parametrize("offset", [31, 2**62, 2**63 - 1])
 def test_get_beyond_the_end_tells_the_range(disk, offset):
     hub = store(disk)
     put(hub, messages(0, 30))

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from diskq._native.keyorder import MOST_BUCKETS, BucketOrder, HeapOrder, KeyOrder
 from diskq._native.recordtable import PriorityRecord, RecordTable
+from diskq.storage.segments import NO_NUMBER
 
 
 def table(keys: tuple[int, int] | None = None) -> RecordTable:
@@ -303,6 +304,13 @@ def test_the_same_id_twice_is_told():
     records.load(data * 2, 0, 2)
     assert not records.sort_loaded()
     records.finish_loading()
+
+
+@pytest.mark.parametrize("number", [NO_NUMBER, 2**63, 2**64 - 1], ids=hex)
+def test_an_id_that_nobody_counts_to_is_refused(number):
+    """The next one would have an id that an earlier one had."""
+    with pytest.raises(ValueError, match="an impossible id"):
+        table().load(struct.pack(">Qqi", number, 1, 0), 0, 1)
 
 
 def test_a_length_below_zero_is_refused():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from diskq._native import sej
 from diskq._native.message import NULL_TIMESTAMP, JournalMessage
+from diskq.storage.segments import NO_NUMBER
 from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
 
@@ -95,6 +96,18 @@ def test_columns_hold_what_the_messages_do(its, wide):
         has_time = found.time_validity is None or bool(found.time_validity[number // 8] >> number % 8 & 1)
         assert has_time == (timestamp != NULL_TIMESTAMP)
     assert (found.time_validity is not None) == any(item[1] == NULL_TIMESTAMP for item in its)
+
+
+@pytest.mark.parametrize("offset", [NO_NUMBER, 2**63 - 1, 2**63, 2**64 - 1], ids=hex)
+def test_an_offset_that_nobody_counts_to_is_corrupt(offset):
+    """What follows the greatest number of 64 bits has none; found by fuzzing."""
+    data = oracle.record(offset, *ITEMS[0])
+    assert sej.scan(data) == ([], 0, "CORRUPT")
+    assert sej.scan_back(data).stop == "CORRUPT"
+    last = oracle.record(NO_NUMBER - 1, *ITEMS[0])
+    assert sej.scan(last)[1:] == (len(last), "END")
+    with pytest.raises(ValueError, match="offsets are 0 to"):
+        sej.encode([(b"", 0, 0, b"")] * 2, NO_NUMBER - 1)
 
 
 def test_another_offset_than_the_next_is_corrupt():

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from diskq._native import taskflux, taskstate
 from diskq._native.crc32mpeg2 import crc32_mpeg2
+from diskq.storage.segments import NO_NUMBER
 from tests.reference import taskflux_oracle as oracle
 
 LAYOUTS = ["code", "aligned", "padout", "doc", "docin"]
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 U64 = st.integers(0, 2**64 - 1)
+COUNTED = st.integers(0, NO_NUMBER - 1)
 LIMIT = st.none() | st.integers(0, 2**31 - 1)
 NAME = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40) | st.just("n" * 255)
 KEYS = st.none() | st.tuples(I64, I64).map(lambda pair: (min(pair), max(pair)))
@@ -285,7 +287,15 @@ def test_the_head_of_a_snapshot_is_read_as_it_is_written(lsn, term, document):
     assert (lsn, term, start, length, document) in heads
 
 
-@given(NAME, st.integers(1, 2), U64, LIMIT, LIMIT, KEYS, st.integers(0, 2**31 - 1))
+@pytest.mark.parametrize("lsn", [NO_NUMBER - 1, NO_NUMBER, 2**63 - 1])
+def test_a_snapshot_of_more_records_than_anybody_writes_is_none(lsn):
+    data = oracle.snapshot(lsn, 1, {"": oracle.Queue()})
+    assert not [
+        head for head in taskstate.decode_snapshot_heads(data[:24], len(data)) if not head.is_document
+    ]
+
+
+@given(NAME, st.integers(1, 2), COUNTED, LIMIT, LIMIT, KEYS, st.integers(0, 2**31 - 1))
 def test_the_head_of_a_queue_is_read_as_it_is_written(name, code, last_id, size, message, keys, count):
     data = taskstate.encode_queue_head(name.encode(), code, last_id, size, message, keys, count)
     told = (name.encode(), code, last_id, size, message, keys, count, 3 + len(data))
@@ -301,6 +311,8 @@ def test_the_head_of_a_queue_is_read_as_it_is_written(name, code, last_id, size,
         {"max_size": -2},
         {"max_message_size": -5},
         {"keys": (1, 0)},
+        {"last_id": NO_NUMBER},
+        {"last_id": 2**64 - 1},
     ],
 )
 def test_the_head_of_a_queue_that_cannot_be_is_refused(change):

@@ -55,6 +55,14 @@ def test_messages_come_with_their_place(varuint):
     assert (ahead.take(), ahead.next_offset, ahead.records) == (None, 2**40 + 10, 10)
 
 
+def test_loading_nothing_needs_no_memory():
+    """For the sanitizers' build: a copy of no bytes into no memory, found by fuzzing."""
+    fs = RamFS({PATH: b""})
+    ahead = TripletAhead(fs, TripletFraming(), Gate())
+    assert ahead.load(fs.open(PATH), 0, 0) == 0
+    assert (ahead.take(), ahead.position) == (None, 0)
+
+
 @both_encodings
 @given(st.data())
 def test_rows_hold_up_to_the_record_before_the_first_byte_that_is_rotten(varuint, data):

@@ -53,7 +53,7 @@ def records(data: bytes, first: int | None = None) -> tuple[list[Message], int, 
         is_next = first is None or offset == first + len(found)
         if found:
             is_next = offset == found[-1].offset + 1
-        if size != end - at or not is_next or offset >= 2**63:
+        if size != end - at or not is_next or offset >= 2**62:
             return found, at, "CORRUPT"
         key = data[at + 18 : at + 18 + key_size]
         found.append(Message(offset, timestamp, kind, key, data[at + 22 + key_size : end - 4]))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.segments import Naming, free_aside, private_path, sidecar_path
+from diskq.storage.segments import NO_NUMBER, Naming, free_aside, private_path, sidecar_path
 from diskq.testing import CrashFS
 
 NSQ = Naming("q.diskqueue.", 6, ".dat")
@@ -16,7 +16,7 @@ names = st.text(st.characters(exclude_characters="/\0"), max_size=12)
 namings = st.builds(Naming, names, st.integers(1, 19), names)
 
 
-@given(namings, st.integers(0, 2**63 - 1))
+@given(namings, st.integers(0, NO_NUMBER - 1))
 def test_a_number_comes_back(naming, number):
     assert naming.parse(naming.name(number)) == number
 
@@ -25,6 +25,11 @@ def test_a_number_comes_back(naming, number):
 def test_a_name_that_is_read_is_the_one_that_would_be_made(naming, name):
     number = naming.parse(name)
     assert number is None or naming.name(number) == name
+
+
+@given(namings, st.integers(NO_NUMBER, 2**64))
+def test_what_nobody_counts_to_is_no_number(naming, number):
+    assert naming.parse(naming.name(number)) is None
 
 
 def test_six_digits_or_more():
