@@ -55,8 +55,9 @@ class Metadata:
         if is_ours and not is_checked(content, lines.end()):
             return None
         metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), is_ours)
-        is_sane = min(read_file, read_byte, write_byte) >= 0 and metadata.read <= metadata.write
-        return metadata if is_sane and max(write_file, read_byte, write_byte) < NO_NUMBER else None
+        numbers = (read_file, read_byte, write_file, write_byte)
+        is_sane = min(numbers) >= 0 and max(numbers) < NO_NUMBER and metadata.read <= metadata.write
+        return metadata if is_sane else None
 
     def render(self) -> bytes:
         return checked(
