@@ -28,6 +28,7 @@ from typing import NamedTuple
 import trio
 
 import diskq
+from diskq.hub import HubClient, open_hub, replicate
 
 __all__ = ["POOLED", "SUBJECTS", "Sample", "grown", "growth", "main", "most_owed", "run"]
 
@@ -212,6 +213,44 @@ async def _open_stream(directory: str) -> AsyncIterator[Acts]:
 
 
 @contextlib.asynccontextmanager
+async def _open_journal(directory: str) -> AsyncIterator[Acts]:
+    async with (
+        diskq.open_journal(directory, segment_size=SMALL) as journal,
+        diskq.open_scanner(directory, reader="r") as scanner,
+    ):
+
+        async def step() -> None:
+            await journal.send_many([BODY[:10]] * BATCH)
+            left = BATCH
+            while left:
+                left -= len(await scanner.receive_many(left))
+            await scanner.commit()
+
+        async def sync() -> None:
+            await scanner.sync()
+            await journal.sync()
+
+        yield step, sync
+
+
+@contextlib.asynccontextmanager
+async def _hub(directory: str) -> AsyncIterator[Acts]:
+    """A journal that is copied into a hub's, in the same process."""
+    mine, theirs = os.path.join(directory, "mine"), os.path.join(directory, "theirs")
+    async with (
+        diskq.open_journal(mine, segment_size=SMALL) as journal,
+        open_hub(theirs) as hub,
+        HubClient(f"localhost:{hub.port}", "leaks") as client,
+    ):
+
+        async def step() -> None:
+            await journal.send_many([BODY[:10]] * BATCH)
+            await replicate(mine, client, "j", follow=False)
+
+        yield step, journal.sync
+
+
+@contextlib.asynccontextmanager
 async def _spool(directory: str) -> AsyncIterator[Acts]:
     async def deliver(bodies: object) -> None:
         pass
@@ -254,8 +293,10 @@ CHANNELS: dict[str, Subject] = {
     "open_queue": _open_queue,
     "working": _working,
     "open_stream": _open_stream,
+    "open_journal": _open_journal,
     "open_jobs": _open_jobs,
     "spool": _spool,
+    "hub": _hub,
 }
 SUBJECTS = ENGINES | CHANNELS
 
