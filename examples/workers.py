@@ -1,7 +1,6 @@
 # Several workers on one queue: they take jobs at once, end them in any order, give some back for later,
 # and a job that nobody can do ends in a queue of its own. Begin it again: what is done is not done again.
 
-import math
 import random
 
 import trio
@@ -22,16 +21,18 @@ async def do(job: bytes, luck: random.Random) -> None:
 async def worker(jobs: diskq.DiskQueue, work: diskq.DiskWork, done: list[bytes], seed: int) -> None:
     luck = random.Random(seed)
     while jobs.depth:
-        with trio.move_on_after(0.1) as patience:  # the last jobs may be with the others
-            lease = await work.receive()
-            patience.deadline = math.inf
-            try:
-                await do(lease.body, luck)
-            except (ConnectionError, ValueError):
-                work.nack(lease, delay=0.01 * lease.attempts)  # later, and somebody else's turn first
-            else:
-                work.ack(lease)  # in any order; written when it returns
-                done.append(lease.body)
+        lease = None
+        with trio.move_on_after(0.1):  # the last jobs may be with the others
+            lease = await work.receive()  # and nothing else in here: who has a job ends it, however late
+        if lease is None:
+            continue
+        try:
+            await do(lease.body, luck)
+        except (ConnectionError, ValueError):
+            work.nack(lease, delay=0.01 * lease.attempts)  # later, and somebody else's turn first
+        else:
+            work.ack(lease)  # in any order; written when it returns
+            done.append(lease.body)
 
 
 async def main() -> None:
