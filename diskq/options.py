@@ -94,7 +94,7 @@ class QueueOptions:
     durability: Durability = "written"
     """What `send` waits for: the process's memory, the page cache, or the platter."""
     max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync; then senders wait for it."""
+    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
     max_bytes: int | None = None
     """The queue's bound on disk, checksums included. None: the disk is the bound."""
     on_full: OnFull = "wait"
@@ -193,7 +193,7 @@ class StreamOptions:
     sync_timeout: float = 2.0
     """Sync so many seconds after the first unsynced message at the latest."""
     max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync; then senders wait for it."""
+    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
     memory_flush: float = 0.01
     """`memory` messages are written to the page cache after so many seconds at the latest."""
     checkpoint_slice: float = 100e-6
@@ -352,7 +352,7 @@ class PriorityOptions:
     sync_timeout: float = 2.0
     """Sync so many seconds after the first unsynced command at the latest."""
     max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync; then senders wait for it."""
+    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
     memory_flush: float = 0.01
     """`memory` commands are written to the page cache after so many seconds at the latest."""
     checkpoint_slice: float = 100e-6
@@ -413,7 +413,7 @@ class JournalOptions:
     sync_timeout: float = 2.0
     """Sync so many seconds after the first unsynced message at the latest."""
     max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync; then senders wait for it."""
+    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
     memory_flush: float = 0.01
     """`memory` messages are written to the page cache after so many seconds at the latest."""
     checkpoint_slice: float = 100e-6

@@ -82,6 +82,10 @@ class Engine(Protocol[T]):
     def is_flushed(self) -> bool:
         """Is everything that was accepted in the page cache?"""
 
+    @property
+    def is_half_unsynced(self) -> bool:
+        """Is so much unsynced that a barrier had better begin, before senders have to wait for one?"""
+
     def note(self) -> bool:
         """Count what passed the gates, and open them again. True: a barrier is due."""
 
@@ -246,7 +250,8 @@ class CommitLoop(ABC, Generic[E]):
         """Messages may pass without asking, unless somebody waits to hear of them."""
         engine = self.engine
         try:
-            if engine.note():
+            # Where the disk is full, what is unsynced may be what cannot be written.
+            if engine.note() or (engine.is_half_unsynced and self._ticket is None and not self._is_full):
                 self._ask_for_barrier()
             elif not self._has_deadline and engine.deadline() < math.inf:
                 self._has_deadline = True

@@ -193,7 +193,10 @@ class FifoQueue(Closing):
         self.tier.limit = self.options.memory_size
         self.has_tier = self.options.memory_size > 0
         self._is_spill_due = False  # the next barrier is to include what waits in memory
-        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._policy = SyncPolicy(
+            self.options.sync_every, self.options.sync_timeout, self.options.max_unsynced
+        )
+        self.is_half_unsynced = False
         self._debts = Debts()
         self._peeked: deque[tuple[bytes, Position]] = deque()
         self._forgotten = 0  # of what was peeked at last, so many were dropped since
@@ -540,7 +543,9 @@ class FifoQueue(Closing):
     def _set_limit(self, size: int) -> None:
         """Up to where the fast doors may write without asking; `size` bytes at least."""
         end = self.buffer.end
-        most = min(self.options.max_unsynced - self.unsynced_bytes, self._append.room)
+        unsynced = self.unsynced_bytes + size
+        self.is_half_unsynced = unsynced > self._policy.half
+        most = min(size + self._policy.unasked(unsynced), self._append.room)
         limit = min(self.options.file_size, end + self._room.left(most))
         self.buffer.limit = max(limit, end + size)
 
@@ -1244,6 +1249,7 @@ class FifoQueue(Closing):
             path = self._files.metadata
             log.tell("disk_full", "%s: the disk is full, metadata will be written later", path, path=path)
             self._policy.passed(1, self._clock())
+        self.is_half_unsynced = False
         if self._append.is_open:
             self._set_limit(0)
         self._room.limit_memory()

@@ -122,7 +122,10 @@ class Journal(Closing):
         """Of the thread that is inside."""
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
         self.gate = Gate(time_slice, self.turn)
-        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._policy = SyncPolicy(
+            self.options.sync_every, self.options.sync_timeout, self.options.max_unsynced
+        )
+        self.is_half_unsynced = False
         self._debts = Debts()
         self._repairs: list[Repair] = []
         self._outstanding: JournalTicket | None = None
@@ -561,7 +564,9 @@ class Journal(Closing):
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        self.buffer.room = self.options.max_unsynced - self.unsynced_bytes
+        unsynced = self.unsynced_bytes
+        self.is_half_unsynced = unsynced > self._policy.half
+        self.buffer.room = self._policy.unasked(unsynced)
         is_ready = self._failure is None and not self._is_closed and self._segment.is_ready
         self.gate.left = left if is_ready else 0
         return is_due

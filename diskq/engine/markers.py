@@ -29,6 +29,7 @@ class Markers:
 
     gates = ()
     is_flushed = True
+    is_half_unsynced = False
 
     def __init__(self, name: str) -> None:
         self.name = name

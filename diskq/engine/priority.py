@@ -208,7 +208,10 @@ class PriorityStore(Closing):
         self.gates = (self.gate,)
         self._takes_snapshots = takes_snapshots
         self._repairs_damage = repairs_damage
-        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._policy = SyncPolicy(
+            self.options.sync_every, self.options.sync_timeout, self.options.max_unsynced
+        )
+        self.is_half_unsynced = False
         self._debts = Debts()
         self._queues: dict[str, StoredQueue] = {}
         self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
@@ -778,6 +781,7 @@ class PriorityStore(Closing):
         now = self._clock()
         self._policy.passed(self._commands - self._counted, now)
         self._counted = self._commands
+        self.is_half_unsynced = self._accepted_bytes - self._synced_bytes > self._policy.half
         self.gate.left = 0 if self._failure is not None or self._is_closed else _UNLIMITED
         return self._policy.due(now)
 

@@ -157,7 +157,10 @@ class Stream(Closing):
         """Of the thread that is inside."""
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice
         self.gate = Gate(time_slice, self.turn)
-        self._policy = SyncPolicy(self.options.sync_every, self.options.sync_timeout)
+        self._policy = SyncPolicy(
+            self.options.sync_every, self.options.sync_timeout, self.options.max_unsynced
+        )
+        self.is_half_unsynced = False
         self._debts = Debts()
         self._partitions: list[_Partition] = []
         self._others: dict[int, Point] = {}  # where partitions end that are not written to
@@ -810,7 +813,9 @@ class Stream(Closing):
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
-        self.door.room = self.options.max_unsynced - self.unsynced_bytes
+        unsynced = self.unsynced_bytes
+        self.is_half_unsynced = unsynced > self._policy.half
+        self.door.room = self._policy.unasked(unsynced)
         if self._room is not None and self.share is not None:
             # Of which checksums take a part, and the key of the last one that fits.
             left = self._room.left(self.door)

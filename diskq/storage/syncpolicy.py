@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 
 __all__ = ["SyncPolicy"]
 
@@ -17,9 +18,17 @@ class SyncPolicy:
 
     every: int
     timeout: float
+    max_unsynced: int = sys.maxsize
+    """Bytes. More than half of them, and who can should have a barrier begin: what is written while it is
+    paid goes into the other half. The disk works then, and nobody waits for it yet."""
+    half: int = field(init=False)
+    """Of `max_unsynced`."""
     pending: int = 0
     first_at: float = math.inf
     is_forced: bool = False
+
+    def __post_init__(self) -> None:
+        self.half = self.max_unsynced // 2
 
     def passed(self, records: int, now: float) -> None:
         """`records` more were written or consumed; none of them is durable."""
@@ -35,6 +44,10 @@ class SyncPolicy:
     def left(self) -> int:
         """How many more records may pass before a barrier is due (at least 1)."""
         return max(1, self.every - self.pending)
+
+    def unasked(self, unsynced: int) -> int:
+        """So many more bytes may pass before somebody has to look whether half is reached, or all of it."""
+        return (self.max_unsynced if unsynced > self.half else self.half) - unsynced
 
     def due(self, now: float) -> bool:
         """Should a barrier be taken now?"""

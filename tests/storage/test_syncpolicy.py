@@ -85,3 +85,9 @@ def test_it_is_due_exactly_when_the_count_or_the_clock_says_so(every, timeout, s
         if is_due:
             policy.taken()
             pending, first = 0, math.inf
+
+
+def test_who_writes_asks_at_half_of_the_bytes_and_at_all_of_them():
+    policy = SyncPolicy(every=10, timeout=2.0, max_unsynced=1001)
+    assert policy.half == 500
+    assert [policy.unasked(unsynced) for unsynced in (0, 499, 500, 501, 1001)] == [500, 1, 0, 500, 0]
