@@ -32,6 +32,7 @@ _COLORS = {
     "journal columns": "#bb8fce",
     "priority": "#b7950b",
     "go-diskqueue": "#00add8",
+    "go-diskqueue, as bounded": "#7fd6ec",
     "queuelib": "#a04000",
     "sqlite3": "#5d6d7e",
     "LMDB": "#c0392b",

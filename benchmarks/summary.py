@@ -44,7 +44,8 @@ QUESTIONS = (
         "rate",
         "One call per message, or `send_many` of 100 (of 4 MiB at most). Rate, and processor time a message. "
         "Where messages are large, diskq waits for the disk: no more than 64 MiB are left unsynced "
-        "(`max_unsynced`), a bound that the others do not have.",
+        "(`max_unsynced`), a bound that the others do not have. *As bounded* go-diskqueue syncs as often as "
+        "makes that much.",
         "bytes of a message",
         "messages a second",
         "by-size.png",
