@@ -34,6 +34,7 @@ from diskq.engine.streamsettings import read_settings
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
 
@@ -255,7 +256,7 @@ class _Audit:
 
         A stretch is read once: its blocks are compared with their checksums while it is at hand.
         """
-        most = 2**62 if self._is_complete else self._published
+        most = UNBOUNDED if self._is_complete else self._published
         position = records = 0
         first = last = None
         size = _STRETCH

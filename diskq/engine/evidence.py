@@ -20,6 +20,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFra
 from diskq._native.tripletahead import TripletAhead, descents, find_row
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["INDEX_ROW", "Evidence", "GoodRow", "IndexRow"]
 
@@ -28,7 +29,6 @@ assert INDEX_ROW.size == INDEX_ROW_SIZE
 _TIMEINDEX_ROW = struct.Struct("<Qq")
 assert _TIMEINDEX_ROW.size == TIMEINDEX_ROW_SIZE
 
-_UNLIMITED = 2**62
 _CHUNK = 256 * 1024
 _HEADER = 4 * 1024  # so much is loaded to see how large a record is
 # So far ahead rows are looked for at any byte; further on only where rows belong.
@@ -111,7 +111,7 @@ class Evidence:
         return (offset - self.base) * INDEX_ROW_SIZE
 
     def good_row(
-        self, at: int, offset: int, start: int, end: int, *, drift: int = 0, limit: int = _UNLIMITED
+        self, at: int, offset: int, start: int, end: int, *, drift: int = 0, limit: int = UNBOUNDED
     ) -> GoodRow | None:
         """The first row from byte `at` of the index on that tells of a record in bytes start:end.
 
@@ -206,7 +206,7 @@ class Evidence:
         loaded = self._probe.load(self._data, position, max(0, size))
         self._probe.admit(position, position + loaded)
 
-    def count(self, start: int, end: int, most: int = _UNLIMITED) -> int | None:
+    def count(self, start: int, end: int, most: int = UNBOUNDED) -> int | None:
         """How many records fill bytes start:end, by their lengths; None: they do not, or it is more."""
         counted = 0
         size = _CHUNK

@@ -49,6 +49,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
 from diskq.storage.swap import finish_swap
@@ -60,7 +61,6 @@ log = Log("queue")
 
 Body = bytes | bytearray | memoryview
 
-_UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many files may wait to be synced and closed; each holds two descriptors.
 _MOST_WAITING = 32
@@ -728,7 +728,7 @@ class FifoQueue(Closing):
         return body
 
     @alone
-    def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
 
         One is returned however large it is. Raises OSError where the files cannot be read; nothing
@@ -739,7 +739,7 @@ class FifoQueue(Closing):
             self._sync_for_all()
         return self.fetch(max_items, max_bytes)
 
-    def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """As `take_many`, leaving the sync policy to the caller."""
         self._check_reader()
         if self._peeked:
@@ -757,7 +757,7 @@ class FifoQueue(Closing):
         return bodies[0] if bodies else None
 
     @alone
-    def peek_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[bytes]:
+    def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """As `take_many`, but they stay. `advance` removes them."""
         self._check_reader()
         self._forgotten = 0
@@ -916,7 +916,7 @@ class FifoQueue(Closing):
 
     def _fetch_from_files(self, max_items: int, max_bytes: int) -> list[bytes]:
         bodies = self._fetch_stretch(max_items, max_bytes)
-        size = sum(map(len, bodies)) if max_bytes < _UNLIMITED else 0
+        size = sum(map(len, bodies)) if max_bytes < UNBOUNDED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
             # What is in hand must not be lost to an error further on: it comes up again next time.
             before = self._reader.position
@@ -926,14 +926,14 @@ class FifoQueue(Closing):
                 break
             if not more:
                 break
-            if max_bytes < _UNLIMITED and size + len(more[0]) > max_bytes:
+            if max_bytes < UNBOUNDED and size + len(more[0]) > max_bytes:
                 # One is read however large. It stays, and comes first the next time.
                 self._committed = before
                 self._peeked.append((more[0], self._reader.position))
                 self.gate_out.left = 0
                 break
             bodies += more
-            size += sum(map(len, more)) if max_bytes < _UNLIMITED else 0
+            size += sum(map(len, more)) if max_bytes < UNBOUNDED else 0
         return bodies
 
     def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
@@ -1146,16 +1146,16 @@ class FifoQueue(Closing):
             self.fail(self._append.failure)
         is_due = self._policy.due(now)
         if is_due:
-            left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
+            left = UNBOUNDED  # whoever asked knows now, and need not be told of each message
         elif self._policy.pending:
             # Through each of the two gates; and the one with which a barrier is due comes to be counted.
             left = (self._policy.left - 1) // 2
         else:
             left = 0  # so does the first after a barrier: it sets the clock running
         # What comes to memory, or from it, is not counted: there is nothing to be synced.
-        self.gate_in.left = _UNLIMITED if self.has_tier else left if self._append.is_ready else 0
+        self.gate_in.left = UNBOUNDED if self.has_tier else left if self._append.is_ready else 0
         is_shut = self._peeked or self._worker is not None
-        self.gate_out.left = 0 if is_shut else _UNLIMITED if self.tier.is_next else left
+        self.gate_out.left = 0 if is_shut else UNBOUNDED if self.tier.is_next else left
         if self._failure is not None:
             self._shut()
         return is_due

@@ -25,6 +25,7 @@ from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import Waiting, read_slate
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
 
 _STRETCH = 256 * 1024
 _HEAD = 512
-_UNLIMITED = 2**62
 # The owner may remove a file while its queue is looked at: then it is looked at again.
 _MOST_LOOKS = 20
 
@@ -191,7 +191,7 @@ class SnapshotReader(Closing):
         self.losses: list[Gap] = []
         """What could not be read, in order; `count` is 0 also where nothing tells how many were lost."""
 
-    def columns(self, max_bytes: int = _UNLIMITED) -> tuple[int, Columns] | None:
+    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, Columns] | None:
         """The next messages by column, and the number of the first; None: that was all.
 
         So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood
@@ -271,7 +271,7 @@ class _Passage(Closing):
 
     def columns(self, max_bytes: int) -> tuple[int, Columns] | None:
         while self._fill():
-            if (found := self._ahead.take_columns(_UNLIMITED, max_bytes)) is not None:
+            if (found := self._ahead.take_columns(UNBOUNDED, max_bytes)) is not None:
                 first = self.number
                 self.number += found.records
                 return first, found

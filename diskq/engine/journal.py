@@ -43,6 +43,7 @@ from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
 from diskq.storage.swap import finish_swap
@@ -57,7 +58,6 @@ Key = str | bytes | None
 When = datetime | int | None
 Item = Value | tuple[Key, Value] | tuple[Key, Value, When] | tuple[Key, Value, When, int]
 
-_UNLIMITED = 2**62
 _A_DAY = 86_400.0
 # So many handles of complete segments may wait to be synced and closed.
 _MANY_WAITING = 64
@@ -559,7 +559,7 @@ class Journal(Closing):
             self.fail(self._segment.append.failure)
         is_due = self._policy.due(now)
         if is_due:
-            left = _UNLIMITED  # whoever asked knows now, and need not be told of each message
+            left = UNBOUNDED  # whoever asked knows now, and need not be told of each message
         elif self._policy.pending:
             left = self._policy.left - 1  # the one with which a barrier is due comes to be counted
         else:

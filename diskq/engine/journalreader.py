@@ -19,10 +19,10 @@ from diskq.engine.logtail import Lending, LogTail
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.blockreader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["JournalReader"]
 
-_UNLIMITED = 2**62
 # So few bytes that a writer elsewhere has just written have no checksum yet, or hardly ever.
 _JUST_WRITTEN = 64 * 1024
 
@@ -53,7 +53,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         fs = fs or OsFileSystem()
         if gate is None:
             gate = Gate()
-            gate.left = _UNLIMITED
+            gate.left = UNBOUNDED
         self.fs = fs
         self.gate = gate
         self.path = as_path(path)

@@ -23,10 +23,10 @@ from diskq.errors import DiskqError, OffsetOutOfRangeError
 from diskq.storage.blockreader import Loss
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Gap", "LiveEnd", "LogReader", "OpenSegment", "Sized"]
 
-_UNLIMITED = 2**62
 # So few bytes that a producer in this thread has just written have no checksum yet.
 _JUST_WRITTEN = 64 * 1024
 
@@ -217,7 +217,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 raise self._out_of_range(offset, 0, 0)
             if not bases:
                 return self._leave(0)
-            if self._go_to(max(base for base in bases if base <= offset), min(offset, _UNLIMITED)):
+            if self._go_to(max(base for base in bases if base <= offset), min(offset, UNBOUNDED)):
                 break  # otherwise it was removed in this moment
         if (end := self.position) < offset:
             self._leave(before)
@@ -255,7 +255,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 bases = self._files.bases()
                 # Somebody may remove what is the last one now, if much is written meanwhile.
                 with contextlib.suppress(OffsetOutOfRangeError):
-                    if not bases or reader._go_to(bases[-1], _UNLIMITED):
+                    if not bases or reader._go_to(bases[-1], UNBOUNDED):
                         return reader.position
 
     @property
@@ -296,7 +296,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 return None
         return message
 
-    def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[M]:
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
         """The next messages: at most `max_items`, keys and values of together at most `max_bytes`.
 
         One however large it is; none where there is none now. Raises as `fill`.
@@ -308,7 +308,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 if messages and self._ahead.next_size > left:
                     break
                 more = self._ahead.take_many(max_items - len(messages), left)
-                if max_bytes < _UNLIMITED:
+                if max_bytes < UNBOUNDED:
                     left -= sum(len(message.key) + len(message.value) for message in more)
                 messages += more
         except (DiskqError, OSError):
@@ -317,7 +317,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 raise
         return messages
 
-    def columns(self, max_bytes: int = _UNLIMITED) -> tuple[int, C_co] | None:
+    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, C_co] | None:
         """The next messages by column, and the offset of the first; None: there is none now.
 
         So many as are loaded, of together at most `max_bytes` of data file, but one however large. Raises
@@ -325,7 +325,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         """
         while self.fill():
             first = self.position
-            columns = self._ahead.take_columns(_UNLIMITED, max_bytes)
+            columns = self._ahead.take_columns(UNBOUNDED, max_bytes)
             if columns is not None:
                 return first, columns
         return None

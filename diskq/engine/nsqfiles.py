@@ -14,7 +14,8 @@ from typing import NamedTuple
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.segments import NO_NUMBER, Naming, private_path, sidecar_path
+from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.segments import Naming, private_path, sidecar_path
 from diskq.storage.smallfile import checked, is_checked
 
 __all__ = ["Metadata", "Position", "QueueFiles", "check_name"]

@@ -40,8 +40,8 @@ from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.logs import Log
+from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.recovery import Repair
-from diskq.storage.segments import NO_NUMBER
 from diskq.storage.smallfile import read_small
 from diskq.storage.syncpolicy import SyncPolicy
 

@@ -35,10 +35,10 @@ from diskq.messages import Batch
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Outbox"]
 
-_UNLIMITED = 2**62
 _NOBODY = Trace(-1, 0)
 _PIECE = 1024
 # Each crash makes one; of those that are left out, messages would have another id than before.
@@ -159,7 +159,7 @@ class Outbox(Closing):
 
     def limits(self, max_items: int, max_bytes: int) -> tuple[int, int]:
         """How many messages, and bytes, to peek at: a batch that was tried before is the same again."""
-        return (self._items, _UNLIMITED) if self._items else (max_items, max_bytes)
+        return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
 
     def take_up(self, bodies: list[bytes]) -> None:
         """The batch is the first of these, which are those that were peeked at."""

@@ -11,10 +11,9 @@ from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Gap", "LiveEnd", "PartitionReader"]
-
-_UNLIMITED = 2**62
 
 
 class PartitionReader(LogReader[Message, Columns, SegmentReader]):
@@ -36,7 +35,7 @@ class PartitionReader(LogReader[Message, Columns, SegmentReader]):
         """
         if gate is None:
             gate = Gate()
-            gate.left = _UNLIMITED
+            gate.left = UNBOUNDED
         self._framing = TripletFraming(varuint=varuint)
         self.ahead = TripletAhead(fs, self._framing, gate)
         self.ahead.partition = files.index

@@ -46,6 +46,7 @@ from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -64,7 +65,6 @@ log = Log("priority")
 Payload = bytes | bytearray | memoryview
 Implementation = Literal["H4", "QA"]
 
-_UNLIMITED = 2**62
 _A_DAY = 86_400.0
 _LARGEST_LIMIT = 2**31 - 1
 # In the document's layout a term and a record's number have 4 bytes.
@@ -782,7 +782,7 @@ class PriorityStore(Closing):
         self._policy.passed(self._commands - self._counted, now)
         self._counted = self._commands
         self.is_half_unsynced = self._accepted_bytes - self._synced_bytes > self._policy.half
-        self.gate.left = 0 if self._failure is not None or self._is_closed else _UNLIMITED
+        self.gate.left = 0 if self._failure is not None or self._is_closed else UNBOUNDED
         return self._policy.due(now)
 
     def deadline(self) -> float:

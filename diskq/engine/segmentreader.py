@@ -24,12 +24,12 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.blockreader import STRETCH, BlockReader, Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["SegmentReader"]
 
 # Rows of the index that are read at once.
 _ROWS_AT_ONCE = 1024
-_UNLIMITED = 2**62
 _MOST_GUESSES = 16
 
 NO_RECORD = "bytes of no record"
@@ -222,7 +222,7 @@ class SegmentReader(BlockReader):
             told = self._evidence.row(self._place(number))
             if told and told.offset == number and told.position + self._drift + told.size == row.end:
                 return number + 1
-        position, reached = self._told_by_checksums(_UNLIMITED, row.end)
+        position, reached = self._told_by_checksums(UNBOUNDED, row.end)
         return reached if position == row.end else offset
 
     # --- bytes without ----------------------------------------------------------------------------

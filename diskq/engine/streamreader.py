@@ -22,6 +22,7 @@ from diskq.engine.timestamps import as_timestamp
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["STARTS", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
 
@@ -87,7 +88,7 @@ class StreamReader:
         self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
         self.gate = Gate(time_slice or 0.0)
         if time_slice is None:
-            self.gate.left = 2**62
+            self.gate.left = UNBOUNDED
 
     def partitions(self) -> list[int]:
         """Those that are there now, ascending. Raises StreamNotFoundError, OSError."""

@@ -39,10 +39,10 @@ from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions
 from diskq.storage.closing import Closing
+from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
 
-_UNLIMITED = 2**62
 # What journals know of is read in portions of so many messages.
 _PORTION = 256
 
@@ -201,7 +201,7 @@ class FifoWork(Closing):
         return next(iter(self.take_many(1)), None)
 
     @alone
-    def take_many(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[Lease]:
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """The next messages: at most `max_items`, of together at most `max_bytes`, but one however large.
 
         Raises OSError where the files cannot be read, and what `exhausted` raises; nothing is handed out
@@ -212,7 +212,7 @@ class FifoWork(Closing):
         return self.fetch(max_items, max_bytes)
 
     @alone
-    def fetch(self, max_items: int, max_bytes: int = _UNLIMITED) -> list[Lease]:
+    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """As `take_many`, leaving the sync policy to the caller."""
         self._check()
         self._wake_delayed()

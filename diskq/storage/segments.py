@@ -8,15 +8,13 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem, base_name, join
+from diskq.storage.numbers import NO_NUMBER
 
-__all__ = ["NO_NUMBER", "PRIVATE", "Naming", "free_aside", "private_path"]
+__all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
 
 # All that is ours alone lives here, in the root of what it belongs to, where no peer lists its files.
 PRIVATE = ".diskq"
 
-NO_NUMBER = 2**62
-"""Numbers of files, messages and records are below it. Nobody has counted so far; and what is counted on from
-there, by all that a disk can hold, still fits 64 bits with a sign, in the peers' programs and in ours."""
 _MOST_DIGITS = 20  # more would not fit, whatever they are
 
 

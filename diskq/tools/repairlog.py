@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from diskq.storage.blockreader import Loss
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap
 from diskq.tools.rewriting import Piece, between
 
 __all__ = ["Found", "Run", "gaps_between", "left_out", "read_segment", "told"]
-
-
-_ALL = 2**62
 
 
 @dataclass(slots=True)
@@ -66,7 +64,7 @@ class _Place(NamedTuple):
 def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> Found:
     """Read a segment from its beginning. `known_end`: the offset behind it, where that is known."""
     found = Found(reader.base, reader.size)
-    bound = _ALL if known_end is None else known_end
+    bound = UNBOUNDED if known_end is None else known_end
     while _fill(reader, ahead, found, known_end) and ahead.next_offset < bound:
         start, first = ahead.position, ahead.next_offset
         if ahead.skip_to(bound) == first:

@@ -10,6 +10,7 @@ from diskq._native.taskflux import ADD, DELETE, FILE_HEAD, REMOVE, scan
 from diskq.engine.storelook import look_at_store
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 from diskq.tools.holders import owner_of
 from diskq.tools.samples import Aside, Part, Sample, own_status
 from diskq.tools.segmentlist import SegmentList
@@ -121,13 +122,13 @@ class StoreGauge:
         try:
             width = min(_WINDOW, most)
             skip = max(0, wanted - self._next)
-            found = scan(self._fs.pread(handle, width, self._at), 2**62, skip, most=skip or -1)
+            found = scan(self._fs.pread(handle, width, self._at), UNBOUNDED, skip, most=skip or -1)
             while not found.records and found.stop == "MORE" and width < most:
                 width = min(2 * width, most)
                 window = self._fs.pread(handle, width, self._at)
                 if len(window) < width // 2:
                     break
-                found = scan(window, 2**62, skip, most=skip or -1)
+                found = scan(window, UNBOUNDED, skip, most=skip or -1)
         finally:
             self._fs.close(handle)
         self._at += found.end

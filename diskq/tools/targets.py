@@ -31,6 +31,7 @@ from diskq.options import (
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.numbers import UNBOUNDED
 from diskq.tools.carrying import Carrier, Format
 from diskq.tools.entries import EntryBatch
 from diskq.tools.jsonlines import to_lines
@@ -40,7 +41,6 @@ __all__ = ["LinesOut", "Target", "check_there", "open_target"]
 
 _LARGEST = 2**31 - 1
 # Nobody waits for a sync before the end.
-_NEVER = 2**62
 _A_YEAR = 365 * 86_400.0
 
 
@@ -124,7 +124,7 @@ class _Queues(Target):
         self._default = default
         self._queues: dict[str, FifoQueue] = {}
         self._options = QueueOptions(
-            max_message_size=_LARGEST, sync_every=_NEVER, sync_timeout=_A_YEAR, max_unsynced=_NEVER
+            max_message_size=_LARGEST, sync_every=UNBOUNDED, sync_timeout=_A_YEAR, max_unsynced=UNBOUNDED
         )
 
     def write(self, batch: EntryBatch) -> None:
@@ -162,11 +162,11 @@ class _Stream(Target):
     def __init__(self, fs: FileSystem, path: str, partitions: int | None) -> None:
         options = StreamOptions(
             partition_count=partitions,
-            max_message_size=_NEVER,
+            max_message_size=UNBOUNDED,
             max_key_size=triplet.MAX_KEY,
-            sync_every=_NEVER,
+            sync_every=UNBOUNDED,
             sync_timeout=_A_YEAR,
-            max_unsynced=_NEVER,
+            max_unsynced=UNBOUNDED,
         )
         self._stream = Stream(path, options, fs=fs)
         self._varuint = self._stream.settings.encoding == "varuint"
@@ -199,7 +199,7 @@ class _Stream(Target):
 class _Journal(Target):
     def __init__(self, fs: FileSystem, path: str) -> None:
         options = JournalOptions(
-            max_message_size=_LARGEST, sync_every=_NEVER, sync_timeout=_A_YEAR, max_unsynced=_NEVER
+            max_message_size=_LARGEST, sync_every=UNBOUNDED, sync_timeout=_A_YEAR, max_unsynced=UNBOUNDED
         )
         self._journal = Journal(path, options, fs=fs)
 
@@ -218,7 +218,10 @@ class _Journal(Target):
 class _Store(Target):
     def __init__(self, fs: FileSystem, path: str, queues: Sequence[QueueInfo]) -> None:
         options = PriorityOptions(
-            max_message_size=LARGEST_PAYLOAD, sync_every=_NEVER, sync_timeout=_A_YEAR, max_unsynced=_NEVER
+            max_message_size=LARGEST_PAYLOAD,
+            sync_every=UNBOUNDED,
+            sync_timeout=_A_YEAR,
+            max_unsynced=UNBOUNDED,
         )
         self._store = PriorityStore(path, options, fs=fs)
         self._there = {info.name for info in self._store.queues()}

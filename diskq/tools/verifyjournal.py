@@ -17,6 +17,7 @@ from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import read_holder
+from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
@@ -24,8 +25,6 @@ from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing
 
 __all__ = ["verify_journal"]
-
-_ALL = 2**62
 
 
 def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
@@ -75,7 +74,7 @@ def _look(
                 report.damage(path, loss.start, what, loss.records or 0)
                 offset = ahead.next_offset
             before, told = ahead.position, ahead.next_offset
-            report.messages += ahead.skip_to(_ALL) - told
+            report.messages += ahead.skip_to(UNBOUNDED) - told
             report.saw(min(ahead.position, size) - position)
             position = ahead.position
             if loss is None and position == before and offset == told and segment.tail != "END":

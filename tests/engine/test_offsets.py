@@ -16,7 +16,7 @@ from diskq.engine.offsets import Twin, joined
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.segments import NO_NUMBER
+from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.markers import (
     GROUP,

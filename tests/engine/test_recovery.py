@@ -18,7 +18,7 @@ from diskq.errors import CorruptionError, StorageFailedError
 from diskq.options import QueueOptions
 from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.segments import NO_NUMBER
+from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine.queues import (
     ROOT,

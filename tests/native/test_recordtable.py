@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from diskq._native.keyorder import MOST_BUCKETS, BucketOrder, HeapOrder, KeyOrder
 from diskq._native.recordtable import PriorityRecord, RecordTable
-from diskq.storage.segments import NO_NUMBER
+from diskq.storage.numbers import NO_NUMBER
 
 
 def table(keys: tuple[int, int] | None = None) -> RecordTable:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from diskq._native import sej
 from diskq._native.message import NULL_TIMESTAMP, JournalMessage
-from diskq.storage.segments import NO_NUMBER
+from diskq.storage.numbers import NO_NUMBER
 from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diskq._native import taskflux, taskstate
 from diskq._native.crc32mpeg2 import crc32_mpeg2
-from diskq.storage.segments import NO_NUMBER
+from diskq.storage.numbers import NO_NUMBER
 from tests.reference import taskflux_oracle as oracle
 
 LAYOUTS = ["code", "aligned", "padout", "doc", "docin"]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.segments import NO_NUMBER, Naming, free_aside, private_path, sidecar_path
+from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.segments import Naming, free_aside, private_path, sidecar_path
 from diskq.testing import CrashFS
 
 NSQ = Naming("q.diskqueue.", 6, ".dat")
