@@ -211,11 +211,18 @@ def test_go_is_not_missing_where_it_is_required(results):
     assert not missing
 
 
-@pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
-def test_a_batch_is_less_work_than_one_by_one(results, table):
-    # Not by the clock: a few milliseconds of a busy machine say nothing.
-    batched = measured(results, table, "send_many(100)", "cpu_us")
-    assert batched < measured(results, table, "send", "cpu_us")
+@pytest.mark.parametrize("module", ["works", "streamworks"])
+def test_a_batch_is_less_work_than_one_by_one(module, tmp_path):
+    # Not by the clock: a few milliseconds of a busy machine say nothing. Nor in one short run, whose caches
+    # others may have emptied: the least of four says what it takes.
+    batches: dict[int, list[float]] = {0: [], 100: []}
+    for number in range(4):
+        for batch, costs in batches.items():
+            place = tmp_path / f"{number} {batch}"
+            place.mkdir()
+            work = harness.Work("send", {"count": 30_000, "batch": batch}, module=module)
+            costs.append(work.measure(place)[""]["cpu_us"])
+    assert min(batches[100]) < min(batches[0])
 
 
 @pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
