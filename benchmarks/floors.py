@@ -154,7 +154,7 @@ QUEUE = (
                 at_least=1.5,
                 reason=(
                     "go-diskqueue answers before its fsync, and one task has nobody to share a sync "
-                    "with: a send is 403 µs, of which one write and fdatasync of the raw loop are 157 "
+                    "with: a send is some 390 µs, of which a write and fdatasync of the raw loop are 155 "
                     "µs; diskq syncs two files, in a thread that is woken and wakes the task again."
                 ),
             ),
@@ -165,7 +165,7 @@ QUEUE = (
                 at_least=0.5,
                 reason=(
                     "The raw loop syncs one file, diskq two, and a synced send wakes a thread and is "
-                    "woken by it: 403 µs beside 157 µs."
+                    "woken by it: some 390 µs beside 155."
                 ),
             ),
             Row("synced, 16 tasks", "synced 16", "go syncput 16", at_least=10.0),
@@ -191,8 +191,8 @@ QUEUE = (
                 at_least=1.0,
                 figure="p50_us",
                 reason=(
-                    "A bare hand-over between two Trio tasks, with no queue between them, is 4.3 µs "
-                    "of the 10.9 µs; all of Go's is 3.0 µs. No program in Trio reaches it."
+                    "A bare hand-over between two Trio tasks, with no queue between them, is 4.4 µs "
+                    "of some 11 µs; all of Go's is 3 µs. No program in Trio reaches it."
                 ),
             ),
             Row("latency, p50, and a bare hand-over", "latency", "trio hand-over", figure="p50_us"),
@@ -367,8 +367,8 @@ STREAM = (
                 at_least=1.0,
                 figure="p50_us",
                 reason=(
-                    "The wake-ups of two event loops, the sender's and the receiver's: 67 µs, where "
-                    "the calls of a bare Go program are 43 µs."
+                    "The wake-ups of two event loops, the sender's and the receiver's: 68 µs, where "
+                    "the calls of a bare Go program are 42 µs."
                 ),
             ),
             Row(
