@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.floors import Row, Section
 from benchmarks.harness import GoBench, Measurement, Scale, Work
 from benchmarks.limits import Act, Limit
+from diskq.options import QueueOptions
 
 ROUNDS = 3
 
@@ -42,9 +43,13 @@ _PUTS = {
 }
 _MOST_BYTES = 256 * 2**20
 
-# Of large messages, 2,500 are more bytes than ours leaves unsynced: so many times as often it syncs as much.
+# Of large messages, as many as it is to sync after are more bytes than ours leaves unsynced: after so many it
+# syncs as much.
 _AS_BOUNDED = "go-diskqueue, as bounded"
-_SYNC_EVERY = {point: most for point, size in SIZES.items() if (most := 64 * 2**20 // size) < 2500}
+_OURS = QueueOptions()
+_SYNC_EVERY = {
+    point: most for point, size in SIZES.items() if (most := _OURS.max_unsynced // size) < _OURS.sync_every
+}
 
 
 def _sending(point: str) -> Section:
