@@ -1,0 +1,597 @@
+"""Each kind by one small adapter, so that a promise that all keep is tested once.
+
+An engine kind (`ENGINES`) opens a synchronous engine, a channel kind (`CHANNELS`) a Trio channel on the same
+files. A directory that is there belongs to one kind:
+
+    store = kind.open(path, fs=disk, sync_every=3)      store.put(body, "synced"); store.close()
+    kind.read(path, fs=disk)                            all messages, oldest first, by an open of its own
+
+    async with channel.open(path, fs=disk) as opened:   await opened.send(body)
+
+`read` takes nothing away. Options go by their names to the kind's options; those that a kind does not have
+are an error of the test. `path` may be on a disk of `diskq.testing` or on the real one (fs=None).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+import diskq
+from diskq.engine.deadletters import DeadLetters
+from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journalreader import JournalReader
+from diskq.engine.nsqfiles import QueueFiles
+from diskq.engine.outbox import Outbox
+from diskq.engine.spoolfiles import SPOOL
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamreader import StreamReader
+from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.options import Durability
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.recovery import Repair
+
+__all__ = [
+    "CHANNELS",
+    "DURABILITIES",
+    "ENGINES",
+    "NAME",
+    "Channel",
+    "ChannelKind",
+    "Kind",
+    "Opened",
+    "bodies",
+    "body",
+    "channels",
+    "engines",
+]
+
+NAME = "events"
+"""The queue's, in its directory."""
+DURABILITIES: tuple[Durability, ...] = ("memory", "written", "synced")
+ALL = 1 << 30
+
+
+def body(number: int, size: int = 0) -> bytes:
+    """A message that tells its number, of at least so many bytes."""
+    return (b"%d " % number).ljust(size, b".")
+
+
+def bodies(count: int, start: int = 0, size: int = 0) -> list[bytes]:
+    return [body(number, size) for number in range(start, start + count)]
+
+
+# --- the engines ------------------------------------------------------------------------------------------
+
+
+class Opened:
+    """An engine that is open."""
+
+    engine: Any
+    """What a program holds: its public calls are in `calls`."""
+    takes = False
+    """Can a message be taken out?"""
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        raise NotImplementedError
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        """One call of the engine."""
+        raise NotImplementedError
+
+    def take(self) -> bytes | None:
+        """The oldest message, which has left when this returns; None where there is none."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        self.engine.sync()
+
+    def flush(self) -> None:
+        self.engine.flush()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        repairs: tuple[Repair, ...] = self.engine.repairs
+        return repairs
+
+    def accepted(self) -> int:
+        """Messages that are in, as the engine counts them, of which none was taken."""
+        raise NotImplementedError
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        """Every call that changes or reads messages, once, with arguments that would do."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Queue(Opened):
+    takes = True
+
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any], name: str = NAME) -> None:
+        self.engine = self.queue = diskq.FifoQueue(path, name, options, **how)
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        self.queue.put(body, durability)
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        self.queue.put_many(bodies, durability)
+
+    def take(self) -> bytes | None:
+        return self.queue.take()
+
+    def accepted(self) -> int:
+        return self.queue.accepted_total
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        queue = self.queue
+        return {
+            "put": lambda: queue.put(b"x"),
+            "put, in memory": lambda: queue.put(b"x", "memory"),
+            "put, synced": lambda: queue.put(b"x", "synced"),
+            "put, of another kind": lambda: queue.put(bytearray(b"x")),
+            "put_many": lambda: queue.put_many([b"x", b"y"]),
+            "take": queue.take,
+            "take_many": lambda: queue.take_many(2),
+            "peek": queue.peek,
+            "peek_many": lambda: queue.peek_many(2),
+            "advance": lambda: queue.advance(0),
+            "empty": queue.empty,
+            "attach": lambda: diskq.FifoWork(queue),
+            "flush": queue.flush,
+            "sync": queue.sync,
+            "delete": queue.delete,
+        }
+
+
+class _Leases(_Queue):
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        super().__init__(path, options, how)
+        try:
+            self.work = diskq.FifoWork(self.queue)
+        except BaseException:
+            self.queue.close()
+            raise
+
+    def take(self) -> bytes | None:
+        lease = self.work.take()
+        if lease is None:
+            return None
+        self.work.ack(lease)
+        return bytes(lease.body)
+
+    def close(self) -> None:
+        try:
+            self.work.close()
+        finally:
+            self.queue.close()
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        work, queue = self.work, self.queue
+        return {
+            "put": lambda: queue.put(b"x"),
+            "put_many": lambda: queue.put_many([b"x", b"y"]),
+            "take": work.take,
+            "take_many": lambda: work.take_many(2),
+            "ack": lambda: work.ack([]),
+            "nack": lambda: work.nack([]),
+            "release": lambda: work.release([]),
+            "sync": queue.sync,
+        }
+
+
+class _Stream(Opened):
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        self.engine = self.stream = diskq.Stream(path, options, **how)
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        self.stream.append(body, b"key", durability=durability)
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        self.stream.append_many(bodies, b"key", durability=durability)
+
+    def accepted(self) -> int:
+        return sum(self.stream.next_offsets)
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        stream = self.stream
+        return {
+            "append": lambda: stream.append(b"x"),
+            "append, in memory": lambda: stream.append(b"x", durability="memory"),
+            "append, synced": lambda: stream.append(b"x", durability="synced"),
+            "append_many": lambda: stream.append_many([b"x", b"y"]),
+            "flush": stream.flush,
+            "vacuum": stream.vacuum,
+            "sync": stream.sync,
+        }
+
+
+class _Journal(Opened):
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        self.engine = self.journal = diskq.Journal(path, options, **how)
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        self.journal.append(body, b"key", durability=durability)
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        self.journal.append_many(bodies, durability)
+
+    def accepted(self) -> int:
+        return self.journal.next_offset
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        journal = self.journal
+        return {
+            "append": lambda: journal.append(b"x"),
+            "append, in memory": lambda: journal.append(b"x", durability="memory"),
+            "append, synced": lambda: journal.append(b"x", durability="synced"),
+            "append_many": lambda: journal.append_many([b"x", b"y"]),
+            "append_encoded": lambda: journal.append_encoded(b""),
+            "flush": journal.flush,
+            "sync": journal.sync,
+        }
+
+
+class _Priority(Opened):
+    takes = True
+
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        self.engine = self.store = diskq.PriorityStore(path, options, **how)
+        self.of = self.store.queue()
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        self.store.enqueue(self.of, body, 0, durability)
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        self.store.enqueue_many(self.of, bodies, 0, durability)
+
+    def take(self) -> bytes | None:
+        record = self.store.dequeue(self.of)
+        if record is None:
+            return None
+        self.store.ack(self.of, record)
+        return bytes(record.payload)
+
+    def accepted(self) -> int:
+        return self.store.info(self.of).stored
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        store, queue = self.store, self.of
+        return {
+            "enqueue": lambda: store.enqueue(queue, b"x"),
+            "enqueue, in memory": lambda: store.enqueue(queue, b"x", 0, "memory"),
+            "enqueue, synced": lambda: store.enqueue(queue, b"x", 0, "synced"),
+            "enqueue_many": lambda: store.enqueue_many(queue, [b"x", b"y"]),
+            "dequeue": lambda: store.dequeue(queue),
+            "dequeue_many": lambda: store.dequeue_many(queue, 2),
+            "peek": lambda: store.peek(queue),
+            "ack_many": lambda: store.ack_many(queue, []),
+            "nack_many": lambda: store.nack_many(queue, []),
+            "create_queue": lambda: store.create_queue("mail"),
+            "delete_queue": lambda: store.delete_queue("mail"),
+            "snapshot": store.snapshot,
+            "flush": store.flush,
+            "sync": store.sync,
+        }
+
+
+class _Spool(_Queue):
+    """The files of a spool as its channel opens them; a message taken is delivered."""
+
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        fs = how["fs"] = how.get("fs") or OsFileSystem()
+        with ExitStack() as opened:
+            super().__init__(path, options, how, SPOOL)
+            opened.enter_context(self.queue)
+            self.letters = opened.enter_context(DeadLetters(path, fs=fs))
+            self.outbox = opened.enter_context(Outbox(fs, str(path), self.queue))
+            self._all = opened.pop_all()
+
+    def take(self) -> bytes | None:
+        self.outbox.take_up(self.queue.peek_many(*self.outbox.limits(1, ALL)))
+        if not self.outbox.count:
+            return None
+        self.outbox.begin_try()
+        (delivered,) = self.outbox.batch()
+        self.queue.advance(self.outbox.count)
+        self.outbox.commit()
+        return delivered
+
+    def close(self) -> None:
+        self._all.close()
+
+
+# --- their files ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Names:
+    """Paths of what one kind has in a directory."""
+
+    lock: str
+    """The file whose lock means that somebody has it."""
+    slates: tuple[str, ...]
+    data: str
+    """A glob for the files with the messages."""
+
+
+def _queue_names(path: str, name: str = NAME) -> Names:
+    files = QueueFiles(OsFileSystem(), path, name)
+    return Names(files.lock, (files.slate,), f"{path}/{name}.diskqueue.0*.dat")
+
+
+def _stream_names(path: str) -> Names:
+    files = StreamFiles(OsFileSystem(), path)
+    return Names(files.lock, (files.partition(0).slate,), f"{files.partition(0).directory}/*.data")
+
+
+def _journal_names(path: str) -> Names:
+    files = JournalFiles(OsFileSystem(), path)
+    return Names(files.lock, (files.slate,), f"{files.directory}/*.jnl")
+
+
+def _priority_names(path: str) -> Names:
+    files = StoreFiles.found(OsFileSystem(), path)
+    return Names(files.lock, (), f"{files.log}/*.log")
+
+
+# --- reading all back -------------------------------------------------------------------------------------
+
+
+def _read_stream(path: str, fs: FileSystem) -> list[bytes]:
+    stream = StreamReader(path, fs=fs)
+    found: list[bytes] = []
+    for partition in stream.partitions():
+        with stream.open(partition) as reader:
+            reader.seek_oldest()
+            found += [message.value for message in iter(reader.take, None)]
+    return found
+
+
+def _read_journal(path: str, fs: FileSystem) -> list[bytes]:
+    with JournalReader(path, fs=fs) as reader:
+        reader.seek_oldest()
+        return [message.value for message in reader.take_many(ALL)]
+
+
+# --- the table of engines ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One engine."""
+
+    name: str
+    opened: Callable[[AnyPath, Any, dict[str, Any]], Opened]
+    options: type[Any]
+    small: dict[str, Any]
+    """Options with which files are rolled after some 1,000 bytes."""
+    names: Callable[[str], Names]
+    closed: type[Exception] = ValueError
+    """What a call after `close` raises."""
+    has_slate: bool = True
+    """Can it be opened as its channel does, with a slate?"""
+
+    def open(
+        self, path: AnyPath, *, fs: FileSystem | None = None, slate: bool = False, **options: Any
+    ) -> Opened:
+        """Open it for writing. With `slate` as its channel does: what is put waits for `flush`.
+
+        Then the fast calls shut after `time_slice` seconds of a clock that the test may give as `clock`.
+        """
+        how: dict[str, Any] = {name: options.pop(name) for name in ("clock", "time_slice") if name in options}
+        if slate and self.has_slate:
+            how = {"time_slice": 100e-6, "uses_slate": True, **how}
+        if self.name == "stream":
+            options.setdefault("partition_count", 1)
+        how["fs"] = fs
+        return self.opened(path, self.options(**options), how)
+
+    def read(self, path: AnyPath, *, fs: FileSystem | None = None) -> list[bytes]:
+        """All messages, oldest first, by an open of its own, which mends first. Takes none away."""
+        return self.read_with_repairs(path, fs=fs)[0]
+
+    def read_with_repairs(
+        self, path: AnyPath, *, fs: FileSystem | None = None
+    ) -> tuple[list[bytes], tuple[Repair, ...]]:
+        """The same, and what the open mended."""
+        fs = fs or OsFileSystem()
+        with self.open(path, fs=fs) as store:
+            repairs = store.repairs
+            if isinstance(store, _Leases):
+                found = [bytes(lease.body) for lease in iter(store.work.take, None)]
+            elif isinstance(store, _Queue):
+                found = store.queue.peek_many(ALL)
+            elif isinstance(store, _Priority):
+                found = [bytes(each.payload) for each in store.store.peek(store.of, ALL)]
+            else:
+                found = []
+        if isinstance(store, _Stream):
+            found = _read_stream(str(path), fs)
+        elif isinstance(store, _Journal):
+            found = _read_journal(str(path), fs)
+        return found, repairs
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_ENGINES = [
+    Kind("queue", _Queue, diskq.QueueOptions, {"max_bytes_per_file": 1000}, _queue_names),
+    Kind("leases", _Leases, diskq.QueueOptions, {"max_bytes_per_file": 1000}, _queue_names),
+    Kind("stream", _Stream, diskq.StreamOptions, {"segment_size": 1000}, _stream_names),
+    Kind("journal", _Journal, diskq.JournalOptions, {"segment_size": 1000}, _journal_names),
+    Kind(
+        "priority",
+        _Priority,
+        diskq.PriorityOptions,
+        {"soft_limit": 1000, "hard_limit": 2000},
+        _priority_names,
+        has_slate=False,
+    ),
+    Kind(
+        "spool",
+        _Spool,
+        diskq.QueueOptions,
+        {"max_bytes_per_file": 1000},
+        lambda path: _queue_names(path, SPOOL),
+    ),
+]
+ENGINES = {kind.name: kind for kind in _ENGINES}
+
+
+def engines(*but: str) -> list[Kind]:
+    """All engine kinds, for `parametrize` with ids=str, but for those named."""
+    return [kind for kind in _ENGINES if kind.name not in but]
+
+
+# --- the channels -----------------------------------------------------------------------------------------
+
+
+class Channel:
+    """A channel that is open, for sending and, where messages can be taken, for receiving."""
+
+    def __init__(self, kind: ChannelKind, handle: Any, path: str, got: list[bytes] | None = None) -> None:
+        self.kind = kind
+        self.handle = handle
+        """What the program holds (of a priority store, the queue of it)."""
+        self.path = path
+        self.got = got
+        """What a spool has delivered, in order."""
+
+    async def send(self, body: bytes, durability: Durability | None = None) -> None:
+        await self.handle.send(body, durability=durability)
+
+    async def send_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        await self.handle.send_many(bodies, durability=durability)
+
+    def send_nowait(self, body: bytes) -> None:
+        self.handle.send_nowait(body)
+
+    async def receive(self) -> bytes:
+        """The oldest message, which has left when this returns. Not of logs and spools."""
+        if self.kind.name == "priority":
+            message = await self.handle.receive()
+            await self.handle.ack(message)
+            return bytes(message.payload)
+        received: bytes = await self.handle.receive()
+        return received
+
+    async def sync(self) -> None:
+        await (self.store if self.kind.name == "priority" else self.handle).sync()
+
+    async def aclose(self) -> None:
+        await self.handle.aclose()
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        repairs: tuple[Repair, ...] = (self.store if self.kind.name == "priority" else self.handle).repairs
+        return repairs
+
+    store: Any = None
+    """Of a priority queue, the store that was opened."""
+
+
+@dataclass(frozen=True)
+class ChannelKind:
+    """One kind of channel, on the files of one engine."""
+
+    name: str
+    engine: Kind
+    opener: Callable[..., Any]
+    options: type[Any]
+    takes: bool
+    """Can messages be received from the same handle?"""
+
+    def opening(self, path: AnyPath, *, fs: FileSystem | None = None, **options: Any) -> Any:
+        """What `diskq.open_...` gives for it: an async context manager. A spool's needs `deliver`."""
+        if self.name == "queue":
+            return self.opener(path, NAME, fs=fs, **options)
+        if self.name == "stream":
+            options.setdefault("partition_count", 1)
+        if self.name == "spool":
+            deliver = options.pop("deliver")
+            names = {field.name for field in dataclasses.fields(diskq.SpoolOptions)}
+            inner = {name: options.pop(name) for name in [*options] if name not in names}
+            return self.opener(path, deliver, fs=fs, queue=diskq.QueueOptions(**inner), **options)
+        return self.opener(path, fs=fs, **options)
+
+    def open(
+        self, path: AnyPath, *, fs: FileSystem | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Channel]:
+        """Open it. A spool delivers nothing, unless it is given `deliver`; what it delivers is in `got`.
+
+        Options that a spool has only for its queue go there. The block's end is the channel's.
+        """
+        return self._open(path, fs, options)
+
+    @asynccontextmanager
+    async def _open(
+        self, path: AnyPath, fs: FileSystem | None, options: dict[str, Any]
+    ) -> AsyncIterator[Channel]:
+        got: list[bytes] | None = None
+        if self.name == "spool" and "deliver" not in options:
+            options["deliver"] = _never
+        elif self.name == "spool":
+            got, options["deliver"] = _collecting(options["deliver"])
+        async with self.opening(path, fs=fs, **options) as handle:
+            channel = Channel(self, handle, str(path), got)
+            if self.name == "priority":
+                channel.store, channel.handle = handle, handle.queue()
+            yield channel
+
+    def read(self, path: AnyPath, *, fs: FileSystem | None = None) -> list[bytes]:
+        """As `Kind.read`: by an engine, when the channel is closed."""
+        return self.engine.read(path, fs=fs)
+
+    def __str__(self) -> str:
+        return f"{self.name} channel"
+
+
+async def _never(batch: diskq.Batch) -> None:
+    await trio.sleep_forever()
+
+
+def _collecting(deliver: Callable[..., Any]) -> tuple[list[bytes], Callable[..., Any]]:
+    got: list[bytes] = []
+
+    async def collect(batch: diskq.Batch) -> None:
+        await deliver(batch)
+        got.extend(batch)
+
+    return got, collect
+
+
+_CHANNELS = [
+    ChannelKind("queue", ENGINES["queue"], diskq.open_queue, diskq.QueueOptions, takes=True),
+    ChannelKind("stream", ENGINES["stream"], diskq.open_producer, diskq.StreamOptions, takes=False),
+    ChannelKind("journal", ENGINES["journal"], diskq.open_journal, diskq.JournalOptions, takes=False),
+    ChannelKind(
+        "priority", ENGINES["priority"], diskq.open_priority_store, diskq.PriorityOptions, takes=True
+    ),
+    ChannelKind("spool", ENGINES["spool"], diskq.open_spool, diskq.SpoolOptions, takes=False),
+]
+CHANNELS = {kind.name: kind for kind in _CHANNELS}
+
+
+def channels(*but: str) -> list[ChannelKind]:
+    """All kinds of channels, for `parametrize` with ids=str, but for those named."""
+    return [kind for kind in _CHANNELS if kind.name not in but]
+
+
+def each_call(store: Opened) -> Iterator[tuple[str, Callable[[], object]]]:
+    """(name, call) of all that a program can call, `close` last."""
+    yield from store.calls().items()
+    yield "close", store.close
