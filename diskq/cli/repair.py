@@ -19,7 +19,7 @@ from diskq.errors import DiskqError, LockedError
 from diskq.tools.findings import Finding
 from diskq.tools.repair import Repairs, repair
 from diskq.tools.salvage import Salvaged, new_file, salvage
-from diskq.tools.things import Thing, things_at
+from diskq.tools.things import Thing, things_below
 from diskq.tools.verify import verify
 
 __all__ = ["add_parser", "told"]
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--json and the messages cannot both go to stdout")
     try:
         with warnings_left_out():
-            things = things_at(args.path)
+            things = things_below(args.path)
             if not things:
                 raise DiskqError(
                     f"{printable(args.path.encode(errors='surrogateescape'))}: nothing known is here"

@@ -37,7 +37,8 @@ class StoreFiles:
         self.metadata = join(root, "tflux.metadata")
         self.snapshot = join(root, "tflux.snapshot")
         self.log = join(root, "log")
-        self.temporary = join(root, _TEMPORARY[0])
+        self.temporaries = tuple(join(root, name) for name in _TEMPORARY)
+        self.temporary = self.temporaries[0]
         self.private = private_path(root, "")[:-1]
         self.lock = private_path(root, "lock")
         self.point = private_path(root, "point")
@@ -91,8 +92,7 @@ class StoreFiles:
 
     def leftovers(self) -> Iterator[str]:
         """Temporary files of whoever had the store before: there is one process at a time."""
-        for name in _TEMPORARY:
-            directory = join(self.root, name)
+        for directory in self.temporaries:
             if self._fs.size_of(directory) is not None:
                 yield from (join(directory, left) for left in self._fs.list_directory(directory))
 

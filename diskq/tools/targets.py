@@ -94,7 +94,7 @@ def check_there(fs: FileSystem, to: Format, path: str) -> None:
     if to == "jsonl":
         fs.close(fs.open(path, write=True))
         return
-    found = {thing.kind for thing in things_at(path, fs=fs)}
+    found = {thing.kind for thing in things_at(path, fs=fs) if thing.path == path}
     if kinds[to] not in found and not (to == "nsq" and not found):
         there = ", ".join(sorted(found)) or "nothing"
         raise FileExistsError(errno.EEXIST, f"no {kinds[to]} is here to append to, but {there}", path)

@@ -7,12 +7,15 @@ import contextlib
 import errno
 from typing import Literal, NamedTuple
 
-from diskq.engine.layouts import is_journal, layout_of, queue_names
-from diskq.engine.shards import journals_below
+from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.layouts import queue_names
 from diskq.engine.spoolfiles import DEAD, SPOOL, SpoolFiles
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
 
-__all__ = ["KINDS", "Kind", "Thing", "things_at", "things_found"]
+__all__ = ["KINDS", "Kind", "Thing", "things_at", "things_below", "things_found"]
 
 Kind = Literal["queue", "spool", "stream", "journal", "jobs"]
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
@@ -20,7 +23,7 @@ KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
 # So far above a file the directory is that it belongs to: <stream>/parts/000000/<name>.
 _DEEPEST = 4
 # So many levels below a directory things are looked for, where somebody only knows that they are there.
-_FURTHEST = 3
+_FURTHEST = 5
 
 
 class Thing(NamedTuple):
@@ -39,64 +42,82 @@ class Thing(NamedTuple):
 def things_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
     """What keeps messages at `path`, by name; empty: nothing that we know.
 
-    That is what is in the directory; below it, where it is a root of journals (shards, a hub's); around it,
-    where it is one of the files.
+    That is what is in the directory and in those directly below it, of every kind; and where `path` is a
+    file, what it belongs to.
 
     Raises OSError.
     """
-    disk = fs or OsFileSystem()
-    text = as_path(path)
-    if disk.size_of(text) is None:
-        raise FileNotFoundError(errno.ENOENT, "no such file or directory", text)
-    try:
-        disk.list_directory(text)
-    except NotADirectoryError:
-        return _around(disk, text)
-    return _directly(disk, text)
+    return _things(fs or OsFileSystem(), as_path(path), 1)
+
+
+def things_below(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
+    """As `things_at`, and further below as well, but for hidden directories. Raises OSError."""
+    return _things(fs or OsFileSystem(), as_path(path), _FURTHEST)
 
 
 def things_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
-    """As `things_at`; where there is nothing, what is further below, but for hidden directories.
-
-    Raises FileNotFoundError also where there is nothing that we know, OSError.
-    """
-    disk = fs or OsFileSystem()
-    text = as_path(path)
-    found = things_at(text, fs=disk) or _below(disk, text, _FURTHEST)
+    """As `things_below`. Raises FileNotFoundError also where there is nothing that we know."""
+    found = things_below(path, fs=fs)
     if not found:
-        raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", text)
+        raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", as_path(path))
     return found
 
 
-def _below(fs: FileSystem, path: str, levels: int) -> list[Thing]:
-    found: list[Thing] = []
+def _things(fs: FileSystem, path: str, levels: int) -> list[Thing]:
+    if fs.size_of(path) is None:
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
     try:
         names = fs.list_directory(path)
     except NotADirectoryError:
-        return found
-    for below in (join(path, name) for name in sorted(names) if not name.startswith(".")):
+        return _around(fs, path)
+    return _in_and_below(fs, path, names, levels)
+
+
+def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> list[Thing]:
+    """Every kind at every level: what lies in a directory hides nothing beside it or below it."""
+    found = _in(fs, path)
+    own = _own_directories(fs, found)
+    for name in sorted(names) if levels else ():
+        below = join(path, name)
+        if name.startswith(".") or below in own:
+            continue
         with contextlib.suppress(NotADirectoryError, FileNotFoundError):
-            found += _directly(fs, below) or (_below(fs, below, levels - 1) if levels else [])
+            found += _in_and_below(fs, below, fs.list_directory(below), levels - 1)
     return found
 
 
-def _directly(fs: FileSystem, path: str) -> list[Thing]:
-    return _in(fs, path) or [Thing("journal", below) for below in journals_below(fs, path, set())[0]]
+def _own_directories(fs: FileSystem, things: list[Thing]) -> set[str]:
+    """Those in which these things have their files: nothing else is looked for there."""
+    own: set[str] = set()
+    for thing in things:
+        if thing.kind == "stream":
+            own.add(StreamFiles(fs, thing.path).parts)
+        elif thing.kind == "journal":
+            files = JournalFiles(fs, thing.path)
+            own |= {files.directory, files.offsets}
+        elif thing.kind == "jobs":
+            store = StoreFiles.found(fs, thing.path)
+            own |= {store.log, *store.temporaries}
+            if store.root != thing.path:
+                own.add(store.root)
+    return own
 
 
 def _in(fs: FileSystem, path: str) -> list[Thing]:
-    layout = layout_of(fs, path)
-    if layout == "triplet":
-        return [Thing("stream", path)]
+    """What is in the directory `path` itself."""
     queues = queue_names(fs, path)
     things = []
     if SPOOL in queues and fs.size_of(SpoolFiles(path).state) is not None:
         queues = [name for name in queues if name not in (SPOOL, DEAD)]
         things.append(Thing("spool", path))
     things += [Thing("queue", path, name) for name in queues]
-    if is_journal(fs, path):
+    if fs.size_of(StreamFiles(fs, path).parts) is not None:
+        things.append(Thing("stream", path))
+    with contextlib.suppress(JournalNotFoundError):
+        # Also one that has no segment (any more).
+        JournalFiles(fs, path).bases()
         things.append(Thing("journal", path))
-    elif layout == "taskflux":
+    if StoreFiles.found(fs, path).are_there:
         things.append(Thing("jobs", path))
     return things
 

@@ -12,7 +12,7 @@ from diskq.errors import DiskqError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.tools.gauges import Gauge, gauge_of
 from diskq.tools.samples import Sample
-from diskq.tools.things import Thing, things_at
+from diskq.tools.things import Thing, things_below
 
 __all__ = ["Reading", "Watch"]
 
@@ -67,7 +67,7 @@ class Watch:
         now = self._fs.monotonic()
         if not self._meters or now - self._looked_at >= _AGAIN:
             self._looked_at = now
-            there = {path: things_at(path, fs=self._fs) for path in self._paths}
+            there = {path: things_below(path, fs=self._fs) for path in self._paths}
             self.bare = tuple(path for path, things in there.items() if not things)
             self._meters = {
                 thing: self._meters.get(thing) or _Meter(self._fs, thing)

@@ -15,6 +15,7 @@ import pytest
 from diskq.engine.fifo import FifoQueue
 from diskq.options import QueueOptions
 from tests.cli.conftest import PROGRAM, fill
+from tests.tools.damaged import KINDS, flip, made
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 WHOLE = GOLDEN / "nsq" / "basic" / "data"
@@ -172,3 +173,48 @@ def test_info_of_a_store_says_what_the_next_open_does(run, tmp_path):
 
 def test_info_where_nothing_is_known_could_not_look(run, tmp_path):
     assert run("info", tmp_path).code == 2
+
+
+# --- a root with one store of every kind ----------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path):
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        made(kind, str(tmp_path / kind))
+    return tmp_path
+
+
+def _data_file(root, kind):
+    patterns = {"stream": "parts/*/*.data", "journal": "jnl/*.jnl", "jobs": "data/log/*.log"}
+    return sorted((root / kind).glob(patterns.get(kind, "*.diskqueue.000*.dat")))[0]
+
+
+def test_of_a_root_everything_is_verified_whatever_lies_in_it(run, root):
+    done = run("verify", root)
+    assert done.code == 0
+    assert sorted(line.split()[1].decode() for line in done.out.splitlines()[1:]) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_root_what_is_damaged_is_named_and_the_rest_is_clean(run, root, kind):
+    flip(_data_file(root, kind), 1000)
+    done = run("verify", root)
+    lines = [line.split() for line in done.out.decode().splitlines()[1 : len(KINDS) + 1]]
+    assert {line[1]: line[0] for line in lines} == {
+        each: "damaged" if each == kind else "clean" for each in KINDS
+    }
+    assert done.code == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_root_what_is_damaged_is_repaired(run, root, kind):
+    flip(_data_file(root, kind), 1000)
+    assert run("repair", root, "--apply").code == 0
+    assert run("verify", root).code == 0
+
+
+def test_info_of_a_root_tells_of_every_kind(run, root):
+    told = json.loads(run("info", root, "--json").out)
+    assert sorted(each["kind"] for each in told["things"]) == sorted(KINDS)

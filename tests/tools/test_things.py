@@ -37,6 +37,45 @@ def test_below_a_root_there_are_journals(tmp_path: Path) -> None:
     ]
 
 
+def _lay(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def test_a_journal_hides_nothing_beside_it_below_it_or_above_it(tmp_path: Path) -> None:
+    _lay(
+        tmp_path,
+        "own.diskqueue.000000.dat",
+        "journal/jnl/0000000000000000.jnl",
+        "journal/events.diskqueue.000000.dat",
+        "queue/events.diskqueue.000000.dat",
+        "spool/spool.diskqueue.000000.dat",
+        "spool/.diskq/spool.state",
+        "store/data/tflux.metadata",
+        "stream/parts/000000/00000000000000000000.data",
+        "stream/below/jnl/0000000000000000.jnl",
+    )
+    root = str(tmp_path)
+    everything = [
+        Thing("queue", root, "own"),
+        Thing("queue", f"{root}/journal", "events"),
+        Thing("journal", f"{root}/journal"),
+        Thing("queue", f"{root}/queue", "events"),
+        Thing("spool", f"{root}/spool"),
+        Thing("jobs", f"{root}/store"),
+        Thing("stream", f"{root}/stream"),
+        Thing("journal", f"{root}/stream/below"),
+    ]
+    assert things_found(root) == everything
+    assert things_at(root) == everything[:-1], "what is directly below, and no further"
+
+
+def test_a_store_in_its_data_directory_is_one_thing(tmp_path: Path) -> None:
+    _lay(tmp_path, "data/tflux.metadata", "data/log/0000000000000000000.log")
+    assert things_found(tmp_path) == [Thing("jobs", str(tmp_path))]
+
+
 def test_who_looks_from_further_up_finds_what_is_below(tmp_path: Path) -> None:
     for name in (
         "a/b/events.diskqueue.000000.dat",
