@@ -27,6 +27,7 @@ from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.alone import alone
 from diskq.engine.contents import as_body
+from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.fiforeader import FifoReader
 from diskq.engine.fiforecovery import recover
 from diskq.engine.fiforoom import FifoRoom, Givers, Obstacle
@@ -369,7 +370,7 @@ class FifoQueue(Closing):
             while self._clear_way(len(body) + self.overhead_of(is_held), is_held):
                 pass
             self.accept(body, is_held=is_held)
-            self._sync_if_due(word)
+            self.sync_if_due(word)
         finally:
             self.turn.give()
 
@@ -398,7 +399,7 @@ class FifoQueue(Closing):
             except DiskFullError as full:
                 full.accepted += done
                 raise
-        self._sync_if_due(word)
+        self.sync_if_due(word)
 
     def _clear_way(self, size: int, is_held: bool) -> bool:
         """True: something stood in the way, was done away with, and it should be looked at again."""
@@ -409,20 +410,18 @@ class FifoQueue(Closing):
             raise self.full_error(size, obstacle)
         return obstacle is not None
 
-    def _sync_if_due(self, word: Durability) -> None:
-        if self.note():
-            self._sync_for_all()
-        elif word == "synced":
-            self._pay(self.take_ticket(with_metadata=False))
+    @alone
+    def sync_if_due(self, word: Durability = "written") -> None:
+        """A barrier, if it is time or the `word` wants one; and let go of what others of the budget want.
 
-    def _sync_for_all(self) -> None:
-        """As `_sync`; and let go of what others of the budget want."""
-        self._sync()
-        if self.share is not None and self.share.is_pressed:
+        For what is done already: what waits in memory and finds no room waits on. Raises StorageFailedError.
+        """
+        is_due = sync_if_due(self, self._pay, word)
+        if is_due and self.share is not None and self.share.is_pressed:
             with contextlib.suppress(DiskFullError):
                 self.relieve()
             if self._sealed.leaving:
-                self._sync()
+                self._pay(self.take_ticket(with_metadata=True))
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
@@ -735,8 +734,7 @@ class FifoQueue(Closing):
         is then removed. Raises StorageFailedError where a due sync fails; nothing is then removed.
         """
         self._check_usable()
-        if self.note():
-            self._sync_for_all()
+        self.sync_if_due()
         return self.fetch(max_items, max_bytes)
 
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:

@@ -20,6 +20,7 @@ from diskq._native.sejbuffer import SejBuffer
 from diskq._native.turn import Turn
 from diskq.engine.alone import alone
 from diskq.engine.contents import as_body, as_key
+from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
@@ -359,10 +360,7 @@ class Journal(Closing):
         return word
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.note():
-            self._pay(self.take_ticket(with_metadata=True))
-        elif word == "synced":
-            self._pay(self.take_ticket(with_metadata=False))
+        sync_if_due(self, self._pay, word)
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 

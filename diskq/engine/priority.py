@@ -21,6 +21,7 @@ from diskq._native.turn import Turn
 from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.contents import as_body
+from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.engine.storemetadata import MetadataFile
@@ -762,10 +763,7 @@ class PriorityStore(Closing):
             raise ticket.left_out
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.note():
-            self.sync()
-        elif word == "synced":
-            self._pay(self.take_ticket(with_metadata=False))
+        sync_if_due(self, self._pay, word)
         if self._takes_snapshots and self.wants_snapshot:
             self._try_snapshot()
 

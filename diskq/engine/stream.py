@@ -22,6 +22,7 @@ from diskq._native.turn import Turn
 from diskq.engine import rollforward
 from diskq.engine.alone import alone
 from diskq.engine.contents import as_body, as_key
+from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.groups import slowest
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
@@ -569,12 +570,8 @@ class Stream(Closing):
         return word
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.note():
-            self._pay(self.take_ticket(with_metadata=True))
-            if self.is_pressed:
-                self.dropped(self.make_room(self.missing))
-        elif word == "synced":
-            self._pay(self.take_ticket(with_metadata=False))
+        if sync_if_due(self, self._pay, word) and self.is_pressed:
+            self.dropped(self.make_room(self.missing))
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 

@@ -569,8 +569,7 @@ class FifoWork(Closing):
         )
 
     def _sync_if_due(self) -> None:
-        if self._queue.note():
-            self._queue.sync()
+        self._queue.sync_if_due()
 
     def _check(self) -> None:
         if self._is_closed:
