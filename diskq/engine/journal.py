@@ -169,6 +169,7 @@ class Journal(Closing):
             # Only now: a scanner of sej's is disturbed by what comes and goes there.
             self._make_directories(files.directory)
             finish_swap(fs, files.path, files.swap)
+            files.move_old_data()
             points = read_points(fs, files)
             # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
             was_ours = self._lock.previous is not None

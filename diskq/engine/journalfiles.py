@@ -11,21 +11,27 @@
 #       slate                           what was accepted and waits to be written
 #       repair/                         while one is carried out: files that are to take others' places
 #       gaps                            offsets whose messages a repair could not save
-#       jnl/%016x.jnl.sums              checksums of a segment; and what repairs set aside
+#       journal-data/%016x.jnl.sums     checksums of a segment; and what repairs set aside
 #       ofs/<name>.mark                 the twin of an offset
 #
 # A temporary is `.diskq/<name>.<number>.tmp`, or stands beside the twin of its offset.
+#
+# Older versions had `.diskq/jnl/` for `.diskq/journal-data/`. sej takes every directory with a `jnl/` in
+# it for a journal, dot files too, and writes there. So a writer moves those files when it opens the journal,
+# and who only reads looks in both places.
 #
 # Format: docs/format/sej.md.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable
 
 from diskq.errors import JournalNotFoundError, OffsetNameError
+from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem, base_name, join
-from diskq.storage.segments import Naming, private_path
+from diskq.storage.segments import Naming, free_aside, private_path
 
 __all__ = ["JournalFiles"]
 
@@ -46,7 +52,8 @@ class JournalFiles:
         self.directory = join(path, "jnl")
         self.offsets = join(path, "ofs")
         self.private = private_path(path, "")[:-1]
-        self.private_data = join(self.private, "jnl")
+        self.private_data = join(self.private, "journal-data")
+        self._old_data = join(self.private, "jnl")
         self.private_offsets = join(self.private, "ofs")
         self.points = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
@@ -60,7 +67,10 @@ class JournalFiles:
         return join(self.directory, _DATA.name(base))
 
     def sidecar(self, base: int) -> str:
-        return join(self.private_data, _SUMS.name(base))
+        name = _SUMS.name(base)
+        old = join(self._old_data, name)
+        # Where both are there, a version that knows only the old place has written after one of ours.
+        return old if self._fs.size_of(old) is not None else join(self.private_data, name)
 
     def kept(self, path: str) -> str:
         """Beside what, out of the peer's sight, bytes of a segment are kept."""
@@ -89,8 +99,43 @@ class JournalFiles:
     def orphans(self, bases: Iterable[int]) -> list[str]:
         """Checksums whose segment is gone: who removes segments by hand does not know of them."""
         known = set(bases)
-        found = _SUMS.listed(self._fs, self.private_data)
-        return [self.sidecar(base) for base in found if base not in known]
+        return [
+            join(directory, _SUMS.name(base))
+            for directory in self.data_places()
+            for base in _SUMS.listed(self._fs, directory)
+            if base not in known
+        ]
+
+    def data_places(self) -> list[str]:
+        """The directories that may have checksums and what was set aside: those of them that are there."""
+        places = (self.private_data, self._old_data)
+        return [directory for directory in places if self._fs.size_of(directory) is not None]
+
+    def move_old_data(self) -> None:
+        """Move what an older version left in `.diskq/jnl/`, and remove that directory. Durable then.
+
+        For who holds the lock, before anything is read. Who is killed midway is finished by the next open.
+        A file of checksums replaces the one of the same name: it was written later. What sej has written
+        there is kept aside, as what repairs cut is. Raises OSError.
+        """
+        fs, old = self._fs, self._old_data
+        if fs.size_of(old) is None:
+            return
+        moves: list[tuple[str, str]] = []
+        doubled: list[str] = []
+        for name in sorted(fs.list_directory(old)):
+            path, target = join(old, name), join(self.private_data, name)
+            is_taken = fs.size_of(target) is not None
+            if is_taken and fs.place_of(path) == fs.place_of(target):
+                doubled.append(path)  # a power cut has left the file both names: a rename would do nothing
+                continue
+            is_foreign = name.endswith(".jnl") and fs.size_of(path) != 0
+            if is_foreign or (is_taken and _SUMS.parse(name) is None):
+                target = free_aside(fs, target, {other for _, other in moves})
+            moves.append((path, target))
+        Barrier(directories=(self.private,), installs=tuple(moves), removals=tuple(doubled)).pay(fs)
+        with contextlib.suppress(OSError):  # a file that came in this moment is moved by the next open
+            Barrier(emptied=(old,)).pay(fs)
 
     # --- offsets ----------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ class JournalGauge:
             size=segments.size,
             segments=len(segments.bases),
             parts=tuple(parts),
-            problems=self._aside.names([files.private_data]),
+            problems=self._aside.names(files.data_places()),
             status=own_status(fs, files.status, holder, is_open),
         )
 

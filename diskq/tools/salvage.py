@@ -171,8 +171,9 @@ def _set_aside(fs: FileSystem, thing: Thing) -> Iterator[tuple[str, str, Callabl
                 if of.endswith(".data"):
                     yield path, of, lambda content, p=partition: stream_scraps(content, p, is_varuint)  # type: ignore[misc]
     elif thing.kind == "journal":
-        for path, of in _quarantined(fs, JournalFiles(fs, thing.path).private_data):
-            yield path, of, journal_scraps
+        for directory in JournalFiles(fs, thing.path).data_places():
+            for path, of in _quarantined(fs, directory):
+                yield path, of, journal_scraps
     else:
         root = StoreFiles.existing(fs, thing.path).root
         for path, of in _quarantined(fs, private_path(root, "")[:-1]):

@@ -169,12 +169,11 @@ def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], rep
             whole = sej.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
             report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
-    left = list(files.leftovers())
-    if fs.size_of(files.private_data) is not None:
-        left += files.orphans(bases)
-        for name in sorted(fs.list_directory(files.private_data)):
+    left = [*files.leftovers(), *files.orphans(bases)]
+    for directory in files.data_places():
+        for name in sorted(fs.list_directory(directory)):
             if ".bad" in name:
-                path = join(files.private_data, name)
+                path = join(directory, name)
                 report.note(
                     path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
                 )

@@ -367,7 +367,7 @@ async def test_s4_a_middle_segment_that_is_empty_or_torn_is_passed(disk, kind):
     names = sorted(path for path in disk.files() if path.endswith(".jnl"))
     content = disk.read(names[1])
     disk.write_durably(names[1], b"" if kind == "empty" else content[:-3])
-    disk.unlink(f"{JOURNAL}/.diskq/jnl/{names[1].rsplit('/', 1)[1]}.sums")
+    disk.unlink(f"{JOURNAL}/.diskq/journal-data/{names[1].rsplit('/', 1)[1]}.sums")
     async with scanning(disk, end="close") as scanner:
         with trio.fail_after(5):
             found = [message.offset for message in await rest(scanner)]
@@ -397,7 +397,7 @@ async def test_s6_good_messages_behind_a_bad_one_are_kept(disk):
     content = bytearray(disk.read(segment()))
     content[2 * 27 + 7] ^= 0x80  # the offset of the third
     disk.write_durably(segment(), bytes(content) + b"\x00\x00")
-    disk.unlink(f"{JOURNAL}/.diskq/jnl/{0:016x}.jnl.sums")
+    disk.unlink(f"{JOURNAL}/.diskq/journal-data/{0:016x}.jnl.sums")
     async with writing(disk) as writer, writer.scan() as scanner:
         assert writer.repairs
         assert await writer.send(b"5") == 5

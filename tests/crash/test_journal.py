@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from diskq.engine import journal as engine
-from diskq.engine import journalrecovery
+from diskq.engine import journalfiles, journalrecovery
 from diskq.engine.journal import Journal
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
@@ -28,6 +28,8 @@ from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
+
+PLACE, OLD_PLACE = f"{ROOT}/.diskq/journal-data", f"{ROOT}/.diskq/jnl"
 
 
 def message(number: int, longest: int) -> Item:
@@ -313,7 +315,33 @@ def a_peer_that_is_refused(fs: CrashFS, promises: Promises) -> None:
         session.append(2)
 
 
+def left_by_an_older_version(fs: CrashFS, promises: Promises) -> None:
+    """It had checksums in a directory that sej takes for a journal's: they are moved when it is opened."""
+    session = Session(fs, promises, segment_size=300)
+    for _ in range(3):
+        session.append(3, "synced")
+    session.append(2)
+    session.end()
+    as_an_older_version(fs)
+    session.open()
+    session.append(2)
+    session.append(2, "synced")
+
+
+def as_an_older_version(fs: CrashFS) -> None:
+    """Its files are where that one had them; a cut in between leaves them half moved."""
+    fs.make_directory(OLD_PLACE)
+    fs.sync_directory(f"{ROOT}/.diskq")
+    for name in fs.list_directory(PLACE):
+        fs.rename(f"{PLACE}/{name}", f"{OLD_PLACE}/{name}")
+    fs.sync_directory(OLD_PLACE)
+    fs.sync_directory(PLACE)
+    fs.remove_directory(PLACE)
+    fs.sync_directory(f"{ROOT}/.diskq")
+
+
 NARROW: list[Workload] = [
+    left_by_an_older_version,
     rolls_without_a_sync,
     a_sync_that_failed,
     killed_with_a_slate,
@@ -328,6 +356,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     if outcome == KILL:
         check_what_others_see(fs, promises)
     journal = Journal(ROOT, fs=fs)
+    assert fs.size_of(OLD_PLACE) is None, "sej would take our directory for a journal"
     for repair in journal.repairs:
         assert outcome != KILL
         is_cut = (repair.reason, repair.records) == (journalrecovery.UNSYNCED, 0)
@@ -402,6 +431,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 JOURNAL = engine.__name__
 RECOVERY = journalrecovery.__name__
+FILES = journalfiles.__name__
 CHECKSUMS = checksums.__name__
 
 MUTATIONS = [
@@ -431,6 +461,10 @@ MUTATIONS = [
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(JOURNAL, "Points(self._is_closing, {0", "Points(True, {0"),
     Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            if not", "if not"),
+    # The checksums of an older version: not moved, half moved, moved to where a power cut takes them away.
+    Mutation(JOURNAL, "files.move_old_data()", "pass", by=left_by_an_older_version),
+    Mutation(FILES, "installs=tuple(moves)", "installs=tuple(moves[1:])", by=left_by_an_older_version),
+    Mutation(FILES, "directories=(self.private,), installs", "installs", by=left_by_an_older_version),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
     Mutation(

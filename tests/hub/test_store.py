@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_what_is_put_is_there_as_it_was(disk):
     assert put(hub, messages(10, 12)) == Range(0, 12)
     assert disk.read(DATA) == records(messages(0, 12))
     assert get(hub, 3) == messages(3, 12)
+
+
+def test_a_journal_of_an_older_version_is_read_and_moved(disk):
+    """Its checksums are where sej would take our directory for a journal."""
+    with closing(store(disk)) as hub:
+        put(hub, messages(0, 3))
+    private = f"{ROOT}/web1.log/.diskq"
+    disk.rename(f"{private}/journal-data", f"{private}/jnl")
+    hub = store(disk)
+    assert get(hub) == messages(0, 3)
+    assert put(hub, messages(3, 5)) == Range(0, 5)
+    assert disk.size_of(f"{private}/jnl") is None
 
 
 def test_each_answer_is_synced(disk):

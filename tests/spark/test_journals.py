@@ -145,8 +145,11 @@ def test_a_column_that_must_not_be_null_is_told(path):
     assert read(options(path), type(strict)([strict["timestampType"]]))["timestampType"].to_pylist()[-1] == -1
 
 
-def test_what_is_damaged_or_gone_is_told_and_the_rest_is_read(path):
+@pytest.mark.parametrize("place", ["journal-data", "jnl"])
+def test_what_is_damaged_or_gone_is_told_and_the_rest_is_read(path, place):
+    """Also where the checksums are in the place of older versions."""
     write(path, messages())
+    (path / ".diskq" / "journal-data").rename(path / ".diskq" / place)
     rotten = segments(path)[1]
     content = bytearray(rotten.read_bytes())
     content[content.index(VALUE % (int(rotten.stem, 16) + 50))] ^= 1

@@ -256,7 +256,7 @@ def test_or_else_the_files_and_that_is_said(tmp_path: Path) -> None:
 def test_what_is_set_aside_is_a_problem(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         journal.append(b"hello")
-    (tmp_path / "j" / ".diskq" / "jnl" / "0000000000000000.jnl.bad").write_bytes(b"?")
+    (tmp_path / "j" / ".diskq" / "journal-data" / "0000000000000000.jnl.bad").write_bytes(b"?")
     assert sample(look(Watch([tmp_path / "j"]))).problems == ("0000000000000000.jnl.bad",)
 
 
