@@ -212,10 +212,11 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
     """Open the stream at `path` for reading: an async context manager that gives a `StreamConsumer`.
 
     `partitions` are those to be read, by default all, and those that are made later. `start` is "oldest",
-    "newest" (the last message there is), "active" (the segment that is written to), an offset, or a moment
-    (an aware datetime: the first message that is later), or a mapping of partitions to such; those that it
-    does not name, and partitions that are made later, begin with their oldest message. `end` is "wait" for
-    more, "close" behind what is there now, or the last offset to be delivered.
+    "newest" (the last message; where the segment that is written to is empty the next one, as with go-diskq),
+    "active" (that segment), an offset, or a moment (an aware datetime: the first message that is later), or
+    a mapping of partitions to such; those that it does not name, and partitions that are made later, begin
+    with their oldest message. `end` is "wait" for more, "close" behind what is there now, or the last offset
+    to be delivered.
 
     With a `group` the partitions are shared among its members, in as many processes as they like: each is
     read by one of them, who goes on behind what the group has committed, or at `start` where that is

@@ -297,8 +297,8 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
         "--start",
         type=place,
         metavar="PLACE",
-        help="where to begin: `oldest`, `newest` (the last message that is there), `active` (the segment "
-        "that is written to), an offset, or a time (default: oldest)",
+        help="where to begin: `oldest`, `newest` (the last message, or the next one where the segment "
+        "that is written to is empty), `active` (that segment), an offset, or a time (default: oldest)",
     )
     parser.add_argument(
         "--start-offset", type=number, metavar="OFFSET", help="begin at this offset (default: see --start)"

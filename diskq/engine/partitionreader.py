@@ -42,6 +42,15 @@ class PartitionReader(LogReader[Message, Columns, SegmentReader]):
         self._partition = files
         super().__init__(fs, files, self.ahead, live)
 
+    def seek_newest(self) -> None:
+        """Be at the last message of the active segment: it is handed out next. At the end, if that is empty.
+
+        As a consumer of go-diskq: where a segment has just been begun it waits, though there are older ones.
+        """
+        active = max(self._files.bases(), default=0)
+        end = self.next_offset()
+        self.seek(end - 1 if end > active else end)
+
     def _open_segment(self, base: int) -> SegmentReader:
         return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base)
 

@@ -151,6 +151,16 @@ async def test_it_begins_where_it_was_told_to(disk, start, first):
     assert values(await received(disk, start=start)) == bodies[first:]
 
 
+async def test_where_the_active_segment_is_empty_the_newest_is_the_next_one(disk):
+    """go-diskq's consumer waits there: it looks for the newest in the active segment alone."""
+    await fill(disk, 4, segment_size=1)
+    assert await received(disk, start="newest") == []
+    async with consuming(disk, start="newest") as consumer, producing(disk, segment_size=1) as producer:
+        await producer.send(b"x", b"k")
+        message = await consumer.receive()
+    assert (message.offset, message.value) == (4, b"x")
+
+
 async def test_from_the_newest_of_an_empty_stream_it_begins_with_what_comes(disk):
     async with producing(disk, **ONE) as producer:
         for start in ("newest", "oldest", "active", MOMENT, 0):
