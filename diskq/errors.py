@@ -458,6 +458,16 @@ class Permanent(Exception):
     """
 
     def __init__(self, reason: str, items: Iterable[int] | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        # Programs give what they caught, or nothing: the dead letter needs a text all the same.
+        self.reason = reason if isinstance(reason, str) else _text_of(reason)
+        super().__init__(self.reason)
         self.items = None if items is None else tuple(items)
+
+
+def _text_of(reason: object) -> str:
+    if reason is None:
+        return "no reason was given"
+    try:
+        return str(reason)
+    except Exception:
+        return f"<{type(reason).__name__}, whose text cannot be had>"

@@ -22,6 +22,7 @@ from diskq.engine.outbox import Outbox
 from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
 from diskq.messages import Batch
 from diskq.options import SpoolOptions
+from diskq.storage.callbacks import check_awaitable, text_of
 from diskq.storage.logs import Log
 
 __all__ = ["Deliver", "Delivery"]
@@ -34,6 +35,14 @@ Deliver = Callable[[Batch], Awaitable[object]]
 _LONGEST_ERROR = 500
 # What could not be read is tried again after so many seconds.
 _READ_AGAIN = 1.0
+
+
+class Misuse(Exception):
+    """`deliver` is not what it has to be: no other try would help, whatever `retry_on` says."""
+
+    def __init__(self, mistake: Exception) -> None:
+        super().__init__(mistake)
+        self.mistake = mistake
 
 
 class Delivery:
@@ -59,6 +68,8 @@ class Delivery:
         self._retry_on = options.retry_on if isinstance(options.retry_on, tuple) else (options.retry_on,)
         self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
         self.pacing = Pacing(options)
+        self._task: trio.lowlevel.Task | None = None
+        self._mistake: RuntimeError | None = None  # of `deliver`, which has been told
         self.delivered = self.buried = self.failed_tries = 0
         self.last_error: str | None = None
 
@@ -66,6 +77,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver for ever. Raises what `deliver` raised, where that is not to be tried again."""
         loop, outbox, options = self._loop, self._outbox, self._options
+        self._task = trio.lowlevel.current_task()
         point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
         while True:
             await point()
@@ -95,6 +107,19 @@ class Delivery:
                 with contextlib.suppress(DiskFullError):
                     await loop.barrier(with_metadata=True)
             self._on_change()
+
+    def refuse_inside(self, call: str) -> None:
+        """Raises RuntimeError in `deliver`, and in tasks that it waits for: `call` waits for its end."""
+        task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        while task is not None:
+            if task is self._task:
+                self._mistake = RuntimeError(
+                    f"deliver of {self._name} called {call}, which waits until deliver has returned: "
+                    "call it in another task"
+                )
+                raise self._mistake
+            nursery = task.parent_nursery
+            task = None if nursery is None else nursery.parent_task
 
     async def _wait_for_messages(self) -> None:
         """Return when there is one; with `linger`, when there is a batch of them or time is up."""
@@ -201,7 +226,12 @@ class Delivery:
     @disable_ki_protection
     async def _call(self, batch: Batch) -> None:
         """A ^C ends what is the user's, and nothing of ours halfway."""
-        await self._deliver(batch)
+        result = self._deliver(batch)
+        try:
+            awaitable = check_awaitable("deliver", self._deliver, result)
+        except TypeError as mistake:
+            raise Misuse(mistake) from None
+        await awaitable
 
     @property
     def _is_tried_enough(self) -> bool:
@@ -210,6 +240,10 @@ class Delivery:
 
     async def _judge(self, batch: Batch, raised: Exception) -> None:
         """What a failed try means. Returns where what is left may be tried at once; raises Again."""
+        if isinstance(raised, Misuse):
+            raise raised.mistake
+        if raised is self._mistake:
+            raise raised
         if isinstance(raised, Permanent) and raised.items != ():
             try:
                 items = range(len(batch)) if raised.items is None else _places(batch, raised.items)
@@ -247,8 +281,9 @@ class Delivery:
 
     def _complain(self, failure: BaseException) -> None:
         """Remember what went wrong, and log it if it is something else than before."""
-        complaint = type(failure), str(failure)
-        self.last_error = f"{type(failure).__name__}: {failure}"[:_LONGEST_ERROR]
+        text = text_of(failure)
+        complaint = type(failure), text
+        self.last_error = f"{type(failure).__name__}: {text}"[:_LONGEST_ERROR]
         if complaint != self._complaint:
             log.tell(
                 "delivery_failed",

@@ -66,6 +66,8 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._has_written = False  # in the running slice
         self.take_one = Fetch(engine, 1, sys.maxsize)
+        self.on_empty: Callable[[], None] | None = None
+        """Called when somebody has looked for a message, and found none."""
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
         super().__init__(engine, thread, (self._senders, self._receivers, self._lingering))
 
@@ -233,7 +235,12 @@ class QueueLoop(CommitLoop[FifoQueue]):
         return not self._receivers and not self._is_leased and self._has_message()
 
     def _has_message(self) -> bool:
-        return self.engine.has_message() if self.work is None else self.work.has_message()
+        if self.work is not None:
+            return self.work.has_message()
+        has_message = self.engine.has_message()
+        if not has_message and self.on_empty is not None:
+            self.on_empty()
+        return has_message
 
     def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Peek at the head and keep everybody else from it, until `release`."""

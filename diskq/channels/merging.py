@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
 from diskq.channels.racing import Race, Receiver
+from diskq.storage.callbacks import check_plain
 
 __all__ = ["Merged", "Receiver", "merge"]
 
@@ -82,6 +83,7 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: no message is lost.
         """
+        check_plain("may_take", may_take)
         await self._point()
         async with self._lock:
             while not self._held:

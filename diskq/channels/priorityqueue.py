@@ -20,6 +20,7 @@ from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLine
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 
 __all__ = ["DiskPriorityQueue", "PriorityQueueStatistics", "checked_word"]
@@ -191,6 +192,7 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
+        check_plain("may_take", may_take)
         await self._begin()
         want = self._want(1, sys.maxsize)
         return await self._take(lambda: (want() if may_take() else []) if self._queue.table.ready else None)

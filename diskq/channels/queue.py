@@ -24,6 +24,7 @@ from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.engine.work import Exhausted, FifoWork
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability, QueueOptions, WorkOptions
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
@@ -237,6 +238,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
+        check_plain("may_take", may_take)
         await self._begin()
         return await self._receive(lambda: self._loop.take_one() if may_take() else [])
 

@@ -16,6 +16,7 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.tail import Part, Tail, take_one
 from diskq.engine.logreader import Gap, Sized
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 
 __all__ = ["Batch", "End", "TailReceiver", "checked_end"]
@@ -174,6 +175,7 @@ class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
         """
+        check_plain("may_take", may_take)
         await self._first_point()
         await self._schedule_point()
         self._begin()

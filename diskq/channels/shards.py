@@ -22,6 +22,7 @@ from diskq.engine.journal import Item, Key, Value, When
 from diskq.engine.shards import ShardSet, key_hash
 from diskq.messages import Position
 from diskq.options import Durability, JournalOptions
+from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 from diskq.storage.logs import Log
 
@@ -274,7 +275,7 @@ class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function
         if max_open < 1:
             raise ValueError(f"max_open is at least 1, got {max_open}")
         self._shards = ShardSet(as_path(root), prefix, bits)
-        self._hash = hash
+        self._hash = check_plain("hash", hash)
         self._max_open = max_open
         checked = dataclasses.replace(options or JournalOptions(), **changes)
         self._opened = partial(open_journal, options=checked, fs=fs)

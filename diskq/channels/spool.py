@@ -30,6 +30,7 @@ from diskq.engine.outbox import Outbox
 from diskq.engine.spoolfiles import SPOOL, SpoolStatus
 from diskq.errors import StorageFailedError
 from diskq.options import Durability, SpoolOptions
+from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.durations import Durations
@@ -116,6 +117,7 @@ class Spool(trio.abc.SendChannel[bytes]):
         self._news.set()
         self._dead_letters = SpoolLetters(letters, self._put_back)
         self._delivery = Delivery(loop, outbox, self._dead_letters, deliver, options, self._tell)
+        loop.on_empty = self._note_empty
 
     # --- sending ----------------------------------------------------------------------------------
     # No coroutines of their own: one layer between the user and the queue is enough.
@@ -155,9 +157,11 @@ class Spool(trio.abc.SendChannel[bytes]):
     async def drained(self) -> None:
         """Return when all that was taken by now is delivered, or in the dead letters.
 
-        Raises trio.BrokenResourceError, trio.ClosedResourceError where that will not come.
+        Raises trio.BrokenResourceError, trio.ClosedResourceError where that will not come, and RuntimeError
+        in `deliver`, for whose end it waits.
         """
         await trio.lowlevel.checkpoint()
+        self._delivery.refuse_inside("drained()")
         tail = self._engine.tail
         while self._engine.depth and self._engine.head < tail:
             self._loop.check()
@@ -251,6 +255,11 @@ class Spool(trio.abc.SendChannel[bytes]):
         self._progress = trio.Event()
         self._news.set()
 
+    def _note_empty(self) -> None:
+        """There is nothing to deliver: delivered, or damaged and given up."""
+        if self._progress.statistics().tasks_waiting:
+            self._tell()
+
     def _end(self) -> None:
         """Nobody delivers any more."""
         self._is_over = True
@@ -314,6 +323,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         **changes: Any,
     ) -> None:
         self._path = as_path(path)
+        check_async("deliver", deliver)
         self._deliver = deliver
         self._options = dataclasses.replace(options or SpoolOptions(), **changes)
         self._fs = fs or OsFileSystem()
@@ -352,7 +362,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
                 "spool %r delivers no more: %s: %s",
                 self._path,
                 type(failure).__name__,
-                failure,
+                text_of(failure),
                 path=self._path,
                 error=failure,
             )

@@ -18,6 +18,7 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 from diskq.channels.ioloop import QueueLoop
 from diskq.engine.work import FifoWork, Lease, WorkStatistics
 from diskq.errors import LeaseError
+from diskq.storage.callbacks import check_plain
 
 __all__ = ["DiskWork"]
 
@@ -97,15 +98,19 @@ class DiskWork(trio.abc.ReceiveChannel[Lease]):
 
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
+        check_plain("may_take", may_take)
         await self._begin()
         want = self._want(1, sys.maxsize)
 
         def take() -> list[Lease] | None:
             leases = want()  # there may be none after all, and who was told yes has to give one
-            if leases and not may_take():
-                self._engine.release(leases)
-                return []
-            return leases
+            may = False
+            try:
+                may = bool(leases) and may_take()
+            finally:
+                if leases and not may:
+                    self._engine.release(leases)
+            return leases if may or leases is None else []
 
         return await self._wait(take)
 

@@ -46,6 +46,7 @@ from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import Loss
 from diskq.storage.budget import Share
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
@@ -175,7 +176,7 @@ class FifoQueue(Closing):
         self._fs: FileSystem = fs or OsFileSystem()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self.name = name
-        self._clock = clock or self._fs.monotonic
+        self._clock = check_plain("clock", clock or self._fs.monotonic)
         self._framing = NsqFraming(self.options.min_message_size, self.options.max_message_size)
         self._any_size = NsqFraming(0, MAX_BODY)  # for what is ours for certain: limits may have changed
         # Where nobody else keeps time, the fast doors shut when a sync is due.

@@ -39,6 +39,7 @@ from diskq.errors import (
 )
 from diskq.options import DURABILITY_WORDS, Durability, JournalOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
@@ -117,7 +118,7 @@ class Journal(Closing):
         self.path = as_path(path)
         self.name = self.path
         self.files = JournalFiles(self._fs, self.path)
-        self._clock = clock or self._fs.monotonic
+        self._clock = check_plain("clock", clock or self._fs.monotonic)
         self._keeps_time = time_slice is None
         self.turn = Turn(partial(BusyError, self.path))
         """Of the thread that is inside."""

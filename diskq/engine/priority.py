@@ -42,6 +42,7 @@ from diskq.errors import (
 )
 from diskq.options import Durability, PriorityOptions
 from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path
@@ -201,7 +202,7 @@ class PriorityStore(Closing):
         self.path = self.name = as_path(path)
         self.settings = read_settings(self._fs, self.path)
         self.files = StoreFiles.found(self._fs, self.path, self.settings.data_directory)
-        self._clock = clock or self._fs.monotonic
+        self._clock = check_plain("clock", clock or self._fs.monotonic)
         self.turn = Turn(partial(BusyError, self.path))
         """Of the thread that is inside."""
         time_slice = min(self.options.sync_timeout, _A_DAY) if time_slice is None else time_slice

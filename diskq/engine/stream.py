@@ -46,6 +46,7 @@ from diskq.errors import (
 from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.budget import BLOCK, Share
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, directory_of
 from diskq.storage.lock import Lock
@@ -152,7 +153,7 @@ class Stream(Closing):
         self.path = as_path(path)
         self.name = self.path
         self.files = StreamFiles(self._fs, self.path)
-        self._clock = clock or self._fs.monotonic
+        self._clock = check_plain("clock", clock or self._fs.monotonic)
         self._keeps_time = time_slice is None
         self.turn = Turn(partial(BusyError, self.path))
         """Of the thread that is inside."""

@@ -30,6 +30,7 @@ from diskq.engine.staging import (
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.smallfile import checked, is_checked, read_small
@@ -227,6 +228,7 @@ def sweep_staging(
     It is asked about the marks of `abandon`, too, which are removed with them.
     Raises LockedError where somebody has the stream open, who may be about to commit them.
     """
+    check_plain("is_orphan", is_orphan)
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
     if not staged_names(fs, files) and not abandoned_names(fs, files):
@@ -235,7 +237,8 @@ def sweep_staging(
     try:
         gone = _sweep(fs, files, is_orphan)
         # After the files: one of them may have come since.
-        over = [mark for mark in abandoned_names(fs, files) if is_orphan(mark)]
+        marks = abandoned_names(fs, files)
+        over = [mark for mark in marks if check_result("is_orphan", is_orphan, is_orphan(mark))]
         Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).pay(fs)
         return gone
     finally:
@@ -245,7 +248,11 @@ def sweep_staging(
 def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName], bool]) -> list[str]:
     intent = read_intent(fs, files)
     kept = {file.name for file in intent.staged} if intent is not None else set()
-    orphans = [name for name in staged_names(fs, files) if str(name) not in kept and is_orphan(name)]
+    orphans = [
+        name
+        for name in staged_names(fs, files)
+        if str(name) not in kept and check_result("is_orphan", is_orphan, is_orphan(name))
+    ]
     Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).pay(fs)
     return [str(name) for name in orphans]
 
@@ -255,9 +262,10 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
 
     If one of them commits an epoch again, it is in the stream twice. Raises LockedError, OSError.
     """
+    check_plain("is_over", is_over)
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
-    over = [sink for sink in files.sinks() if is_over(sink)]
+    over = [sink for sink in files.sinks() if check_result("is_over", is_over, is_over(sink))]
     if not over:
         return []
     lock = Lock(fs, files.lock, f"stream {files.path}")

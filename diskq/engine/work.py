@@ -38,6 +38,7 @@ from diskq.engine.fifo import FifoQueue
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions
+from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
 
@@ -131,10 +132,10 @@ class FifoWork(Closing):
         """Begin at the queue's head, with what is known from the work before.
 
         `exhausted` is handed messages after `options.max_attempts`. Raises ValueError where somebody
-        works on the queue, it is closed, or has a memory tier; OSError.
+        works on the queue, it is closed, or has a memory tier; TypeError where `exhausted` is async; OSError.
         """
         self.options = options or WorkOptions()
-        self._exhausted = exhausted
+        self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue
         self.turn = queue.turn
         self._overhead = queue.overhead
@@ -481,7 +482,7 @@ class FifoWork(Closing):
     def _take_out(self, lease: Lease) -> None:
         """Let `exhausted` have the message, which is then acknowledged."""
         assert self._exhausted is not None
-        self._exhausted(lease)
+        check_result("exhausted", self._exhausted, self._exhausted(lease))
         self._taken_out += 1
         self._done.add(lease._number)
         self._owed.append(lease._place)

@@ -27,6 +27,7 @@ from diskq.hub.client import HubClient
 from diskq.hub.store import Range
 from diskq.messages import Message
 from diskq.options import ReplicationOptions
+from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.logs import Log
@@ -125,7 +126,7 @@ class _Copy:
         self.journal = journal
         self.options = options
         self.told = ReplicationStatistics()
-        self._on_progress = on_progress
+        self._on_progress = None if on_progress is None else check_plain("on_progress", on_progress)
         self._complaint: str | None = None  # what was logged last
 
     async def put(self, columns: JournalColumns | None, begin: int | None = None) -> Range | None:

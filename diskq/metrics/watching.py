@@ -165,5 +165,20 @@ class Watchlist:
         with self._lock:
             self._watches = {key: watch for key, watch in self._watches.items() if not watch.is_gone}
             watches = list(self._watches.values())
+        samples: list[Sample] = []
         with self._reading:
-            return [sample for watch in watches for sample in watch.read()]
+            for watch in watches:
+                try:
+                    samples += list(watch.read())
+                except Exception as failure:  # whatever it is: the others are told all the same
+                    name = dict(watch.labels)["name"]
+                    log.tell(
+                        "unreadable",
+                        "the numbers of %r are left out of a scrape: %s",
+                        name,
+                        type(failure).__name__,
+                        path=name,
+                        error=failure,
+                        exc_info=failure,
+                    )
+        return samples

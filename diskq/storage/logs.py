@@ -40,6 +40,7 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "request_late": (logging.WARNING, "A request to a hub did not come in, and was ended."),
     "tokens_readable": (logging.WARNING, "Everybody on the machine may read a file of tokens."),
     "lag_unknown": (logging.WARNING, "A scrape could not look at a reader's files."),
+    "unreadable": (logging.WARNING, "A scrape left out what could not be asked for its numbers."),
     # As it should be, and worth knowing.
     "delivery_resumed": (logging.INFO, "Delivering works again."),
     "copy_resumed": (logging.INFO, "The hub is there again."),

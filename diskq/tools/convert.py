@@ -15,6 +15,7 @@ from diskq.engine.storedqueue import DEFAULT
 from diskq.engine.stream import new_key
 from diskq.engine.streamsettings import StreamSettings, settings_at
 from diskq.errors import ConversionLossError, QueueNotFoundError
+from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.tools.carrying import CARRIES, Carrier, ConvertOptions, Format
 from diskq.tools.entries import EntryBatch
@@ -139,7 +140,11 @@ class _Conversion(ExitStack):
         warn: Callable[[Mapping[str, int]], object] | None,
     ) -> None:
         super().__init__()
-        self._warn = warn
+        if callable(target):
+            check_plain("target", target)
+        if progress is not None:
+            check_plain("progress", progress)
+        self._warn = None if warn is None else check_plain("warn", warn)
         self._fs = fs
         self._to = to
         self._options = options

@@ -19,6 +19,7 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamsettings import read_settings
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.callbacks import check_plain
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
 from diskq.storage.overlay import OverlayFS
@@ -78,6 +79,7 @@ def salvage(
     written anew to leave damage out is held in memory. Raises LockedError where somebody has it, DiskqError,
     OSError.
     """
+    check_plain("write", write)
     disk = fs or OsFileSystem()
     with OverlayFS(disk, locks=True) as overlay:
         mend(overlay, thing, take_over=take_over)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
+from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.tools.findings import Progress, Verification
 from diskq.tools.looking import Report
@@ -36,7 +37,7 @@ def verify(thing: Thing, *, fs: FileSystem | None = None, progress: Progress | N
     raised. Raises OSError where it cannot be looked at, and QueueMovedError where a queue is emptied faster
     than that.
     """
-    report = Report(progress)
+    report = Report(None if progress is None else check_plain("progress", progress))
     _LOOKS[thing.kind](fs or OsFileSystem(), thing, report)
     return Verification(
         thing=thing,

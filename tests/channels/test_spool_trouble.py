@@ -19,6 +19,10 @@ from tests.channels.spools import PATH, FarEnd, Hanging, down, letters_in, opene
 NOTE, STATE = SpoolFiles(PATH).note, SpoolFiles(PATH).state
 
 
+def repr_of(reason: object) -> str:
+    return type(reason).__name__
+
+
 @pytest.fixture
 def disk() -> CrashFS:
     return spool_disk()
@@ -361,3 +365,84 @@ async def test_all_that_is_there_may_be_given_up_before_it_is_tried(disk, autoju
         await spool.send(b"2")
         await spool.drained()
     assert far_end.batches == [[b"2"]]
+
+
+# --- what `deliver` may raise, and whom it may wait for ----------------------------------------------
+
+
+class Mute(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("no text")
+
+
+@pytest.mark.parametrize("reason", [None, Mute(), ValueError("x"), 7, "\udc80"], ids=repr_of)
+async def test_a_permanent_failure_may_have_any_reason(disk, reason, autojump_clock):
+    far_end = FarEnd(diskq.Permanent(reason))
+    async with opened(disk, far_end, retry_on=Exception) as spool:
+        await spool.send(b"1")
+        await spool.drained()
+        await spool.send(b"2")
+        await spool.drained()
+    assert far_end.got == [b"2"]
+    (letter,) = letters_in(disk)
+    assert letter.reason == ("no reason was given" if reason is None else diskq.Permanent(reason).reason)
+
+
+@pytest.mark.parametrize("kind", [Mute, lambda: ValueError("\udc80"), lambda: ValueError(Mute())])
+async def test_a_failure_without_a_text_is_tried_again(disk, kind, autojump_clock, caplog):
+    far_end = FarEnd(kind(), kind(), diskq.Permanent("so it is"))
+    async with opened(disk, far_end, max_attempts=5) as spool:
+        await spool.send(b"1")
+        await spool.drained()
+        assert spool.statistics().failed_tries == 2
+    assert len(letters_in(disk)) == 1
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+async def test_deliver_cannot_wait_for_its_own_end(disk, in_child, autojump_clock):
+    async def deliver(batch: diskq.Batch) -> None:
+        if not in_child:
+            await spool.drained()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spool.drained)  # the same in a task of its own, which it waits for
+
+    with pytest.raises(RuntimeError, match=r"called drained\(\), which waits until deliver has returned"):  # noqa: PT012
+        async with opened(disk, deliver, retry_on=Exception) as spool:
+            await spool.send(b"1")
+            await trio.sleep(100)
+    assert waiting_in(disk) == [b"1"]
+
+
+async def test_a_task_that_deliver_has_started_elsewhere_may_wait_for_the_end(disk, autojump_clock):
+    async with trio.open_nursery() as nursery:
+
+        async def deliver(batch: diskq.Batch) -> None:
+            nursery.start_soon(spool.drained)
+            await trio.sleep(1)
+
+        async with opened(disk, deliver) as spool:
+            await spool.send(b"1")
+            await spool.drained()
+    assert waiting_in(disk) == []
+
+
+# --- rot ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 3, 9])
+async def test_who_waits_for_the_end_is_told_where_rot_takes_the_rest(disk, at, autojump_clock):
+    async with opened(disk, Hanging()) as spool:
+        await spool.send_many(numbered(10))
+    name = f"{PATH}/spool.diskqueue.000000.dat"
+    content = bytearray(disk.read(name))
+    content[5 * at + 4] ^= 1
+    disk.rot(name, bytes(content))
+    far_end = FarEnd()
+    async with opened(disk, far_end) as spool:
+        with trio.fail_after(60):
+            await spool.drained()
+        assert spool.statistics().depth == 0
+        assert spool.repairs
+    assert far_end.got == []

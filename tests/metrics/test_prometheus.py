@@ -179,3 +179,21 @@ async def test_counters_never_fall_while_another_thread_scrapes(disk):
     for before, after in pairwise(seen):
         for key, count in before.items():
             assert after[key] >= count or not key[0].endswith("_total")
+
+
+class Broken(diskq.DiskQueue):
+    """Raises what nobody expects of it."""
+
+    def statistics(self) -> Any:
+        raise ZeroDivisionError("not to be had")
+
+
+async def test_one_that_raises_is_left_out_and_the_others_are_told(disk, caplog):
+    collector = DiskqCollector()
+    async with diskq.open_queue("/q", "events", fs=disk) as queue:
+        broken = Broken(queue._loop)
+        with collector.watch(broken, "broken"), collector.watch(queue, "events"):
+            await queue.send(b"1")
+            assert value(collector, "diskq_depth_messages", name="events") == 1
+            assert not [labels for _, labels in scraped(collector) if ("name", "broken") in labels]
+    assert {record.diskq_event for record in caplog.records} == {"unreadable"}
