@@ -261,12 +261,12 @@ class FifoRoom:
         asked, share.asked = share.asked, 0
         if asked:
             self._drop_until(asked)
-        share.settle(self._used)
+        share.settle(self._used, is_dropping=self._sealed.leaving > 0)
 
     def settle(self) -> None:
         """A barrier is paid: give back what is not needed."""
         if self.share is not None:
-            self.share.settle(self._used)
+            self.share.settle(self._used, is_dropping=self._sealed.leaving > 0)
             self._is_left_small = False
 
     def note_oldest(self) -> None:

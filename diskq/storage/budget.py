@@ -10,6 +10,10 @@
 # share (half of the room, divided by the number of members) goes before whoever would have more. So a giant
 # that waits for what others hold does not stop those who need little, and they cannot starve it either: it is
 # first among all who want more than their share, and gets what they give back.
+#
+# What a member frees by dropping for a message of its own stays its own until it is used again. Only who would
+# have no more than a fair share gets of it; or a member that waits and holds much would take it all, a file at
+# a time, from one that drops.
 
 from __future__ import annotations
 
@@ -156,6 +160,11 @@ class DiskBudget:
         is_large = share.used + share.size > self._room // (2 * len(self._shares))
         return is_large, share.arrived if share in self._waiting else math.inf
 
+    def _missing_to_small(self, but: Share) -> int:
+        """So much more those wait for who would have no more than a fair share."""
+        small = (share for share in self._waiting if share is not but and not self._rank(share)[0])
+        return max(0, sum(max(0, share.used + share.size - share.granted) for share in small) - self._free)
+
     def _grant(self, share: Share, more: int) -> None:
         share.granted += more
         self._granted += more
@@ -192,7 +201,9 @@ class Share:
         """When its oldest file that it may drop was written last (ns since the Unix epoch); there is none."""
         self.notify: Callable[[], None] | None = None
         """Called, in any thread, when room came for who waits, or others want some."""
-        self._kept = 0  # of what it drops, so much is for itself
+        self._kept = 0  # of what it drops, so much is for itself, whoever waits
+        self._is_dropping = False  # for itself: what becomes free next comes of that
+        self._dropped = 0  # so many bytes came of it, and are not used again
         self._is_told = False  # that others want room
         self._is_closed = False
 
@@ -220,7 +231,8 @@ class Share:
         """Have `size` bytes beyond the `used` that are on the disk. False: there are not so many free."""
         budget = self._budget
         with budget._lock:
-            self.used, self.size = used, size
+            self._note_used(used, is_dropping=True)
+            self.size = size
             more = used + size - self.granted
             if more > 0:
                 rank = budget._rank(self)
@@ -250,8 +262,9 @@ class Share:
         return max(1, self.used + self.size - self.granted - max(0, self._budget._free))
 
     def keep(self) -> None:
-        """What is dropped from here on makes room for what was refused last, and for nobody else."""
+        """What is dropped from here on makes room for what was refused last, and then for what follows it."""
         self._kept = self.size
+        self._is_dropping = True
 
     def press(self) -> None:
         """Tell the others that room is wanted."""
@@ -295,19 +308,31 @@ class Share:
             served = budget._serve()
         _notify(served)
 
-    def settle(self, used: int) -> None:
-        """So many bytes are on the disk: what is granted beyond goes back, but for some ahead."""
+    def settle(self, used: int, *, is_dropping: bool = False) -> None:
+        """So many bytes are on the disk: what is granted beyond goes back, but for some ahead.
+
+        `is_dropping`: what this member drops is not gone yet.
+        """
         budget = self._budget
         with budget._lock:
             self._is_told = False
-            self.used = used
+            self._note_used(used, is_dropping=is_dropping)
             others = len(budget._waiting) - (self in budget._waiting)
             ahead = 0 if others else min(budget._ahead, budget._free + self.granted - used)
-            goal = used + max(self._kept, ahead)
+            own = min(self._dropped, self.granted - used - budget._missing_to_small(self))
+            goal = used + max(self._kept, ahead, own)
             # More than is granted was written only where a file's own needs were guessed too small.
             budget._grant(self, max(used, min(self.granted, goal)) - self.granted)
             served = budget._serve()
         _notify(served)
+
+    def _note_used(self, used: int, *, is_dropping: bool) -> None:
+        if used > self.used:
+            self._dropped = max(0, self._dropped - (used - self.used))
+        elif used < self.used and self._is_dropping:
+            self._dropped += self.used - used
+            self._is_dropping = is_dropping
+        self.used = used
 
     def close(self) -> None:
         """Be a member no more. Idempotent."""

@@ -508,6 +508,55 @@ async def test_a_producer_drops_its_oldest_segments_without_stopping_anybody():
         assert 300 < len(stored(disk)) < 1000
 
 
+@pytest.mark.parametrize("dropper", ["stream", "queue"])
+@pytest.mark.parametrize("size", [100, 1020])
+async def test_who_drops_for_itself_is_not_starved_by_who_waits(dropper, size):
+    disk, budget = crash_disk(), diskq.DiskBudget(1_000_000)
+    body = b"x" * size
+    async with (
+        producing(disk, budget=budget, on_full="drop_oldest", partition_count=1) as producer,
+        opened(disk, budget, "log", on_full="drop_oldest") as (log,),
+        opened(disk, budget, "jobs") as (jobs,),
+        trio.open_nursery() as nursery,
+    ):
+        sink = producer if dropper == "stream" else log
+
+        async def never_consumed() -> None:
+            while True:
+                await jobs.send(body)
+
+        with suppress(trio.WouldBlock):
+            while True:
+                jobs.send_nowait(body)
+                await sink.send(body)
+        nursery.start_soon(never_consumed)
+        held = [0]
+        for number in range(3_000_000 // size):
+            await sink.send(body)
+            if number % 100 == 0:
+                await trio.lowlevel.checkpoint()
+                held.append(budget.statistics().members[0 if dropper == "stream" else 1].used)
+        assert size_on(disk) <= 1_000_000
+        # It goes on with a part of what there is, and is not left with the file that it writes.
+        assert max(held[len(held) // 2 :]) > 100_000
+        assert jobs.depth * size > 100_000
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_for_little_gets_of_what_another_one_drops():
+    disk, budget = crash_disk(), diskq.DiskBudget(1_000_000)
+    async with producing(disk, budget=budget, on_full="drop_oldest", partition_count=1) as producer:
+        for _ in range(1000):
+            await producer.send(BODY)
+        async with opened(disk, budget, "jobs") as (jobs,), trio.open_nursery() as nursery:
+            tasks = Tasks(nursery)
+            await tasks.start("jobs", jobs.send_many, [BODY] * 50)
+            for _ in range(1000):
+                await producer.send(BODY)
+                await trio.lowlevel.checkpoint()
+            assert tasks["jobs"] is None
+
+
 async def test_messages_that_pass_the_compiled_door_stay_within_the_lease():
     disk, budget = crash_disk(), budget_of(1152)
     stream = producing(disk, budget=budget, partition_count=1)
