@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.torture.dying import DyingDisk
 from tests.torture.killedkinds import KINDS, Kind, beside
 from tests.torture.killedmaking import TEMPLATES, Template
 from tests.torture.killedpeers import Written
@@ -34,12 +35,15 @@ DAMAGES: dict[str, int] = {
     "garbage": 2,
     "peer": 8,
     "ours": 3,
+    "die": 3,
+    "peer+die": 4,
     "peer+flip": 3,
     "peer+empty": 2,
     "peer+remove": 2,
 }
 """What is done to a directory, and how often. `ours` is diskq as another writer, which does not see `.diskq`;
-behind a peer only what its program does not read is damaged, as nothing vouches for what it wrote."""
+behind a peer only what its program does not read is damaged, as nothing vouches for what it wrote. `die`: an
+open of diskq is killed, too, before one of its calls."""
 
 # --- what was killed --------------------------------------------------------------------------------
 
@@ -128,13 +132,15 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
         if who == "peer" and killed.kind.peer is not None:
             written = killed.kind.peer(files, numbers, rng)
         else:
-            beside(files, lambda place: killed.kind.ours(place, killed.how, numbers))
+            beside(files, lambda place: killed.kind.ours(place, killed.how, numbers, None))
             written = Written(numbers, [], f"diskq without .diskq appends {len(numbers)}")
         told.append(written.what)
     else:
         how = group
     is_hit = False
-    if how and how != "none":
+    if how == "die":
+        told.append(_die(killed, files, rng.randint(1, 40)))
+    elif how and how != "none":
         paths = sorted(str(path.relative_to(files)) for path in files.rglob("*") if path.is_file())
         if who == "peer":
             paths = [path for path in paths if not killed.kind.has_peer_files(path)]
@@ -145,6 +151,19 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
             is_hit = killed.kind.has_peer_files(path)
             told.append(_hurt(files / path, how, rng) + f" {path}")
     return Done(", then ".join(told) or "nothing", written, is_hit)
+
+
+def _die(killed: Killed, files: Path, nth: int) -> str:
+    child = os.fork()
+    if not child:
+        try:
+            killed.kind.ours(files, killed.how, [], DyingDisk(nth))
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    return "an open and close " + (
+        f"were whole before call {nth}" if status else f"were killed at call {nth}"
+    )
 
 
 def _hurt(path: Path, how: str, rng: random.Random) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import signal
@@ -12,23 +13,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import diskq
+from diskq.tools.reading import entries
 from diskq.tools.things import things_found
 from diskq.tools.verify import verify
 from tests.torture.killedcases import Done, Killed, damage
 from tests.torture.killedkinds import Said, Seen
-from tests.torture.messages import message
+from tests.torture.messages import message, number_of
 
 __all__ = ["FAULTS", "Verdict", "judge"]
 
 _LIMIT = 2.0
 """Seconds that an open may take."""
 
-FAULTS = ("altered", "silent", "fewer", "peer's", "slow", "false clean", "false loss", "holes", "crashed")
-"""Delivered and never sent; gone and not reported; reported, but as fewer; a peer's message gone; an open
-over the limit; `verify` finds no damage where messages are lost; loss is reported where nothing is lost; the
-peer's program cannot read what we deliver; something else than one of our errors was raised."""
-
-# --- what becomes of it -----------------------------------------------------------------------------
+FAULTS = (
+    *("altered", "early", "silent", "fewer", "peer's"),
+    *("slow", "false clean", "false loss", "holes", "crashed"),
+)
+"""Delivered and never sent; the same by a reader before the open; gone and not reported; reported, but as
+fewer; a peer's message gone; an open over the limit; `verify` finds no damage where messages are lost; loss
+is reported where nothing is lost; the peer's program cannot read what we deliver; something else than one of
+our errors was raised."""
 
 
 @dataclass
@@ -75,6 +79,7 @@ def judge(killed: Killed, case: str, seed: int, room: Path, *, limit: float = 0.
 
 def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
     damaged, lost = _verified(files, verdict)
+    _read_early(files, killed, done, verdict)
     seen = killed.kind.read(files, killed.how, False)
     verdict.refused, verdict.seconds = seen.refused, seen.seconds
     verdict.notes += [f"told: {each.text}" for each in seen.said]
@@ -129,6 +134,18 @@ def _verified(files: Path, verdict: Verdict) -> tuple[bool, int]:
         )
         verdict.notes.append(f"verify: {each.verdict}, {each.messages} messages, {each.lost} lost; {told}")
     return any(each.verdict == "damaged" for each in found), sum(each.lost for each in found)
+
+
+def _read_early(files: Path, killed: Killed, done: Done, verdict: Verdict) -> None:
+    """By somebody who only looks, beside a writer that is dead."""
+    known = killed.tried | set(done.written.sent)
+    with contextlib.suppress(FileNotFoundError, diskq.DiskqError):
+        for thing in things_found(files):
+            strange = [each.value for each in entries(thing) if number_of(each.value) not in known]
+            if strange:
+                verdict.fault(
+                    "early", f"{thing.kind}: {len(strange)} bodies, {strange[0][:40]!r}", len(strange)
+                )
 
 
 def _account(seen: Seen, gone: set[int], files: Path, verdict: Verdict) -> None:

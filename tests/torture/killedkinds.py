@@ -16,6 +16,7 @@ import trio
 import diskq
 from diskq.engine.spoolfiles import SPOOL
 from diskq.engine.streamreader import StreamReader
+from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair
 from tests.reference import nsq_oracle, sej_oracle, taskflux_oracle, triplet_oracle
 from tests.torture.killedmaking import Template, item
@@ -91,8 +92,8 @@ class Kind:
     peer_view: Callable[[Path], list[int]] | None
     peer: Callable[[Path, list[int], Any], Written] | None
     """Another program; None where there is none that would."""
-    ours: Callable[[Path, Template, list[int]], None]
-    """diskq, as another writer."""
+    ours: Callable[[Path, Template, list[int], FileSystem | None], None]
+    """diskq, as another writer; on a disk of its own, if any."""
     has_peer_files: Callable[[str], bool]
     """Is the file at this path, below the directory, one that its peer reads or writes?"""
 
@@ -118,8 +119,8 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     return seen
 
 
-def _queue_ours(files: Path, how: Template, numbers: list[int]) -> None:
-    with diskq.FifoQueue(files, "q", diskq.QueueOptions(**how.layout)) as queue:
+def _queue_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+    with diskq.FifoQueue(files, "q", diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
 
@@ -155,8 +156,8 @@ def _stream_view(files: Path) -> list[int]:
     return [_known(each.value) for messages in found for each in messages]
 
 
-def _stream_ours(files: Path, how: Template, numbers: list[int]) -> None:
-    with diskq.Stream(files, diskq.StreamOptions(**how.layout), take_over=True) as stream:
+def _stream_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+    with diskq.Stream(files, diskq.StreamOptions(**how.layout), take_over=True, fs=fs) as stream:
         for number in numbers:
             key, value, when = item(number)
             stream.append(value, key, when)
@@ -197,8 +198,8 @@ def _journal_peer(files: Path, numbers: list[int], rng: Any) -> Written:
     return sej(rng.choice(_journals(files)), numbers, rng)
 
 
-def _journal_ours(files: Path, how: Template, numbers: list[int]) -> None:
-    with diskq.Journal(_journals(files)[0], diskq.JournalOptions(**how.layout)) as journal:
+def _journal_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+    with diskq.Journal(_journals(files)[0], diskq.JournalOptions(**how.layout), fs=fs) as journal:
         for number in numbers:
             key, value, when = item(number)
             journal.append(value, key, when, number % 5)
@@ -234,8 +235,8 @@ def _store_view(files: Path) -> list[int]:
     return [_known(payload) for queue in found.values() for _, _, payload in queue.ordered()]
 
 
-def _store_ours(files: Path, how: Template, numbers: list[int]) -> None:
-    with diskq.PriorityStore(files, diskq.PriorityOptions(**how.layout)) as store:
+def _store_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+    with diskq.PriorityStore(files, diskq.PriorityOptions(**how.layout), fs=fs) as store:
         for number in numbers:
             store.enqueue(store.queue(), message(number), number % 5)
 
@@ -276,8 +277,8 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
     return seen
 
 
-def _spool_ours(files: Path, how: Template, numbers: list[int]) -> None:
-    with diskq.FifoQueue(files, SPOOL, diskq.QueueOptions(**how.layout)) as queue:
+def _spool_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+    with diskq.FifoQueue(files, SPOOL, diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import trio
 
 import diskq
+from tests.torture.dying import DyingDisk
 from tests.torture.messages import message, number_of
 
 __all__ = ["BEGINNING", "COUNT", "TEMPLATES", "Template", "item", "main"]
@@ -45,6 +46,8 @@ class Template:
     shards: int = 0
     acks: bool = False
     """Taken as work, and acknowledged in another order."""
+    dies: tuple[str, int] | None = None
+    """Killed before so many calls have changed files with this ending, and not at the end of 300 sends."""
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -64,6 +67,8 @@ TEMPLATES: dict[str, Template] = {
     "queue/batches": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7),
     "queue/barriers": Template("queue", {**LONG, "max_bytes_per_file": _ROLL}, barriers=70),
     "queue/synced": Template("queue", {"durability": "synced"}),
+    "queue/unsummed": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7, dies=(".sums", 9)),
+    "queue/rolling": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7, dies=("000002.dat", 1)),
     "queue/taken": Template("queue", {**LONG, "max_bytes_per_file": _ROLL}, takes=3, barriers=120),
     "queue/acks": Template(
         "queue", {"max_bytes_per_file": _ROLL}, takes=3, acks=True, barriers=120, waits=11
@@ -73,6 +78,12 @@ TEMPLATES: dict[str, Template] = {
     "stream/rolls": Template("stream", {"partition_count": 1, "segment_size": _ROLL}, waits=17),
     "stream/three": Template("stream", {**LONG, "partition_count": 3, "segment_size": _ROLL}, waits=70),
     "stream/batches": Template("stream", {"partition_count": 3}, batch=7),
+    "stream/no-data": Template("stream", {"partition_count": 1}, batch=7, dies=(".data", 20)),
+    "stream/no-rows": Template("stream", {"partition_count": 1}, batch=7, dies=(".index", 20)),
+    "stream/no-times": Template("stream", {"partition_count": 3}, batch=7, dies=(".timeindex", 20)),
+    "stream/rolling": Template(
+        "stream", {"partition_count": 1, "segment_size": _ROLL}, batch=7, dies=("122.index", 1)
+    ),
     "stream/barriers": Template("stream", {**LONG, "partition_count": 3, "segment_size": _ROLL}, barriers=70),
     "stream/synced": Template("stream", {"partition_count": 1, "durability": "synced"}),
     "stream/varuint": Template("stream", {**LONG, "partition_count": 1, "encoding": "varuint"}, waits=90),
@@ -82,6 +93,8 @@ TEMPLATES: dict[str, Template] = {
     "journal/rolls": Template("journal", {"segment_size": _ROLL}, waits=17),
     "journal/rolls-slice": Template("journal", {**LONG, "segment_size": _ROLL}),
     "journal/batches": Template("journal", {"segment_size": _ROLL}, batch=7),
+    "journal/unsummed": Template("journal", {"segment_size": _ROLL}, batch=7, dies=(".sums", 9)),
+    "journal/rolling": Template("journal", {"segment_size": _ROLL}, batch=7, dies=(".jnl", 30)),
     "journal/barriers": Template("journal", {**LONG, "segment_size": _ROLL}, barriers=70),
     "journal/synced": Template("journal", {"durability": "synced"}),
     "journal/reader": Template("journal", {"segment_size": _ROLL}, takes=3, waits=31),
@@ -91,6 +104,7 @@ TEMPLATES: dict[str, Template] = {
     "store/rolls": Template("store", {"soft_limit": _ROLL, "hard_limit": 2 * _ROLL}, waits=17),
     "store/batches": Template("store", batch=7),
     "store/synced": Template("store", {"durability": "synced"}),
+    "store/unwritten": Template("store", {"preallocate": False}, batch=7, dies=(".log", 20)),
     "store/taken": Template(
         "store",
         {**LONG, "soft_limit": _ROLL, "hard_limit": 2 * _ROLL, "snapshot_segments": 2, "preallocate": False},
@@ -111,12 +125,13 @@ def item(number: int) -> tuple[bytes, bytes, int]:
 class _Life:
     """What was done. It is written down at the very end: a system call before would end no time slice."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, how: Template) -> None:
         self.place = place
         self.files = place / "files"
         self.sent: list[int] = []
         self.tried: list[int] = []
         self.consumed: list[int] = []
+        self.disk = DyingDisk(how.dies[1], how.dies[0], self.end) if how.dies else None
 
     def end(self) -> NoReturn:
         told = {"sent": self.sent, "tried": self.tried, "consumed": self.consumed}
@@ -151,7 +166,7 @@ async def _live(
 
 
 async def _queue(life: _Life, how: Template) -> None:
-    async with diskq.open_queue(life.files, "q", **how.options) as queue:
+    async with diskq.open_queue(life.files, "q", fs=life.disk, **how.options) as queue:
 
         async def send_many(numbers: list[int]) -> None:
             await queue.send_many([message(number) for number in numbers])
@@ -177,7 +192,7 @@ async def _queue(life: _Life, how: Template) -> None:
 
 
 async def _stream(life: _Life, how: Template) -> None:
-    async with diskq.open_producer(life.files, **how.options) as producer:
+    async with diskq.open_producer(life.files, fs=life.disk, **how.options) as producer:
 
         async def send(number: int) -> None:
             key, value, when = item(number)
@@ -196,7 +211,7 @@ async def _journal(life: _Life, how: Template) -> None:
     def opened() -> Any:
         if how.shards:
             return diskq.open_shards(life.files, "shard", how.shards, **how.options)
-        return diskq.open_journal(life.files, **how.options)
+        return diskq.open_journal(life.files, fs=life.disk, **how.options)
 
     async with opened() as writer:
 
@@ -214,7 +229,7 @@ async def _journal(life: _Life, how: Template) -> None:
 
 
 async def _store(life: _Life, how: Template) -> None:
-    async with diskq.open_priority_store(life.files, **how.options) as store:
+    async with diskq.open_priority_store(life.files, fs=life.disk, **how.options) as store:
         queue = store.queue()
 
         async def send_many(numbers: list[int]) -> None:
@@ -261,7 +276,7 @@ def main(argv: list[str]) -> int:
             status = 1
             try:
                 how = TEMPLATES[name]
-                life = _Life(Path(argv[0]) / name)
+                life = _Life(Path(argv[0]) / name, how)
                 life.files.mkdir(parents=True)
                 trio.run(_LIVES[how.kind], life, how)
             except BaseException as failure:

@@ -107,6 +107,10 @@ def go_diskq(files: Path, numbers: Iterable[int], rng: random.Random) -> Written
     varuint = told.get("encoding") == "varuint"  # a go-diskq that keeps to its README
     count, size = told.get("partition_count", 3), told.get("segment_size_bytes", 32 << 20)
     size = rng.choice((size, 3000))
+    parts = [files / f"parts/{partition:06}" for partition in range(count)]
+    last = [part / f"{triplet_oracle.bases(part)[-1]:020}.data" for part in parts]
+    if not all(path.with_suffix(f".{end}").exists() for path in last for end in ("index", "timeindex")):
+        return Written([], [], "go-diskq refuses to open, and leaves its owner file")
     sent = list(numbers)
     for number in sent:
         key, value, when = item(number)
