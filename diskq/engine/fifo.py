@@ -580,6 +580,15 @@ class FifoQueue(Closing):
         self._policy.force()
         self._room.note_oldest()
 
+    def _leave_oversized(self) -> None:
+        """Leave a file that one message has made larger than the limit, before metadata names a byte of it.
+
+        go-diskqueue 1.0 leaves it behind that message, whatever the metadata says: it would then look for
+        files behind the one that is written to, for ever, and a message that it has appended would be lost.
+        """
+        if self._append.is_open and self.buffer.end > self.options.file_size:
+            self._roll()
+
     def _give_way(self) -> None:
         """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
         if (
@@ -1181,6 +1190,8 @@ class FifoQueue(Closing):
             if is_spill_due:
                 self._spill(self.tier.size)
             self.flush()
+            if with_metadata or self._debts.removals or self._debts.asides:
+                self._leave_oversized()
         except DiskFullError as full:
             if self.tier.count or self._position() < Position(self._write_file, self.buffer.end):
                 left_out = full  # else it has been taken, and nobody needs it in a file

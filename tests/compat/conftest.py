@@ -36,6 +36,12 @@ def go() -> GoPeer:
 
 
 @pytest.fixture(scope="session")
+def go_1_0() -> GoPeer:
+    """go-diskqueue v1.0.0, which rolls and reads by another rule."""
+    return built(lambda: GoPeer.build("go.v1.0.0.mod"))
+
+
+@pytest.fixture(scope="session")
 def nsqd_program() -> Path:
     return built(Nsqd.build)
 

@@ -74,8 +74,9 @@ class GoPeer:
         self.program = program
 
     @classmethod
-    def build(cls) -> GoPeer:
-        return cls(build(Path(__file__).with_name("gopeer")))
+    def build(cls, modfile: str = "go.mod") -> GoPeer:
+        """With go-diskqueue v1.1.0; with v1.0.0 by `go.v1.0.0.mod`."""
+        return cls(build(Path(__file__).with_name("gopeer"), modfile=modfile))
 
     def put(self, directory: Path, name: str, bodies: Iterable[bytes], **options: Option) -> PutReport:
         out, _ = self._run("put", directory, options | {"name": name}, stdin=_frames(bodies))

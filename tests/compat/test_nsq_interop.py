@@ -81,7 +81,10 @@ def test_our_files_are_go_s_files(go: GoPeer, tmp_path: Path, bodies: list[bytes
             queue.put(body)
     go.put(theirs, NAME, bodies, max_bytes_per_file=ROLLING)
     assert data_files(ours) == data_files(theirs)
-    assert oracle.read_meta(ours, NAME) == oracle.read_meta(theirs, NAME)
+    meta = oracle.read_meta(theirs, NAME)
+    if meta.write_position > ROLLING:  # it leaves such a file with the next message, we do it now
+        meta = meta._replace(write_file=meta.write_file + 1, write_position=0)
+    assert oracle.read_meta(ours, NAME) == meta
 
 
 @shapes
@@ -421,3 +424,54 @@ def test_nsqd_goes_on_with_a_topic_that_we_half_drained(start_nsqd: StartNsqd, t
     second.stop()
     assert bodies == [message.body for message in MESSAGES[500:]] + [MESSAGES[0].body, b"last"]
     assert second.complaints() == []
+
+
+# --- go-diskqueue v1.0.0, which leaves a file behind the message that passes the limit --------------
+
+
+@shapes
+def test_an_older_go_drains_what_we_put_and_leaves_files_it_did_not_need_to_keep(
+    go_1_0: GoPeer, tmp_path: Path, bodies: list[bytes]
+) -> None:
+    """It reads every message, and calls a file bad that it finds smaller than the limit, where it ends."""
+    put(tmp_path, bodies)
+    sizes = [len(content) for content in data_files(tmp_path).values()][:-1]
+    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    assert report.bodies == bodies
+    assert (report.depth_at_open, report.depth_at_close) == (len(bodies), 0)
+    assert len(set_aside(tmp_path)) == sum(size <= ROLLING for size in sizes)
+
+
+LARGE = [b"L" * 2000]
+
+
+@pytest.mark.parametrize(
+    "ours", [LARGE, [b"small", *LARGE], LARGE * 3], ids=["one", "behind another", "three"]
+)
+def test_an_older_go_goes_on_behind_a_message_larger_than_a_file(
+    go_1_0: GoPeer, tmp_path: Path, ours: list[bytes]
+) -> None:
+    """Where metadata named a byte of that file it wrote on there, lost that message, and never ended."""
+    put(tmp_path, ours)
+    go_1_0.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
+    put(tmp_path, [b"ours"])
+    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    assert report.bodies == [*ours, b"theirs", b"ours"]
+    put(tmp_path, ours)
+    assert go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING).bodies == ours
+    assert drained(tmp_path) == []
+
+
+def test_so_does_a_newer_one(go: GoPeer, tmp_path: Path) -> None:
+    put(tmp_path, LARGE)
+    go.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
+    report = go.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    assert (report.bodies, report.warnings) == ([*LARGE, b"theirs"], [])
+    assert set_aside(tmp_path) == []
+
+
+@shapes
+def test_we_drain_what_an_older_go_put(go_1_0: GoPeer, tmp_path: Path, bodies: list[bytes]) -> None:
+    go_1_0.put(tmp_path, NAME, bodies, max_bytes_per_file=ROLLING)
+    assert drained(tmp_path) == bodies
+    assert set_aside(tmp_path) == []
