@@ -10,6 +10,7 @@ import trio
 
 from diskq.engine.deadletters import DeadLetter, DeadLetters, Letters
 from diskq.errors import StorageFailedError
+from diskq.storage.recovery import Repair
 
 __all__ = ["SpoolLetters"]
 
@@ -30,6 +31,11 @@ class SpoolLetters:
     def __len__(self) -> int:
         """How many there are; a crash may have left some twice."""
         return len(self._engine)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the letters' files: at the open, and by whoever read them since."""
+        return self._engine.repairs
 
     async def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all, in a thread."""

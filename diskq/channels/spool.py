@@ -186,8 +186,8 @@ class Spool(trio.abc.SendChannel[bytes]):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the queue's files, at the open and since."""
-        return self._engine.repairs
+        """What was found wrong with the files of the queue and of the dead letters, at the open and since."""
+        return self._engine.repairs + self._dead_letters.repairs
 
     def statistics(self) -> SpoolStatistics:
         """The spool as it is now. Cheap, and from any thread."""
@@ -197,7 +197,7 @@ class Spool(trio.abc.SendChannel[bytes]):
             oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
             next_try_in=None if wait is None else max(0.0, wait),
             accepted=self._engine.accepted_total,
-            repairs=self._engine.repairs,
+            repairs=self.repairs,
             barrier_seconds=self._loop.barrier_seconds,
         )
 

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotRange, SnapshotReader
+from diskq.engine.logreader import Gap
 from diskq.engine.spoolfiles import DEAD, SPOOL
 from diskq.options import QueueOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.recovery import Repair
 
 __all__ = ["DeadLetter", "DeadLetters", "look_at_letters"]
 
@@ -87,6 +89,7 @@ class DeadLetters(Closing):
         self._fs = fs or OsFileSystem()
         self._path = as_path(path)
         self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs)
+        self._losses: dict[tuple[str, int], Repair] = {}  # met by `list`, by file and byte
 
     def close(self) -> None:
         self._queue.close()
@@ -97,7 +100,18 @@ class DeadLetters(Closing):
 
     def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all."""
-        return look_at_letters(self._path, fs=self._fs)  # which, unlike peeking, leaves nothing in memory
+        losses: list[Gap] = []
+        letters = _look(self._fs, self._path, losses)  # which, unlike peeking, leaves nothing in memory
+        for loss in losses:
+            self._losses.setdefault((loss.path, loss.start), _as_repair(loss))
+        return letters
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the letters' files: at the open, and by whoever read them since."""
+        told = self._queue.repairs
+        known = {(repair.path, repair.kept) for repair in told}
+        return told + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
 
     def replay(self, ids: Collection[str] | None = None) -> int:
         """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
@@ -183,13 +197,23 @@ def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[Dead
 
     As `DeadLetters.list`. Raises OSError; QueueMovedError where they go faster than one can look.
     """
-    fs = fs or OsFileSystem()
-    directory = as_path(path)
+    return _look(fs or OsFileSystem(), as_path(path), [])
+
+
+def _look(fs: FileSystem, directory: str, losses: list[Gap]) -> list[DeadLetter]:
+    """What cannot be read is added to `losses`."""
     ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
-    return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each))
+    return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each, losses))
 
 
-def _letters_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterator[DeadLetter]:
+def _as_repair(loss: Gap) -> Repair:
+    dropped = loss.end - loss.start
+    return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
+
+
+def _letters_of(
+    fs: FileSystem, directory: str, its: SnapshotRange, losses: list[Gap]
+) -> Iterator[DeadLetter]:
     end = its.start
     with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:
         while (found := reader.columns()) is not None:
@@ -198,3 +222,4 @@ def _letters_of(fs: FileSystem, directory: str, its: SnapshotRange) -> Iterator[
             for (start,), (stop,) in itertools.pairwise(ends):
                 end += _OVERHEAD + stop - start
                 yield DeadLetter.unpack(columns.values[start:stop], f"{its.file}:{end}")
+        losses += reader.losses

@@ -12,7 +12,7 @@ import trio
 import diskq
 from diskq.testing import CrashFS
 from tests.channels.rig import blocked, interrupt, numbered, until
-from tests.channels.spools import FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
+from tests.channels.spools import PATH, FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
 
 
 @pytest.fixture
@@ -389,6 +389,20 @@ async def test_after_so_many_attempts_a_batch_is_given_up(disk, autojump_clock):
     assert far_end.got == [b"2"]
     assert [(letter.body, letter.attempts) for letter in letters] == [(b"0", 3), (b"1", 3)]
     assert "ConnectionError: nobody there" in letters[0].reason
+
+
+async def test_what_rotted_among_the_letters_is_among_the_repairs(disk, autojump_clock):
+    async with opened(disk, FarEnd(diskq.Permanent("no"))) as spool:
+        await spool.send(b"0")
+        await spool.drained()
+    path = f"{PATH}/dead.diskqueue.000000.dat"
+    handle = disk.open(path, write=True)
+    disk.pwrite(handle, b"?", 20)
+    disk.close(handle)
+    async with opened(disk, FarEnd()) as spool:
+        assert await spool.dead_letters.list() == []
+        assert [repair.path for repair in spool.repairs] == [path]
+        assert spool.statistics().repairs == spool.repairs
 
 
 async def test_letters_can_be_sent_again_and_removed(disk, autojump_clock):

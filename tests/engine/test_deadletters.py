@@ -167,6 +167,22 @@ def test_on_a_full_disk_letters_stay_where_they_are(disk):
         assert letters.list() == [letter(0), letter(2)]
 
 
+def test_what_rotted_among_the_letters_is_told_once_whoever_meets_it(disk):
+    with opened(disk) as letters:
+        letters.add(map(letter, range(3)))
+        assert letters.repairs == ()
+    path = f"{PATH}/dead.diskqueue.000000.dat"
+    handle = disk.open(path, write=True)
+    disk.pwrite(handle, b"?", 100)
+    disk.close(handle)
+    with opened(disk) as letters:
+        assert letters.list() == letters.list() == []
+        (repair,) = letters.repairs
+        assert (repair.path, repair.kept, repair.records) == (path, 0, 3)
+        letters.remove(["none that is there"])
+        assert [each.path for each in letters.repairs] == [path]
+
+
 @pytest.mark.parametrize(
     "envelope",
     [
