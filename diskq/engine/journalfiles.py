@@ -96,6 +96,11 @@ class JournalFiles:
         except (FileNotFoundError, NotADirectoryError):
             raise JournalNotFoundError(self.path) from None
 
+    def sidecars(self) -> list[int]:
+        """The segments of which checksums are there, ascending."""
+        listed = (_SUMS.listed(self._fs, directory) for directory in self.data_places())
+        return sorted({base for bases in listed for base in bases})
+
     def orphans(self, bases: Iterable[int]) -> list[str]:
         """Checksums whose segment is gone: who removes segments by hand does not know of them."""
         known = set(bases)

@@ -21,6 +21,7 @@ from diskq._native import sej
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import Stretch, Walk, walk
+from diskq.engine.missingstart import missing_start
 from diskq.engine.streampoints import Point
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts
@@ -95,6 +96,8 @@ class _Recovery:
     def run(self, point: Point | None, was_closed: bool, was_restarted: bool) -> Found:
         found = self.found
         found.bases = self.files.bases()
+        missing = missing_start(found.bases, self.files.sidecars(), self.files.data)
+        found.repairs += [missing] if missing is not None else []
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None

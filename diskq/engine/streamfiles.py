@@ -221,6 +221,13 @@ class PartitionFiles:
         except FileNotFoundError:
             return []
 
+    def sidecars(self) -> list[int]:
+        """The segments of which checksums are there, ascending."""
+        try:
+            return _SUMS.listed(self._fs, self.private)
+        except FileNotFoundError:
+            return []
+
     def orphans(self, bases: Iterable[int], before: int | None = None) -> list[str]:
         """Files whose segment is gone: a removal was cut short, or a peer removed what it knows of.
 

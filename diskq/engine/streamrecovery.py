@@ -19,6 +19,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFra
 from diskq._native.tripletrows import rows_of
 from diskq.engine.groups import furthest
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
+from diskq.engine.missingstart import missing_start
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
 from diskq.errors import CorruptionError
@@ -92,6 +93,9 @@ class _Recovery:
     def run(self, point: Point | None, was_closed: bool, was_restarted: bool, refilled: range) -> Found:
         found = self.found
         found.bases = self.files.bases()
+        first = read_first(self.fs, self.files)
+        missing = missing_start(found.bases, self.files.sidecars(), self.files.data, first)
+        found.repairs += [missing] if missing is not None else []
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
@@ -99,7 +103,6 @@ class _Recovery:
         point = point or Point(oldest, 0, oldest)
         promised = point.next_offset
         is_doubtful = was_restarted and not was_closed
-        first = read_first(self.fs, self.files)
         if first > point.base and first in found.bases:
             if is_doubtful:
                 self._judge_the_removed(point, first)

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Literal
 
 from diskq.storage.recovery import Repair
 
-__all__ = ["EVENTS", "FACTS", "Log", "Subject"]
+__all__ = ["EVENTS", "FACTS", "Log", "Subject", "nothing_logged"]
 
 Subject = Literal[
     "queue", "stream", "journal", "priority", "offsets", "reading", "spool", "threads", "hub", "metrics"
@@ -65,6 +67,19 @@ FACTS: Mapping[str, str] = {
 """What may stand beside an event: an attribute of the record, with `diskq_` before its name."""
 
 
+_is_silent = ContextVar("_is_silent", default=False)
+
+
+@contextlib.contextmanager
+def nothing_logged() -> Iterator[None]:
+    """What is done in this block is only tried out, in memory: nothing of it happens to anybody's files."""
+    before = _is_silent.set(True)
+    try:
+        yield
+    finally:
+        _is_silent.reset(before)
+
+
 class Log:
     """Tells of one subject: the logger `diskq.SUBJECT`."""
 
@@ -81,7 +96,7 @@ class Log:
     ) -> None:
         """Log that it happened, at its level. Facts that are None are left out."""
         level, _ = EVENTS[event]
-        if self._logger.isEnabledFor(level):
+        if self._logger.isEnabledFor(level) and not _is_silent.get():
             extra = {f"diskq_{name}": fact for name, fact in facts.items() if fact is not None}
             extra["diskq_event"] = event
             self._logger.log(level, message, *args, exc_info=exc_info, extra=extra, stacklevel=2)

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diskq.storage.checksums import rotten_rows
 from diskq.storage.fs import FileSystem
+from diskq.storage.recovery import Repair
 from diskq.storage.segments import private_path
 from diskq.storage.swap import plan_path
 from diskq.tools.findings import Finding, Progress, Severity
 
-__all__ = ["Report", "settled", "tell_of_a_repair", "tell_of_rows"]
+__all__ = ["Report", "settled", "tell_of_a_repair", "tell_of_rows", "tell_of_the_start"]
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -56,6 +57,17 @@ class Report:
         self.findings += part.findings
 
     @property
+    def lost(self) -> int:
+        """Messages that cannot be read, as far as they were counted."""
+        return sum(finding.lost for finding in self.findings)
+
+    def limit_lost(self, most: int) -> None:
+        """No more than these are lost: of what several findings tell, the first ones have them."""
+        for number, finding in enumerate(self.findings):
+            self.findings[number] = replace(finding, lost=min(finding.lost, most))
+            most -= self.findings[number].lost
+
+    @property
     def troubles(self) -> set[tuple[str, str, int | None, str]]:
         """What is wrong, without what can be another number a moment later."""
         wrong = (each for each in self.findings if each.severity != "note")
@@ -76,6 +88,12 @@ def tell_of_a_repair(fs: FileSystem, root: str, name: str, report: Report) -> No
         report.note(
             plan, None, "a repair was cut short, of which this is the rest: the next open finishes it"
         )
+
+
+def tell_of_the_start(missing: Repair | None, report: Report) -> None:
+    """Was there more before the first segment than there is?"""
+    if missing is not None:
+        report.damage(missing.path, None, missing.reason, missing.records or 0)
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:

@@ -13,6 +13,7 @@ from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalsegmentreader import JournalSegmentReader
+from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
@@ -21,7 +22,7 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
+from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
 __all__ = ["verify_journal"]
@@ -34,15 +35,30 @@ def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
+    if not bases and point is not None:
+        _tell_of_nothing(files, point, report)
+    ends: dict[int, int] = {}
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None
-        look = partial(_look, fs, files, base, behind, point)
+        look = partial(_look, fs, files, base, behind, point, ends)
         part = settled(look, report.progress)
         if is_doubtful and (point is None or base >= point.base):
             _believe_the_synced(part, point.end if point is not None and point.base == base else 0)
         report.take(part)
+    if point is not None and bases:
+        # Checksums that are not this segment's own tell of messages that never were.
+        first = min([bases[0], *files.sidecars()])
+        report.limit_lost(max(0, max([point.next_offset, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
     _tell_of_the_rest(fs, files, bases, report)
+
+
+def _tell_of_nothing(files: JournalFiles, point: Point, report: Report) -> None:
+    """No segment is there any more."""
+    start = min(files.sidecars(), default=point.base)
+    if start < point.next_offset:
+        what = f"there is no segment: messages {start} to {point.next_offset - 1} are gone"
+        report.damage(files.data(point.base), None, what, point.next_offset - start)
 
 
 def _believe_the_synced(part: Report, synced: int) -> None:
@@ -54,9 +70,18 @@ def _believe_the_synced(part: Report, synced: int) -> None:
 
 
 def _look(
-    fs: FileSystem, files: JournalFiles, base: int, behind: int | None, point: Point | None, report: Report
+    fs: FileSystem,
+    files: JournalFiles,
+    base: int,
+    behind: int | None,
+    point: Point | None,
+    ends: dict[int, int],
+    report: Report,
 ) -> None:
-    """One segment. `behind`: the offset with which the next one begins; None: it is written to."""
+    """One segment. `behind`: the offset with which the next one begins; None: it is written to.
+
+    `ends` is told of the offset behind its last message.
+    """
     path = files.data(base)
     ahead = SejAhead(fs, SejFraming(), Gate())
     try:
@@ -79,6 +104,7 @@ def _look(
             position = ahead.position
             if loss is None and position == before and offset == told and segment.tail != "END":
                 break
+        ends[base] = ahead.next_offset
         report.checksummed += segment.verified
         tell_of_rows(fs, files.sidecar(base), size - segment.verified, report)
         if behind is None:
@@ -169,6 +195,7 @@ def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], rep
             whole = sej.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
             report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
+    tell_of_the_start(missing_start(bases, files.sidecars(), files.data), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):

@@ -3,26 +3,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
+from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.partitionreader import PartitionReader
+from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streampoints import Point, Points, read_points
+from diskq.engine.streampoints import Point, Points, read_first, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
-from diskq.errors import StreamNotFoundError, UnsupportedFormatError
+from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import read_holder
+from diskq.storage.logs import nothing_logged
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.holders import holder_of
-from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
+from diskq.tools.holders import holder_of, writer_of
+from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
 __all__ = ["verify_stream"]
+
+_MENDS = ": the next open mends it"
 
 
 def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
@@ -33,7 +40,40 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     except UnsupportedFormatError as refusal:
         report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
         return
-    _Look(fs, files, settings, report).run()
+    found = Report(report.progress)
+    _Look(fs, files, settings, found).run()
+    if found.troubles and writer_of(fs, files) is None:
+        _compare_with_an_open(fs, files, settings, found)
+    report.take(found)
+
+
+def _compare_with_an_open(
+    fs: FileSystem, files: StreamFiles, settings: StreamSettings, found: Report
+) -> None:
+    """Open it over files in memory: what comes whole out of that is torn, and what does not is lost.
+
+    An open makes indexes again from the data, so a look at them tells of less than there is, or of more.
+    """
+    behind = Report()
+    with OverlayFS(fs) as overlay:
+        try:
+            with nothing_logged(), Stream(files.path, fs=overlay) as stream:
+                repairs = stream.repairs
+        except (DiskqError, OSError):
+            return  # it is refused: what was seen stands
+        _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
+    lost = max(0, found.messages + found.lost - behind.messages)
+    if all(repair.records is not None for repair in repairs):
+        lost = min(lost, sum(repair.records or 0 for repair in repairs) + behind.lost)
+    stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
+    found.messages = behind.messages
+    for number, each in enumerate(found.findings):
+        if each.severity != "damage":
+            continue
+        if not lost and (each.path, each.at) not in stays:
+            what = each.what if each.what.endswith(_MENDS) else f"{each.what}{_MENDS}"
+            found.findings[number] = replace(each, severity="torn", what=what, lost=0)
+    found.limit_lost(lost)
 
 
 class _Look:
@@ -84,7 +124,7 @@ class _Look:
             if noted and trouble.missing and len(trouble.missing) == noted:
                 report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
             elif trouble.is_torn or is_unsynced:
-                report.torn(trouble.path, trouble.at, f"{trouble.what}: the next open mends it")
+                report.torn(trouble.path, trouble.at, f"{trouble.what}{_MENDS}")
             else:
                 report.damage(trouble.path, trouble.at, trouble.what, left)
                 left = 0
@@ -156,7 +196,9 @@ class _Look:
     def _tell_of_a_partition(self, partition: int) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
-        for path in files.orphans(files.bases()):
+        bases = files.bases()
+        tell_of_the_start(missing_start(bases, files.sidecars(), files.data, read_first(fs, files)), report)
+        for path in files.orphans(bases):
             report.note(path, None, "its segment is gone: the next open removes it")
         if fs.size_of(files.private) is None:
             return

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from diskq.tools.findings import Verification
 from diskq.tools.gaps import Gap, gaps_as
 from diskq.tools.things import things_at
 from diskq.tools.verify import verify
+from tests.tools.damaged import COUNT as FEW
+from tests.tools.damaged import body, digest, made, messages_in
 
 COUNT = 300
 BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
@@ -490,3 +493,83 @@ def watch(program: str, path: Path) -> None:
     finally:
         process.communicate(b"enough")
     assert process.returncode == 0
+
+
+# --- what an open gives is not lost, and what it does not give is ---------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize(
+    "size, how", [(None, "removed"), (None, "cut"), (None, "emptied"), (3000, "removed")]
+)  # of complete segments an open makes what is missing, no more
+def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, suffix, tmp_path):
+    with Stream(str(tmp_path), StreamOptions(partition_count=1, segment_size=size)) as stream:
+        for number in range(FEW):
+            stream.append(body(number))
+    files = sorted((tmp_path / "parts" / "000000").glob(f"*.{suffix}"))
+    file = [each for each in files if each.stat().st_size][-1]
+    file.unlink() if how == "removed" else os.truncate(file, 0 if how == "emptied" else 100)
+    before = digest(tmp_path)
+    (thing,) = things_at(tmp_path)
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
+    assert digest(tmp_path) == before
+    with Stream(str(tmp_path)):
+        pass
+    assert len(messages_in(thing)) == FEW
+    assert verify(thing).verdict == "clean"
+
+
+def test_rows_of_an_index_behind_its_last_message_are_no_messages_that_are_lost(tmp_path):
+    thing = made("stream", str(tmp_path))
+    file = sorted((tmp_path / "parts" / "000000").glob("*.index"))[-1]
+    file.write_bytes(file.read_bytes() + bytes(5 * 24))
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
+
+
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+def test_a_log_whose_oldest_segment_is_gone_is_damage_and_the_open_says_it_once(kind, tmp_path):
+    thing = made(kind, str(tmp_path))
+    data = sorted(tmp_path.rglob("*.data" if kind == "stream" else "*.jnl"))
+    gone, following = data[0], data[1]
+    first = int(following.stem, 10 if kind == "stream" else 16)
+    for file in (gone, gone.with_suffix(".index"), gone.with_suffix(".timeindex")):
+        file.unlink(missing_ok=True)
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("damaged", FEW - first, first)
+    opened = Stream if kind == "stream" else Journal
+    with opened(thing.path) as log:
+        assert [(repair.path, repair.records) for repair in log.repairs] == [(str(gone), first)]
+        assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
+    with opened(thing.path) as log:
+        assert log.repairs == ()
+    assert verify(thing).verdict == "clean"
+
+
+def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
+    thing = made("stream", str(tmp_path))
+    with Stream(thing.path, StreamOptions(retention_max_bytes=4000)) as stream:
+        assert stream.vacuum()
+        assert stream.repairs == ()
+    with Stream(thing.path) as stream:
+        assert stream.repairs == ()
+    assert verify(thing).verdict == "clean"
+
+
+def test_a_journal_without_any_segment_has_lost_what_it_had(tmp_path):
+    thing = made("journal", str(tmp_path))
+    for file in tmp_path.glob("jnl/*"):
+        file.unlink()
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("damaged", 0, FEW)
+
+
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+def test_checksums_in_another_segment_s_place_make_no_more_lost_than_there_ever_were(kind, tmp_path):
+    thing = made(kind, str(tmp_path))
+    first, second = sorted(tmp_path.rglob("*.sums"))[:2]
+    second.write_bytes(first.read_bytes())
+    found = verify(thing)
+    assert found.messages == len(messages_in(thing))
+    assert found.messages + found.lost == FEW
