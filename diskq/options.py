@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 __all__ = [
     "DURABILITY_WORDS",
@@ -25,7 +25,11 @@ __all__ = [
     "SpoolOptions",
     "StreamOptions",
     "WorkOptions",
+    "checked_durability",
+    "checked_options",
 ]
+
+Options = TypeVar("Options")
 
 Durability = Literal["memory", "written", "synced"]
 OnFull = Literal["wait", "reject", "drop_oldest"]
@@ -533,6 +537,7 @@ class _Writer(_Syncing, Protocol):
 
 
 def _check_syncing(options: _Syncing) -> None:
+    _number_of_seconds("checkpoint_slice", options.checkpoint_slice)
     if not 0 <= options.checkpoint_slice < math.inf:
         raise ValueError(f"checkpoint_slice is 0 or more seconds, got {options.checkpoint_slice}")
     _at_least("sync_every", options.sync_every, 1)
@@ -544,6 +549,21 @@ def _check_writer(options: _Writer) -> None:
     _one_of("durability", options.durability, DURABILITY_WORDS)
     _at_least("max_unsynced", options.max_unsynced, 1)
     _positive("memory_flush", options.memory_flush)
+
+
+def checked_durability(word: Durability) -> Durability:
+    """The word of one call. Raises ValueError: a word that is none must not be taken for another one."""
+    _one_of("durability", word, DURABILITY_WORDS)
+    return word
+
+
+def checked_options(options: Options | None, kind: type[Options]) -> Options:
+    """The options that an engine was given, or those of its kind as they come. Raises TypeError."""
+    if options is None:
+        return kind()
+    if not isinstance(options, kind):
+        raise TypeError(f"options are {kind.__name__}, not {type(options).__name__}")
+    return options
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -558,7 +578,13 @@ def _budget(value: Budget | None) -> None:
         raise TypeError(f"budget is a DiskBudget, got {value!r}")
 
 
+def _number_of_seconds(name: str, value: float) -> None:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, got {value!r}")
+
+
 def _positive(name: str, value: float) -> None:
+    _number_of_seconds(name, value)
     if not value > 0:
         raise ValueError(f"{name} is more than 0 seconds, got {value}")
 

@@ -41,7 +41,7 @@ from diskq.errors import (
     MessageSizeError,
     StorageFailedError,
 )
-from diskq.options import Durability, QueueOptions
+from diskq.options import Durability, QueueOptions, checked_durability, checked_options
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.blockreader import Loss
@@ -172,7 +172,7 @@ class FifoQueue(Closing):
         Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
         `options.strict`.
         """
-        self.options = options or QueueOptions()
+        self.options = checked_options(options, QueueOptions)
         self._fs: FileSystem = fs or OsFileSystem()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self.name = name
@@ -367,7 +367,7 @@ class FifoQueue(Closing):
             self.turn.take()
             self._check_usable()
             body = self.checked(body)
-            is_held = word == "memory"
+            is_held = checked_durability(word) == "memory"
             while self._clear_way(len(body) + self.overhead_of(is_held), is_held):
                 pass
             self.accept(body, is_held=is_held)
@@ -389,7 +389,7 @@ class FifoQueue(Closing):
     @alone
     def _put_all(self, batch: list[bytes], word: Durability) -> None:
         self._check_usable()
-        is_held = word == "memory"
+        is_held = checked_durability(word) == "memory"
         overhead = self.overhead_of(is_held)
         done = 0
         while done < len(batch):

@@ -37,7 +37,7 @@ from diskq.errors import (
     OffsetMismatchError,
     StorageFailedError,
 )
-from diskq.options import DURABILITY_WORDS, Durability, JournalOptions
+from diskq.options import Durability, JournalOptions, checked_durability, checked_options
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
@@ -113,7 +113,7 @@ class Journal(Closing):
         Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
         """
-        self.options = options or JournalOptions()
+        self.options = checked_options(options, JournalOptions)
         self._fs: FileSystem = fs or OsFileSystem()
         self.path = as_path(path)
         self.name = self.path
@@ -299,7 +299,7 @@ class Journal(Closing):
         message is not in the journal, and StorageFailedError, after which nobody knows.
         """
         word = self._word(durability)
-        if isinstance(value, (bytearray, memoryview)) or timestamp is not None:
+        if not isinstance(value, bytes) or timestamp is not None:
             value, key, timestamp, type = self.checked(value, key, timestamp, type)
         try:
             self.turn.take()
@@ -356,10 +356,7 @@ class Journal(Closing):
             raise OffsetMismatchError(self.path, offset, self.next_offset)
 
     def _word(self, durability: Durability | None) -> Durability:
-        word = durability or self.options.durability
-        if word not in DURABILITY_WORDS:
-            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-        return word
+        return checked_durability(durability or self.options.durability)
 
     def _sync_if_due(self, word: Durability) -> None:
         sync_if_due(self, self._pay, word)

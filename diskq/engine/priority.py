@@ -40,7 +40,7 @@ from diskq.errors import (
     StorageFailedError,
     UnsupportedFormatError,
 )
-from diskq.options import Durability, PriorityOptions
+from diskq.options import Durability, PriorityOptions, checked_durability, checked_options
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
@@ -197,7 +197,7 @@ class PriorityStore(Closing):
         UnsupportedFormatError, OSError, and CorruptionError for settings that are none or, if
         `options.strict`, for a torn tail.
         """
-        self.options = options or PriorityOptions()
+        self.options = checked_options(options, PriorityOptions)
         self._fs: FileSystem = fs or OsFileSystem()
         self.path = self.name = as_path(path)
         self.settings = read_settings(self._fs, self.path)
@@ -669,7 +669,7 @@ class PriorityStore(Closing):
         `encode(start, room)` gives the records of those from `start` on that fit into so many bytes, and the
         number of the first that does not. Raises DiskFullError, with how many were carried out.
         """
-        is_held = durability == "memory"
+        is_held = checked_durability(durability) == "memory"
         done = 0
         while done < count:
             try:

@@ -43,7 +43,7 @@ from diskq.errors import (
     MessageSizeError,
     StorageFailedError,
 )
-from diskq.options import DURABILITY_WORDS, Durability, StreamOptions
+from diskq.options import Durability, StreamOptions, checked_durability, checked_options
 from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.budget import BLOCK, Share
 from diskq.storage.callbacks import check_plain
@@ -148,7 +148,7 @@ class Stream(Closing):
         Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
         DiskFullError, OSError, and CorruptionError if `options.strict`.
         """
-        self.options = options or StreamOptions()
+        self.options = checked_options(options, StreamOptions)
         self._fs: FileSystem = fs or OsFileSystem()
         self.path = as_path(path)
         self.name = self.path
@@ -565,10 +565,7 @@ class Stream(Closing):
                 self._flush()
 
     def _word(self, durability: Durability | None) -> Durability:
-        word = durability or self.options.durability
-        if word not in DURABILITY_WORDS:
-            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-        return word
+        return checked_durability(durability or self.options.durability)
 
     def _sync_if_due(self, word: Durability) -> None:
         if sync_if_due(self, self._pay, word) and self.is_pressed:
@@ -917,8 +914,10 @@ class Stream(Closing):
     def vacuum(self) -> RetentionReport:
         """Remove what the stream's settings and options say is too much or too old. Returns what went.
 
-        Readers keep what they have open. Raises OSError.
+        Readers keep what they have open. Raises OSError, StorageFailedError, and ValueError behind `close`:
+        the stream may be somebody else's by then.
         """
+        self._check_usable()
         report = self.remove_old()
         self.forget_removed(report)
         return report

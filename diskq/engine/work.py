@@ -37,7 +37,7 @@ from diskq.engine.alone import alone
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError, DiskqError, LeaseError
-from diskq.options import WorkOptions
+from diskq.options import WorkOptions, checked_options
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
@@ -134,7 +134,7 @@ class FifoWork(Closing):
         `exhausted` is handed messages after `options.max_attempts`. Raises ValueError where somebody
         works on the queue, it is closed, or has a memory tier; TypeError where `exhausted` is async; OSError.
         """
-        self.options = options or WorkOptions()
+        self.options = checked_options(options, WorkOptions)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue
         self.turn = queue.turn

@@ -75,10 +75,13 @@ base_name = os.path.basename
 
 
 def as_path(path: AnyPath) -> str:
-    """As a str. Raises TypeError for bytes and anything that is not a path."""
+    """As a str. Raises TypeError for bytes and what is no path, FileNotFoundError for an empty one."""
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"a path is a str or a pathlib.Path, not {type(text).__name__}")
+    if not text:
+        # Joined with a name it would be the directory in which the program happens to be.
+        raise FileNotFoundError(errno.ENOENT, "a path is not empty", text)
     return text
 
 

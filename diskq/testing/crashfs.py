@@ -382,6 +382,11 @@ class CrashFS:
             lines[-1] += "  <- power cut instead of this"
         return lines
 
+    def open_files(self) -> list[str]:
+        """The paths of all handles that are open, as they were opened: nobody who has closed leaves any."""
+        with self._mutex:
+            return [opened.path for opened in self._handles.values()]
+
     def read(self, path: str) -> bytes:
         """The file's bytes, as programs see them."""
         node = self._node(path)

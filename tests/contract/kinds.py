@@ -15,6 +15,7 @@ are an error of the test. `path` may be on a disk of `diskq.testing` or on the r
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -296,7 +297,7 @@ class _Spool(_Queue):
             super().__init__(path, options, how, SPOOL)
             opened.enter_context(self.queue)
             self.letters = opened.enter_context(DeadLetters(path, fs=fs))
-            self.outbox = opened.enter_context(Outbox(fs, str(path), self.queue))
+            self.outbox = opened.enter_context(Outbox(fs, os.fspath(path), self.queue))
             self._all = opened.pop_all()
 
     def take(self) -> bytes | None:
@@ -419,9 +420,9 @@ class Kind:
             else:
                 found = []
         if isinstance(store, _Stream):
-            found = _read_stream(str(path), fs)
+            found = _read_stream(os.fspath(path), fs)
         elif isinstance(store, _Journal):
-            found = _read_journal(str(path), fs)
+            found = _read_journal(os.fspath(path), fs)
         return found, repairs
 
     def __str__(self) -> str:
