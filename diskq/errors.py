@@ -176,13 +176,16 @@ class LockedError(DiskqError):
 class BusyError(DiskqError, RuntimeError):
     """Another thread is inside: what is without Trio is for one thread at a time. Nothing was done.
 
-    A lock around each call lets threads share it; where Trio runs, `from_threads` does. `path` says what it
-    is about.
+    A lock around each call lets threads share it; where Trio runs, `from_threads` does. A channel belongs to
+    the thread of its Trio run alone. `path` says what it is about.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_channel: bool = False) -> None:
         super().__init__(
-            f"{path}: another thread is inside; hold a lock around each call, or use from_threads"
+            f"{path} belongs to the thread of its Trio run, and this is another one: send with "
+            "diskq.from_threads, or have trio.from_thread.run make the call"
+            if is_channel
+            else f"{path}: another thread is inside; hold a lock around each call, or use from_threads"
         )
         self.path = path
 

@@ -49,7 +49,9 @@ cdef class AppendBuffer:
     cdef bint _jot(self, object body) except -1
     cdef bint _jot_from(self, Py_ssize_t before) noexcept
     cdef bint _append(self, object body) except -1
+    cdef bint _lay(self, object body) except -1
     cdef char* _room_for(self, Py_ssize_t size) except NULL
+    cdef char* _space_for(self, Py_ssize_t size) except NULL
     cdef void _laid_down(self, Py_ssize_t size) noexcept
     cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1

@@ -21,7 +21,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy, memmove
 
 from diskq._native.readahead cimport ReadAhead
-from diskq._native.turn cimport give_turn, take_turn
+from diskq._native.turn cimport check_turn, give_turn, take_turn
 
 cdef extern from "platform.h":
     void diskq_store(int64_t* where, int64_t value) nogil
@@ -169,6 +169,7 @@ cdef class AppendBuffer:
         """Accept one record onto the slate, which must be done with. False: not done; ask the owner."""
         if self.slate == NULL or self.used != self.written or self.gate.left <= 0:
             return False
+        check_turn(self.gate.turn)
         diskq_store(&self.slate.used, 0)
         self.slate.file = self.file_number
         self.slate.origin = self.origin + self.used
@@ -213,8 +214,9 @@ cdef class AppendBuffer:
         cdef Py_ssize_t n = len(bodies)
         cdef Py_ssize_t used = self.used
         cdef int64_t records = self.records
+        check_turn(self.gate.turn)  # once: nobody comes in between, but while it is flushed, which has the turn
         try:
-            while i < n and self._append(bodies[i]):
+            while i < n and self._lay(bodies[i]):
                 i += 1
                 if self.used - self.written >= FLUSH_AT:
                     self._flush()
@@ -291,6 +293,11 @@ cdef class AppendBuffer:
 
     cdef bint _append(self, object body) except -1:
         """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
+        check_turn(self.gate.turn)
+        return self._lay(body)
+
+    cdef bint _lay(self, object body) except -1:
+        """The same, for who has seen that it is his turn."""
         cdef Py_ssize_t size, total
         if type(body) is not bytes:
             return False
@@ -300,14 +307,17 @@ cdef class AppendBuffer:
         total = size + self.framing.overhead
         if self.origin + self.used + total > self.limit:
             return False
-        self.framing.encode(self._room_for(total), PyBytes_AS_STRING(body), size)
+        self.framing.encode(self._space_for(total), PyBytes_AS_STRING(body), size)
         self._laid_down(total)
         return True
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
         """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
-        if self.gate.turn.owner:
-            self.gate.turn.check()
+        check_turn(self.gate.turn)
+        return self._space_for(size)
+
+    cdef char* _space_for(self, Py_ssize_t size) except NULL:
+        """The same, for who has seen that it is his turn."""
         if self.used + size > self.capacity:
             self._grow(size)
         return self.buffer + self.used

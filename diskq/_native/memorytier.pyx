@@ -12,6 +12,8 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from diskq._native.turn cimport check_turn
+
 cdef enum:
     PLACE = 64             # bytes of memory beyond a message's own: its object, its place in the ring
     START_CAPACITY = 64
@@ -154,8 +156,7 @@ cdef class MemoryTier:
         cdef list bodies = []
         cdef Py_ssize_t left = max_bytes
         cdef Py_ssize_t i, size
-        if self.gate_out.turn.owner:
-            self.gate_out.turn.check()
+        check_turn(self.gate_out.turn)
         for i in range(min(max_items, self.count)):
             body = self._at(i)
             size = PyBytes_GET_SIZE(body)
@@ -186,8 +187,7 @@ cdef class MemoryTier:
         size = PyBytes_GET_SIZE(body) + PLACE
         if self.size + size > self.limit:
             return False
-        if self.gate_in.turn.owner:
-            self.gate_in.turn.check()
+        check_turn(self.gate_in.turn)
         if self.count == self.capacity:
             self._grow()
         Py_INCREF(body)
@@ -199,8 +199,7 @@ cdef class MemoryTier:
         return True
 
     cdef object _take(self):
-        if self.gate_out.turn.owner:
-            self.gate_out.turn.check()
+        check_turn(self.gate_out.turn)
         if not self.is_next:
             return self.ahead._take()
         if self.count == 0:

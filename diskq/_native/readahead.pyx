@@ -13,6 +13,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
 from diskq._native.framing cimport CORRUPT, END, TORN, Record
+from diskq._native.turn cimport check_turn
 
 from diskq._native.framing import STOPS as _STOPS
 
@@ -118,8 +119,7 @@ cdef class ReadAhead:
         cdef list bodies = []
         cdef Record record
         cdef Py_ssize_t left = max_bytes
-        if self.gate.turn.owner:
-            self.gate.turn.check()
+        check_turn(self.gate.turn)
         while max_items > 0 and self.at < self.admitted:
             if self._decode(&record) != END or (record.body_size > left and bodies):
                 break
@@ -165,8 +165,7 @@ cdef class ReadAhead:
     cdef object _take(self):
         cdef Record record
         cdef Py_ssize_t at = self.at
-        if self.gate.turn.owner:
-            self.gate.turn.check()
+        check_turn(self.gate.turn)
         if at >= self.admitted or self._decode(&record) != END:
             return None
         message = self._made(self.buffer + at, &record)

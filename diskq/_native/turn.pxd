@@ -7,8 +7,8 @@ cdef class Turn:
     cdef long owner                        # the thread inside; 0: none
     cdef int depth                         # so often it has come in
     cdef object busy
+    cdef object unbound                    # what `busy` was before, while it is bound
     cdef int refuse(self) except -1
-    cdef int check(self) except -1
 
 
 cdef inline int take_turn(Turn turn) except -1:
@@ -19,6 +19,13 @@ cdef inline int take_turn(Turn turn) except -1:
             turn.refuse()
         turn.owner = me
     turn.depth += 1
+    return 0
+
+
+cdef inline int check_turn(Turn turn) except -1:
+    """For what is over before the interpreter is let go of: raises where another thread is inside."""
+    if turn.owner != 0 and turn.owner != <long> PyThread_get_thread_ident():
+        turn.refuse()
     return 0
 
 

@@ -6,6 +6,8 @@
 # A thread that is inside may come in again, as callbacks do, and has to go out as often. It is no lock: nobody
 # waits. A lock held by a thread that waits for the platter would stop whoever else comes, Trio among them; and
 # who takes turns already pays for a comparison, not for a lock.
+#
+# A channel binds the turn to its thread for good: whoever comes from another one is refused by the same comparison.
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
@@ -30,11 +32,9 @@ cdef class Turn:
     cdef int refuse(self) except -1:
         raise RuntimeError("another thread is inside") if self.busy is None else self.busy()
 
-    cdef int check(self) except -1:
-        """For what is over before the interpreter is let go of, where `owner` is not 0. Raises if it is another's."""
-        if self.owner != 0 and self.owner != <long> PyThread_get_thread_ident():
-            self.refuse()
-        return 0
+    def check(self):
+        """Raises what `busy` makes where it is another thread's; nobody comes in."""
+        check_turn(self)
 
     def take(self):
         """Come in. Raises what `busy` makes where another thread is inside."""
@@ -42,6 +42,16 @@ cdef class Turn:
 
     def give(self):
         """Go out again."""
+        give_turn(self)
+
+    def bind(self, busy):
+        """Keep the turn for this thread until `unbind`. Meanwhile `busy()` makes the error for all others."""
+        take_turn(self)
+        self.unbound, self.busy = self.busy, busy
+
+    def unbind(self):
+        """What was bound may be used by one thread at a time again."""
+        self.busy, self.unbound = self.unbound, None
         give_turn(self)
 
     def __enter__(self):

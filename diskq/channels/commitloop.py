@@ -21,6 +21,7 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread, Payable
+from diskq.channels.ownthread import OwnThread, Turn
 from diskq.channels.parking import NOTHING, Line
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.durations import Durations
@@ -39,6 +40,10 @@ class Gate(Protocol):
     """What records pass without asking, until it is shut."""
 
     left: int
+
+    @property
+    def turn(self) -> Turn:
+        """Whose it is to pass."""
 
     def restart(self) -> None: ...
 
@@ -131,6 +136,8 @@ class CommitLoop(ABC, Generic[E]):
         self._thread = thread
         self._log = Log(self.subject)
         self._gates = tuple(engine.gates)
+        title = f"{self.kind} {engine.name!r}"
+        self.own_thread = OwnThread(title, self._gates[0].turn if self._gates else None)
         self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
         self._syncing: Line[int] = Line()  # the same: all messages there are
@@ -198,8 +205,9 @@ class CommitLoop(ABC, Generic[E]):
         """Let others run if the running task's slice is over. Cancellable then, and only then.
 
         Every call has begun with a cancellation point of its own: without a yield in between there
-        is nothing new to be found out.
+        is nothing new to be found out. Raises BusyError in another thread than its own.
         """
+        self.own_thread.check()
         for gate in self._gates:
             if gate.is_slice_over:
                 await trio.lowlevel.checkpoint()
@@ -280,6 +288,7 @@ class CommitLoop(ABC, Generic[E]):
             while not self.is_closing:
                 await self._bell.wait()
             self._thread.stop()
+            self.own_thread.let_go()
             try:
                 await trio.to_thread.run_sync(self._close_engine)
             except StorageFailedError as failure:
@@ -396,7 +405,11 @@ class CommitLoop(ABC, Generic[E]):
         self._after()
 
     def check(self) -> None:
-        """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed."""
+        """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed.
+
+        And BusyError in another thread than its own, as `schedule_point` does: all calls come by one of them.
+        """
+        self.own_thread.check()
         if self._failure is not None:
             raise self._broken()
         if self.is_closing:

@@ -109,6 +109,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
         False: it is not; `deliver` it. Raises OSError; none of the messages is then in.
         """
+        self.own_thread.check()
         if self._receivers:
             return self._pass_on(bodies)
         return len(bodies) == 1 and not self.engine.has_tier and self._begin_slate(bodies[0])
@@ -298,6 +299,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     def do_work(self, act: Callable[[], T]) -> T:
         """Do something to the work, and see who may go on. Raises what it raises."""
+        self.own_thread.check()
         try:
             return act()
         except StorageFailedError as failure:

@@ -15,6 +15,7 @@ import outcome
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
+from diskq.channels.ownthread import OwnThread
 from diskq.channels.racing import Race, Receiver
 from diskq.storage.callbacks import check_plain
 
@@ -52,6 +53,7 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
         self._held: deque[outcome.Outcome[Any]] = deque()
         self._lock = trio.StrictFIFOLock()  # held by the one who waits
         self._race: Race | None = None
+        self._own_thread: OwnThread | None = None  # of who has received first: a merge may be made anywhere
         self._is_closed = False
         self._slice_end = 0.0
 
@@ -95,6 +97,7 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
 
     async def _point(self) -> None:
         """A cancellation point, and a schedule point once per slice."""
+        self._check_thread()
         if time.perf_counter() < self._slice_end:
             await checkpoint_if_cancelled()
         else:
@@ -103,9 +106,15 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
 
     def receive_nowait(self) -> T_co:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        self._check_thread()
         if self._lock.locked():
             raise trio.WouldBlock
         return self._take()
+
+    def _check_thread(self) -> None:
+        if self._own_thread is None:
+            self._own_thread = OwnThread("this merge")
+        self._own_thread.check()
 
     def _take(self) -> T_co:
         if self._is_closed:
@@ -151,6 +160,8 @@ class Merged(trio.abc.ReceiveChannel[T_co]):
 
     def close(self) -> None:
         """Close this channel, and wake who waits on it with ClosedResourceError. What is held is given up."""
+        if self._own_thread is not None:
+            self._own_thread.check()
         self._is_closed = True
         if self._race is not None:
             self._race.stop()

@@ -155,6 +155,7 @@ class DiskPriorityStore:
 
         Whoever waits is woken with ClosedResourceError; what is in hand is in its place at the next open.
         """
+        self._loop.own_thread.check()
         self._loop.begin_to_close()
 
     async def _begin(self) -> None:

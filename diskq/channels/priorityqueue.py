@@ -88,6 +88,7 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         if self._needs_point(task):
             await self._first_point()
         if (durability or self._word) == "synced" and not self._is_closed:
+            self._loop.own_thread.check()
             gathered = self._lines.gathered or self._doing(self._begin_gathering)
             if gathered is not None and (number := gathered.add(payload, priority, task)) >= 0:
                 await self._loop.barrier(with_metadata=False)
@@ -307,6 +308,7 @@ class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
         stays, and lives as long as the store's block.
         """
         if not self._is_closed:
+            self._loop.own_thread.check()
             self._is_closed = True
             self._loop.dismiss(self._tasks)
 

@@ -383,6 +383,7 @@ class DiskQueue(trio.abc.Channel[bytes], Closing):
         The queue itself lives as long as its `open_queue` block.
         """
         if not self._is_closed:
+            self._loop.own_thread.check()
             self._is_closed = True
             self._put = self._put_now = self._put_all = self._put_through = _refuse
             self._is_simple = False

@@ -14,6 +14,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
+from diskq.channels.ownthread import OwnThread
 from diskq.channels.tail import Part, Tail, take_one
 from diskq.engine.logreader import Gap, Sized
 from diskq.storage.callbacks import check_plain
@@ -79,6 +80,7 @@ class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
     def __init__(self, tail: Tail, *, is_strict: bool, autocommit: bool) -> None:
         self._tail = tail
         self._gate = tail.gate
+        self._own_thread = OwnThread(f"this {self._kind}", tail.gate.turn)
         self._is_closed = False
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
@@ -256,6 +258,7 @@ class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
             self._tasks.discard(task)
 
     async def _schedule_point(self) -> None:
+        self._own_thread.check()
         if self._gate.is_slice_over:
             await trio.lowlevel.checkpoint()
             self._gate.restart()
@@ -293,10 +296,12 @@ class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
         The last commits are synced, and what was claimed is released, when the block is left.
         """
         if not self._is_closed:
+            self._own_thread.check()
             self._is_closed = True
             self._take = self._take_now = self._take_some = _refuse
             self._tail.dismiss(self._tasks)
             self._tail.close()
+            self._own_thread.let_go()
 
     async def aclose(self) -> None:
         """As `close`, and a checkpoint."""
@@ -304,6 +309,7 @@ class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
         await trio.lowlevel.checkpoint()
 
     def _check(self) -> None:
+        self._own_thread.check()
         if self._is_closed:
             raise trio.ClosedResourceError(f"this {self._kind} was closed")
         self._check_commits()

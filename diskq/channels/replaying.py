@@ -19,6 +19,7 @@ import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
 from diskq.channels.opening import Opening
+from diskq.channels.ownthread import OwnThread
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.journalstarts import checked_journal_start, seek_start
 from diskq.engine.layouts import layout_of
@@ -112,6 +113,7 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
         self._lock = trio.StrictFIFOLock()  # held by the one who waits for the next message
         self._sleep = trio.CancelScope()
         self._is_closed = False
+        self._own_thread = OwnThread("this replay")
         self._slice_end = 0.0
         self._delivered = 0
         self._timestamp: int | None = None
@@ -240,6 +242,7 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
 
     def close(self) -> None:
         """Let go of the files, and wake who waits with ClosedResourceError. Idempotent."""
+        self._own_thread.check()
         self._is_closed = True
         self._sleep.cancel()
         self._order.close()
@@ -250,6 +253,7 @@ class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
         await checkpoint()
 
     def _check(self) -> None:
+        self._own_thread.check()
         if self._is_closed:
             raise trio.ClosedResourceError("this replay was closed")
 

@@ -9,6 +9,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.ownthread import OwnThread
 from diskq.channels.parking import Line
 from diskq.channels.watch import listen
 from diskq.engine.shards import journals_below
@@ -39,6 +40,7 @@ class RootWatch(trio.abc.ReceiveChannel[str], Closing):
         self._failure: OSError | None = None
         self._candidates: set[str] = set()
         self._is_closed = False
+        self._own_thread = OwnThread(f"the watch of {root!r}")
         self._listener = listen(fs, self._notice)
         self._listener.add_directory(root)
         try:
@@ -51,6 +53,7 @@ class RootWatch(trio.abc.ReceiveChannel[str], Closing):
     async def receive(self) -> str:
         """The next journal's path; waits for one. `Cancelled` means: nothing was received. Raises OSError."""
         await trio.lowlevel.checkpoint()
+        self._own_thread.check()
         if not self._waiting and (self._found or self._failure is not None or self._is_closed):
             return self._take()
         path: str = await self._waiting.wait(None, on_arrival=self._begin_to_wait, on_leave=self._settle)
@@ -59,6 +62,7 @@ class RootWatch(trio.abc.ReceiveChannel[str], Closing):
 
     def receive_nowait(self) -> str:
         """As `receive`; raises trio.WouldBlock where there is none now."""
+        self._own_thread.check()
         if not self._found and self._failure is None and not self._is_closed:
             self._look()
         if self._waiting or not (self._found or self._failure is not None or self._is_closed):
@@ -109,6 +113,7 @@ class RootWatch(trio.abc.ReceiveChannel[str], Closing):
     def close(self) -> None:
         """Watch no more, and wake who waits with ClosedResourceError. Idempotent."""
         if not self._is_closed:
+            self._own_thread.check()
             self._is_closed = True
             self._listener.close()
             self._waiting.wake_all(lambda: outcome.Error(trio.ClosedResourceError("this watch was closed")))

@@ -149,6 +149,7 @@ class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
         What it writes to lives as long as the block that opened it.
         """
         if not self._is_closed:
+            self._loop.own_thread.check()
             self._is_closed = True
             self._put = self._put_now = _refuse
             self._is_written = False

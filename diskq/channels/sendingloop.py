@@ -131,6 +131,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         wait for each other, until the running task lets others run: the loop, whose bell is rung, is
         among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
+        self.own_thread.check()
         door = self.door
         if self.gathered is not None:
             self._write_gathered()

@@ -18,6 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.journal import JournalStatistics, JournalWriter, open_journal
 from diskq.channels.opening import Opening
+from diskq.channels.ownthread import OwnThread
 from diskq.engine.journal import Item, Key, Value, When
 from diskq.engine.shards import ShardSet, key_hash
 from diskq.messages import Position
@@ -54,6 +55,7 @@ class ShardWriter:
         self._hash = hash
         self._max_open = max_open
         self._places = loop.places
+        self._own_thread = OwnThread(loop.title)
         self._is_closed = False
 
     def shard_of(self, key: Key) -> int:
@@ -164,11 +166,13 @@ class ShardWriter:
             await self._loop.room.park()
 
     def _check(self) -> None:
+        self._own_thread.check()
         if self._is_closed:
             raise trio.ClosedResourceError("these shards were closed")
 
     def close(self) -> None:
         """Refuse what comes. The journals are closed when the block is left."""
+        self._own_thread.check()
         self._is_closed = True
         self._loop.room.unpark_all()
 

@@ -161,6 +161,7 @@ class Spool(trio.abc.SendChannel[bytes]):
         in `deliver`, for whose end it waits.
         """
         await trio.lowlevel.checkpoint()
+        self._loop.own_thread.check()
         self._delivery.refuse_inside("drained()")
         tail = self._engine.tail
         while self._engine.depth and self._engine.head < tail:
@@ -171,11 +172,13 @@ class Spool(trio.abc.SendChannel[bytes]):
 
     def pause(self) -> None:
         """Begin no try any more, until `resume`. The one that is under way is seen through."""
+        self._loop.own_thread.check()
         self._delivery.pacing.pause()
         self._tell()
 
     def resume(self) -> None:
         """Try now: also where a back-off, a pause after failures or the rate would have it wait."""
+        self._loop.own_thread.check()
         self._delivery.pacing.resume()
         self._tell()
 

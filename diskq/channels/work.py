@@ -203,6 +203,7 @@ class DiskWork(trio.abc.ReceiveChannel[Lease]):
         Whoever waits is woken with ClosedResourceError.
         """
         if not self._is_closed:
+            self._loop.own_thread.check()
             self._is_closed = True
             self._loop.dismiss(self._tasks)
             self._loop.end_work(self._engine)

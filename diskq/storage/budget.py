@@ -11,9 +11,9 @@
 # that waits for what others hold does not stop those who need little, and they cannot starve it either: it is
 # first among all who want more than their share, and gets what they give back.
 #
-# What a member frees by dropping for a message of its own stays its own until it is used again. Only who would
-# have no more than a fair share gets of it; or a member that waits and holds much would take it all, a file at
-# a time, from one that drops.
+# What a member frees by dropping for a message of its own stays its own until it is used again. Only who
+# would have no more than a fair share gets of it; or a member that waits and holds much would take it all, a
+# file at a time, from one that drops.
 
 from __future__ import annotations
 

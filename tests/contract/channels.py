@@ -1,0 +1,294 @@
+"""Everything that is open in Trio by one small adapter each, so that a promise that all keep is tested once.
+
+`disk()` has three messages, b"0", b"1" and b"2", of every kind. A `Handle` opens one thing on it, and tells
+what a program can call:
+
+    async with handle.open(fs) as its: ...          the public block, as a program writes it
+    handle.plain, handle.awaited                    calls by name: what they are given is `its`
+    handle.waiting                                  a call that waits for ever, on `disk(messages=0)`
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import trio
+
+import diskq
+from diskq.testing import CrashFS
+
+__all__ = ["HANDLES", "Handle", "disk", "handles", "left"]
+
+Plain = Callable[[Any], object]
+Awaited = Callable[[Any], Awaitable[object]]
+
+
+@cache
+def _disk(messages: int) -> CrashFS:
+    fs = CrashFS()
+    for path in ("/", "/q", "/jobs"):
+        fs.make_directory_durably(path)
+    bodies = [b"%d" % number for number in range(messages)]
+    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+        queue.put_many(bodies)
+    with diskq.Stream("/s", diskq.StreamOptions(partition_count=1), fs=fs) as stream:
+        stream.append_many(bodies)
+    for path in ("/j", "/many/p-0", "/many/p-1"):
+        with diskq.Journal(path, fs=fs) as journal:
+            journal.append_many(bodies if path == "/j" else bodies[:1])
+    with diskq.PriorityStore("/jobs", fs=fs) as store:
+        for body in bodies:
+            store.enqueue(store.queue(), body)
+    with diskq.FifoQueue("/q", "spare", fs=fs):
+        pass
+    return fs
+
+
+def disk(messages: int = 3) -> CrashFS:
+    return _disk(messages).copy()
+
+
+def left(fs: CrashFS) -> dict[str, list[bytes]]:
+    """What another process finds, of every kind."""
+    fs = fs.copy()
+    found: dict[str, list[bytes]] = {}
+    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+        found["queue"] = queue.take_many(100)
+    with diskq.PriorityStore("/jobs", fs=fs) as store:
+        found["priority"] = [bytes(record.payload) for record in store.dequeue_many(store.queue(), 100)]
+    return found
+
+
+# --- what is open ---------------------------------------------------------------------------------
+
+
+async def _never(batch: diskq.Batch) -> None:
+    await trio.sleep_forever()
+
+
+def _queue(fs: CrashFS, **options: Any) -> Any:
+    return diskq.open_queue("/q", "events", fs=fs, **options)
+
+
+@asynccontextmanager
+async def _work(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+    async with _queue(fs, **options) as queue, queue.working() as work:
+        yield work
+
+
+@asynccontextmanager
+async def _priority(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+    async with diskq.open_priority_store("/jobs", fs=fs, **options) as store:
+        yield store.queue()
+
+
+@asynccontextmanager
+async def _merge(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+    async with _queue(fs, **options) as queue, diskq.merge(queue) as merged:
+        yield merged
+
+
+@asynccontextmanager
+async def _watch(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+    async with diskq.watch_root("/many", fs=fs) as watch:
+        for _ in range(2):
+            watch.receive_nowait()
+        yield watch
+
+
+@asynccontextmanager
+async def _threads(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+    async with _queue(fs, **options) as queue, diskq.from_threads(queue) as sender:
+        yield sender
+
+
+async def _use(block: AbstractAsyncContextManager[Any]) -> None:
+    async with block:
+        pass
+
+
+_SENDS: dict[str, Awaited] = {
+    "send": lambda its: its.send(b"x"),
+    "send, synced": lambda its: its.send(b"x", durability="synced"),
+    "send_many": lambda its: its.send_many([b"x", b"y"]),
+    "sync": lambda its: its.sync(),
+}
+_RECEIVES: dict[str, Awaited] = {
+    "receive": lambda its: its.receive(),
+    "receive_if": lambda its: its.receive_if(lambda: True),
+    "async for": lambda its: its.__anext__(),
+}
+_MANY: dict[str, Awaited] = {
+    "receive_many": lambda its: its.receive_many(2),
+    "receive_many, lingering": lambda its: its.receive_many(2, linger=1),
+}
+_BLOCKS: dict[str, Awaited] = {
+    "peek": lambda its: its.peek(),
+    "receiving": lambda its: _use(its.receiving(2)),
+    "receiving, lingering": lambda its: _use(its.receiving(5, linger=1)),
+}
+_SEND_NOW: dict[str, Plain] = {"send_nowait": lambda its: its.send_nowait(b"x")}
+_RECEIVE_NOW: dict[str, Plain] = {"receive_nowait": lambda its: its.receive_nowait()}
+_CLOSE: dict[str, Plain] = {"close": lambda its: its.close()}
+_CLONE: dict[str, Plain] = {"clone": lambda its: its.clone()}
+_COMMITS: dict[str, Awaited] = {"commit": lambda its: its.commit(), "sync": lambda its: its.sync()}
+
+
+@dataclass(frozen=True)
+class Handle:
+    """One kind of what is open in Trio."""
+
+    name: str
+    opening: Callable[..., AbstractAsyncContextManager[Any]]
+    plain: Mapping[str, Plain] = field(default_factory=dict)
+    awaited: Mapping[str, Awaited] = field(default_factory=dict)
+    waiting: Awaited | None = None
+
+    def open(self, fs: CrashFS, **options: Any) -> AbstractAsyncContextManager[Any]:
+        return self.opening(fs=fs, **options)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_RECEIVE: Awaited = _RECEIVES["receive"]
+_TAIL = {**_RECEIVES, **_MANY, **_BLOCKS}
+
+_HANDLES = [
+    Handle(
+        "queue",
+        _queue,
+        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE},
+        {**_SENDS, **_TAIL, "empty": lambda its: its.empty()},
+        _RECEIVE,
+    ),
+    Handle(
+        "queue, memory first",
+        lambda fs, **options: _queue(fs, durability="memory", memory_size=10_000, **options),
+        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE},
+        {**_SENDS, **_TAIL, "empty": lambda its: its.empty()},
+        _RECEIVE,
+    ),
+    Handle(
+        "work",
+        _work,
+        {**_RECEIVE_NOW, **_CLOSE, "ack": lambda its: its.ack(()), "nack": lambda its: its.nack(())},
+        {**_RECEIVES, **_MANY, "receiving": lambda its: _use(its.receiving())},
+        _RECEIVE,
+    ),
+    Handle(
+        "producer",
+        lambda fs, **options: diskq.open_producer("/s", fs=fs, **options),
+        {**_SEND_NOW, **_CLONE, **_CLOSE},
+        {**_SENDS, "vacuum": lambda its: its.vacuum()},
+    ),
+    Handle(
+        "consumer",
+        lambda fs, **options: diskq.open_consumer("/s", fs=fs, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {**_TAIL, "seek": lambda its: its.seek("oldest")},
+        _RECEIVE,
+    ),
+    Handle(
+        "consumer of a group",
+        lambda fs, **options: diskq.open_consumer("/s", group="g", fs=fs, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {**_TAIL, **_COMMITS, "seek": lambda its: its.seek("oldest")},
+        _RECEIVE,
+    ),
+    Handle(
+        "journal",
+        lambda fs, **options: diskq.open_journal("/j", fs=fs, **options),
+        {**_SEND_NOW, **_CLONE, **_CLOSE},
+        {**_SENDS},
+    ),
+    Handle(
+        "scanner",
+        lambda fs, **options: diskq.open_scanner("/j", fs=fs, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {**_TAIL, "seek": lambda its: its.seek("oldest")},
+        _RECEIVE,
+    ),
+    Handle(
+        "scanner with a name",
+        lambda fs, **options: diskq.open_scanner("/j", reader="r", fs=fs, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {**_TAIL, **_COMMITS, "seek": lambda its: its.seek("oldest")},
+        _RECEIVE,
+    ),
+    Handle(
+        "shards",
+        lambda fs, **options: diskq.open_shards("/many", "p", 1, fs=fs, **options),
+        {**_CLOSE},
+        {**_SENDS},
+    ),
+    Handle(
+        "scanner of shards",
+        lambda fs, **options: diskq.scan_shards("/many", "p", 1, reader="r", fs=fs, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {**_TAIL, **_COMMITS, "seek": lambda its: its.seek("oldest")},
+        _RECEIVE,
+    ),
+    Handle(
+        "priority store",
+        lambda fs, **options: diskq.open_priority_store("/jobs", fs=fs, **options),
+        {**_CLOSE, "queue": lambda its: its.queue(), "queues": lambda its: its.queues()},
+        {
+            "create_queue": lambda its: its.create_queue("new"),
+            "delete_queue": lambda its: its.delete_queue("new"),
+            "snapshot": lambda its: its.snapshot(),
+            "sync": lambda its: its.sync(),
+        },
+    ),
+    Handle(
+        "priority queue",
+        _priority,
+        {
+            **_SEND_NOW,
+            **_RECEIVE_NOW,
+            **_CLOSE,
+            "ack_nowait": lambda its: its.ack_nowait(()),
+            "nack": lambda its: its.nack(()),
+        },
+        {
+            **{name: call for name, call in _SENDS.items() if name != "sync"},
+            **_RECEIVES,
+            **_MANY,
+            "peek": lambda its: its.peek(),
+            "receiving": lambda its: _use(its.receiving()),
+            "ack": lambda its: its.ack(()),
+        },
+        _RECEIVE,
+    ),
+    Handle(
+        "spool",
+        lambda fs, **options: diskq.open_spool("/spool", _never, fs=fs, **options),
+        {**_SEND_NOW, **_CLOSE, "pause": lambda its: its.pause(), "resume": lambda its: its.resume()},
+        {**_SENDS, "drained": lambda its: its.drained()},
+    ),
+    Handle(
+        "replay",
+        lambda fs, **options: diskq.replay("/s", fs=fs, speed=None, **options),
+        {**_RECEIVE_NOW, **_CLOSE},
+        {"receive": _RECEIVE, "receive_many": _MANY["receive_many"], "async for": _RECEIVES["async for"]},
+    ),
+    Handle(
+        "merge",
+        _merge,
+        {**_RECEIVE_NOW},
+        {**_RECEIVES},
+        _RECEIVE,
+    ),
+    Handle("watch of a root", _watch, {**_RECEIVE_NOW, **_CLOSE}, {"receive": _RECEIVE}, _RECEIVE),
+    Handle("sender from threads", _threads, {}, {}),
+]
+HANDLES = {handle.name: handle for handle in _HANDLES}
+
+
+def handles(*but: str) -> list[Handle]:
+    """All of them, for `parametrize` with ids=str, but for those named."""
+    return [handle for handle in _HANDLES if handle.name not in but]

@@ -1,0 +1,95 @@
+# A channel belongs to the thread of its Trio run: a call from any other one is refused before anything is
+# touched, and names what threads send with.
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import diskq
+from diskq.testing import CrashFS
+from tests.contract.channels import Handle, disk, handles, left
+
+PLAIN = [pytest.param(handle, name, id=f"{handle}: {name}") for handle in handles() for name in handle.plain]
+AWAITED = [
+    pytest.param(handle, name, id=f"{handle}: {name}")
+    for handle in handles()
+    for name in handle.awaited
+    # They end at the first thing that is not there; or what they need is not of this run.
+    if "lingering" not in name and handle.name not in ("watch of a root",)
+]
+
+
+def files_of(fs: CrashFS) -> dict[str, bytes]:
+    """But for what a spool writes down now and then of itself."""
+    return {path: content for path, content in fs.files().items() if not path.startswith("/spool/.diskq")}
+
+
+def numbers(its: Any) -> object:
+    """What tells of messages, and of who waits; None where nothing does."""
+    return its.statistics() if hasattr(its, "statistics") else None
+
+
+@pytest.mark.parametrize("handle, name", PLAIN)
+@pytest.mark.parametrize("checkpoint_slice", [0, 100e-6])
+async def test_a_call_from_another_thread_is_refused_and_leaves_everything_as_it_was(
+    handle: Handle, name: str, checkpoint_slice: float
+) -> None:
+    fs = disk()
+    has_slice = handle.name not in ("replay", "watch of a root", "merge", "spool", "sender from threads")
+    options = {"checkpoint_slice": checkpoint_slice} if has_slice else {}
+    with trio.fail_after(10):  # it may leave its block
+        async with handle.open(fs, **options) as its:
+            if handle.name == "merge":
+                its.receive_nowait()  # from here on it is this thread's
+            before, files = numbers(its), files_of(fs)
+            with pytest.raises(diskq.BusyError, match=r"belongs to the thread of its Trio run.*from_threads"):
+                await trio.to_thread.run_sync(handle.plain[name], its)
+            assert numbers(its) == before
+            assert files_of(fs) == files
+    if handle.name != "merge":
+        assert left(fs) == left(disk())
+
+
+@pytest.mark.parametrize("handle, name", AWAITED)
+async def test_so_is_one_from_another_run_of_trio(handle: Handle, name: str) -> None:
+    fs = disk()
+    with trio.fail_after(10):
+        async with handle.open(fs) as its:
+            if handle.name == "merge":
+                its.receive_nowait()
+            before, files = numbers(its), files_of(fs)
+
+            async def elsewhere() -> None:
+                await handle.awaited[name](its)
+
+            with pytest.raises(diskq.BusyError, match="belongs to the thread of its Trio run"):
+                await trio.to_thread.run_sync(trio.run, elsewhere)
+            assert numbers(its) == before
+            assert files_of(fs) == files
+    if handle.name != "merge":
+        assert left(fs) == left(disk())
+
+
+async def test_the_message_of_a_thread_that_was_refused_is_not_in_and_the_block_can_be_left():
+    fs = disk()
+    with trio.fail_after(10):
+        async with diskq.open_queue("/q", "events", fs=fs) as queue:
+            with pytest.raises(diskq.BusyError):
+                await trio.to_thread.run_sync(queue.send_nowait, b"foreign")
+            await queue.send(b"3")
+            assert [await queue.receive() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+            async with diskq.from_threads(queue) as sender:
+                await trio.to_thread.run_sync(sender.put, b"4")
+            assert await queue.receive() == b"4"
+
+
+@pytest.mark.parametrize("handle", handles(), ids=str)
+async def test_statistics_are_for_any_thread(handle: Handle) -> None:
+    async with handle.open(disk()) as its:
+        if hasattr(its, "statistics"):
+            assert type(await trio.to_thread.run_sync(its.statistics)) is type(its.statistics())
+        if hasattr(its, "look"):
+            await trio.to_thread.run_sync(its.look)
