@@ -461,6 +461,15 @@ class HubOptions:
     """So many requests are worked on at a time."""
     request_timeout: float = 30.0
     """So long a request may take to come in, and to wait for its turn."""
+    max_client_requests: int = 32
+    """So many requests one client may have under way at a time, coming in or worked on; more are told to come
+    later. A client is a token; without tokens a certificate, or else a connection."""
+    max_connections: int = 500
+    """So many connections there are at a time; one more is closed at once. Each takes a descriptor."""
+    handshake_timeout: float = 10.0
+    """A connection on which nobody has begun to speak gRPC (and TLS) after so long is closed."""
+    idle_connection_timeout: float = 60.0
+    """So is one on which no request is under way for so long: clients make another one when they need it."""
     stop_timeout: float = 10.0
     """At the end, so long for what is under way."""
     quota: int | None = None
@@ -473,11 +482,15 @@ class HubOptions:
             _at_least(name, getattr(self, name), 1)
         for name in ("max_open_journals", "max_requests", "max_streams", "threads"):
             _at_least(name, getattr(self, name), 1)
+        for name in ("max_client_requests", "max_connections"):
+            _at_least(name, getattr(self, name), 1)
         if self.max_batch_size > _LARGEST_MESSAGE:
             raise ValueError(f"max_batch_size is at most {_LARGEST_MESSAGE}, got {self.max_batch_size}")
         if self.quota is not None:
             _at_least("quota", self.quota, 1)
         for name in ("idle_timeout", "request_timeout", "stop_timeout"):
+            _positive(name, getattr(self, name))
+        for name in ("handshake_timeout", "idle_connection_timeout"):
             _positive(name, getattr(self, name))
         if not isinstance(self.journal, JournalOptions):
             raise TypeError(f"journal is a JournalOptions, got {self.journal!r}")

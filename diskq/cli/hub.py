@@ -93,6 +93,30 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     serve.add_argument(
         "--max-open", type=count, metavar="N", help="so many journals are open at a time (default: 256)"
     )
+    serve.add_argument(
+        "--max-connections",
+        type=count,
+        metavar="N",
+        help="so many connections there are at a time, one more is closed at once (default: 500)",
+    )
+    serve.add_argument(
+        "--max-client-requests",
+        type=count,
+        metavar="N",
+        help="so many requests may a client have under way, more are told to come later (default: 32)",
+    )
+    serve.add_argument(
+        "--handshake-timeout",
+        type=units.duration,
+        metavar="DURATION",
+        help="a connection on which nobody has begun to speak after so long is closed (default: 10s)",
+    )
+    serve.add_argument(
+        "--idle-connection-timeout",
+        type=units.duration,
+        metavar="DURATION",
+        help="so is one on which no request is under way for so long (default: 60s)",
+    )
     serve.set_defaults(run=hubverbs.serve)
 
     push = add_command(verbs.add_parser("push", help="copy a journal into a hub"), ABOUT_PUSH, EXAMPLES_PUSH)

@@ -49,8 +49,14 @@ def serve(args: argparse.Namespace) -> None:
     if args.tls_certificate is not None:
         tls = hub.Tls(certificate=args.tls_certificate, key=args.tls_key, ca=args.tls_client_ca)
     changes: dict[str, Any] = {"quota": args.quota}
-    if args.max_open is not None:
-        changes["max_open_journals"] = args.max_open
+    limits = {
+        "max_open_journals": args.max_open,
+        "max_connections": args.max_connections,
+        "max_client_requests": args.max_client_requests,
+        "handshake_timeout": args.handshake_timeout,
+        "idle_connection_timeout": args.idle_connection_timeout,
+    }
+    changes.update((name, value) for name, value in limits.items() if value is not None)
     try:
         tokens = None if args.token_file is None else hub.Tokens.read(args.token_file)
         opening = hub.open_hub(

@@ -339,7 +339,17 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
             ) as messages:
                 now = time.time_ns()
                 data = sej.encode([_converted(message, now) for message in messages], following)
-                there = await copy.put(sej.columns(data, following))
+                try:
+                    there = await copy.put(sej.columns(data, following))
+                except HubError as failure:
+                    if failure.code != "ALREADY_EXISTS":
+                        raise
+                    raise HubError(
+                        f"somebody else puts into {copy.journal!r}: {failure.reason}",
+                        code=failure.code,
+                        expected=failure.expected,
+                        first=failure.first,
+                    ) from failure
                 following += len(messages)
                 if there is not None and there.next != following:
                     raise HubError(

@@ -155,7 +155,9 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
             credentials = grpc.ssl_server_credentials(
                 [(key, certificate)], root_certificates=ca, require_client_auth=ca is not None
             )
-        pool = ThreadPoolExecutor(options.threads, thread_name_prefix="diskq hub")
+        # A request that comes in has a thread, and no client has more than half of them.
+        threads = max(options.threads, 2 * options.max_client_requests)
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="diskq hub")
         server = grpc.server(
             pool,
             handlers=handlers(store, self._tokens, patience),
@@ -164,6 +166,9 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", options.max_streams),
                 ("grpc.max_metadata_size", 16 * 1024),
+                ("grpc.max_allowed_incoming_connections", options.max_connections),
+                ("grpc.server_handshake_timeout_ms", _milliseconds(options.handshake_timeout)),
+                ("grpc.max_connection_idle_ms", _milliseconds(options.idle_connection_timeout)),
                 ("grpc.so_reuseport", 0),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_time_ms", 60_000),
@@ -189,6 +194,10 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         log.tell("hub_listens", "hub %s listens at %s", self._root, address, path=self._root, peer=address)
         running = _Running(server, pool, store, patience, f"hub {os.fspath(self._root)}")
         return running, Hub(store, address, port)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, min(round(seconds * 1000), 2**31 - 1))
 
 
 def _all(_: str) -> bool:

@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import grpc
@@ -25,6 +26,7 @@ from diskq.errors import DiskqError, HubError
 from diskq.hub.access import Tokens
 from diskq.hub.store import Allows, HubStore, Range
 from diskq.storage.logs import Log
+from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["BEGIN", "FIRST", "NEXT", "Patience", "handlers"]
 
@@ -67,6 +69,35 @@ class Patience:
             context.cancel()
 
 
+class Shares:
+    """How many requests each client has under way: none has so many that others would wait for its own."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._counts: dict[Hashable, int] = {}
+
+    @contextlib.contextmanager
+    def one_of(self, client: Hashable) -> Iterator[None]:
+        """One more, as long as the block lasts. Raises HubError where the client has all that it may have."""
+        with self._lock:
+            count = self._counts.get(client, 0)
+            if count >= self._most:
+                raise HubError(
+                    f"{count} requests of this client are under way, more may not be: come later",
+                    code="RESOURCE_EXHAUSTED",
+                    is_temporary=True,
+                )
+            self._counts[client] = count + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                count = self._counts.pop(client) - 1
+                if count:
+                    self._counts[client] = count
+
+
 def handlers(
     store: HubStore, tokens: Tokens | None, patience: Patience
 ) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
@@ -90,8 +121,11 @@ def handlers(
     def handler(method: Method) -> grpc.RpcMethodHandler:
         # A stream of requests, of which one is read: a unary method is called only when its request is there,
         # and nobody could stop waiting for it. On the wire they are the same.
-        return grpc.stream_unary_rpc_method_handler(_Call(method, store, tokens, patience))
+        call = _Call(method, store, tokens, patience, shares, at_work)
+        return grpc.stream_unary_rpc_method_handler(call)
 
+    shares = Shares(store.options.max_client_requests)
+    at_work = threading.Semaphore(store.options.threads)
     return (
         grpc.method_handlers_generic_handler("hub.Hub", {"Put": handler(put), "Get": handler(get)}),
         grpc.method_handlers_generic_handler("diskq.Hub", {"Status": handler(status)}),
@@ -101,24 +135,28 @@ def handlers(
 class _Call:
     """One method: checks who asks, reads the request, and tells what came of it."""
 
-    def __init__(self, method: Method, store: HubStore, tokens: Tokens | None, patience: Patience) -> None:
+    def __init__(
+        self,
+        method: Method,
+        store: HubStore,
+        tokens: Tokens | None,
+        patience: Patience,
+        shares: Shares,
+        at_work: threading.Semaphore,
+    ) -> None:
         self._method = method
         self._store = store
         self._tokens = tokens
         self._patience = patience
+        self._shares = shares
+        self._at_work = at_work
 
     def __call__(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
             told = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
             allows = self._allows(told)
-            self._patience.begin(context)
-            try:
-                request = next(requests, None)
-            finally:
-                self._patience.end(context)
-            if request is None:
-                raise HubError("there was no request", code="INVALID_ARGUMENT")
-            answer, there = self._method(request, allows, self._timeout(context), told)
+            with self._shares.one_of(self._client_of(told, context)):
+                answer, there = self._answer(requests, allows, context, told)
         except HubError as failure:
             if failure.code != "FAILED_PRECONDITION":
                 self._store.count_refused()
@@ -150,6 +188,31 @@ class _Call:
         context.set_details(reason)
         return b""
 
+    def _answer(
+        self, requests: Iterator[bytes], allows: Allows, context: grpc.ServicerContext, told: dict[str, str]
+    ) -> tuple[bytes, Range | None]:
+        """Wait for the request, then for its turn; and do what it asks."""
+        self._patience.begin(context)
+        try:
+            request = next(requests, None)
+        finally:
+            self._patience.end(context)
+        if request is None:
+            raise HubError("there was no request", code="INVALID_ARGUMENT")
+        if not self._at_work.acquire(timeout=max(0.0, self._timeout(context))):
+            raise HubError("too many requests are worked on", code="UNAVAILABLE", is_temporary=True)
+        try:
+            return self._method(request, allows, self._timeout(context), told)
+        finally:
+            self._at_work.release()
+
+    def _client_of(self, told: dict[str, str], context: grpc.ServicerContext) -> Hashable:
+        """Whose share a request is counted in."""
+        if self._tokens is not None:
+            return told.get("authorization")
+        identities = context.peer_identities()
+        return tuple(identities) if identities else context.peer()
+
     def _allows(self, told: dict[str, str]) -> Allows:
         if self._tokens is None:
             return _anybody
@@ -175,8 +238,11 @@ def _beginning(told: dict[str, str]) -> int | None:
     text = told.get(BEGIN)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
-        raise HubError(f"{BEGIN} is an offset", code="INVALID_ARGUMENT")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < NO_NUMBER):
+        raise HubError(
+            f"{BEGIN} is an offset below 2^62, where a journal that is not there yet begins",
+            code="INVALID_ARGUMENT",
+        )
     return int(text)
 
 

@@ -30,6 +30,7 @@ from diskq.hub.names import checked_client, checked_journal, directory_name, par
 from diskq.options import HubOptions
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.logs import Log
+from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["HubJournal", "HubStatistics", "HubStore", "Range"]
 
@@ -125,8 +126,11 @@ class HubStore:
         """Append the messages of a PutRequest that are not there yet, synced. Returns what is there then.
 
         `first`: where a journal that is not there is to begin. Without messages nothing is made. Raises
-        HubError: with `expected`, where messages do not follow; those before the gap are in, and synced.
+        HubError: with `expected`, where messages do not follow; those before the gap are in, and synced. None
+        is in where one has the offset of another message that is there.
         """
+        if first is not None and not 0 <= first < NO_NUMBER:
+            raise HubError("a journal begins at an offset below 2^62", code="INVALID_ARGUMENT")
         asked = self._asked(hubwire.read_put, request)
         client, name = self._names(asked, allows)
         if asked.messages > self.options.max_batch_messages:
@@ -148,6 +152,8 @@ class HubStore:
     def _append(self, place: _Place, request: bytes, first: int | None) -> Range:
         journal = self._journal(place, first or 0)
         told = hubwire.records(request, hubwire.OF_PUT, journal.next_offset)
+        if told.skipped:
+            self._compare(place, journal, request)
         self._check_quota(place.client, len(told.data))
         before = journal.next_offset
         try:
@@ -170,6 +176,26 @@ class HubStore:
                 "FAILED_PRECONDITION",
             )
         return self._range(place, journal)
+
+    def _compare(self, place: _Place, journal: Journal, request: bytes) -> None:
+        """Are the messages that are there already the same ones? Raises HubError where one is not.
+
+        One that is gone, or lost to damage, is any message: nobody knows.
+        """
+        reader = self._reader(place)
+        first, end = self._range(place, journal)
+        asked = [each for each in hubwire.messages(request, hubwire.OF_PUT) if first <= each.offset < end]
+        for each in sorted(asked, key=lambda message: message.offset):
+            try:
+                if reader.position != each.offset:
+                    reader.seek(each.offset)
+                found = reader.take()
+            except OffsetOutOfRangeError:
+                continue  # somebody has removed it in this moment
+            if found is not None and found.offset == each.offset and found != each:
+                reason = f"message {each.offset} is there already, and is another one"
+                raise self._error(place, reason, "ALREADY_EXISTS")
+        reader.losses.clear()
 
     def _sync(self, place: _Place, journal: Journal) -> None:
         """Before any answer: what an interrupted request has left is not synced, either."""
@@ -207,11 +233,7 @@ class HubStore:
         return columns, there
 
     def _read(self, place: _Place, offset: int) -> JournalColumns | None:
-        if place.reader is None:
-            place.reader = JournalReader(
-                join(self.root, directory_name(place.client, place.name)), fs=self._fs
-            )
-        reader = place.reader
+        reader = self._reader(place)
         try:
             if reader.position != offset:
                 reader.seek(offset)
@@ -223,6 +245,11 @@ class HubStore:
         except OffsetOutOfRangeError as gone:
             raise _out_of_range(offset, Range(gone.first, gone.next)) from gone
 
+    def _reader(self, place: _Place) -> JournalReader:
+        if place.reader is None:
+            place.reader = JournalReader(self._path(place.client, place.name), fs=self._fs)
+        return place.reader
+
     def journals(self, allows: Allows) -> list[HubJournal]:
         """Those that there are, by name. Looks into each: what another process writes is found as well."""
         found = []
@@ -231,6 +258,8 @@ class HubStore:
             if told is None or not allows(told[0]):
                 continue
             path = join(self.root, name)
+            if self._link_at(path) is not None:
+                continue
             try:
                 with JournalReader(path, fs=self._fs) as reader:
                     first, following = reader.first_offset(), reader.next_offset()
@@ -309,7 +338,7 @@ class HubStore:
     def _journal(self, place: _Place, first: int) -> Journal:
         """The journal, opened where it is not. Raises HubError, OSError."""
         if place.journal is None:
-            path = join(self.root, directory_name(place.client, place.name))
+            path = self._path(place.client, place.name)
             try:
                 place.journal = Journal(path, self.options.journal, fs=self._fs, first_offset=first)
             except LockedError as locked:
@@ -369,8 +398,25 @@ class HubStore:
             raise HubError(f"this token is not for client {client!r}", code="PERMISSION_DENIED")
         return client, name
 
+    def _path(self, client: str, name: str) -> str:
+        """The journal's directory. Raises HubError where a link would lead elsewhere."""
+        path = join(self.root, directory_name(client, name))
+        if (link := self._link_at(path)) is not None:
+            link = link.removeprefix(self.root).lstrip("/")
+            raise HubError(
+                f"{link} is a symbolic link, which a hub does not follow: put the journal there itself",
+                code="PERMISSION_DENIED",
+            )
+        return path
+
+    def _link_at(self, path: str) -> str | None:
+        """The link that would lead elsewhere who works in a journal's directory; None: there is none."""
+        files = JournalFiles(self._fs, path)
+        inside = (path, files.directory, files.private)
+        return next((place for place in inside if self._fs.is_link(place)), None)
+
     def _is_there(self, client: str, name: str) -> bool:
-        files = JournalFiles(self._fs, join(self.root, directory_name(client, name)))
+        files = JournalFiles(self._fs, self._path(client, name))
         try:
             return bool(files.bases())
         except JournalNotFoundError:
@@ -416,6 +462,8 @@ class HubStore:
             return []
 
     def _size(self, path: str) -> int:
+        if self._link_at(path) is not None:
+            return 0
         files = JournalFiles(self._fs, path)
         try:
             return sum(self._fs.size_of(files.data(base)) or 0 for base in files.bases())

@@ -177,6 +177,9 @@ class FileSystem(Protocol):
     def place_of(self, path: str) -> Hashable:
         """Equal for two paths that lead to the same file or directory, and for no others."""
 
+    def is_link(self, path: str) -> bool:
+        """Is there a symbolic link at `path`, wherever it leads?"""
+
     def open_watch(self) -> FileWatch | None:
         """Something that tells when files change. None: there is no such thing here, look now and then."""
 
@@ -294,6 +297,9 @@ class PosixFileSystem:
     def place_of(self, path: str) -> Hashable:
         found = os.stat(path)
         return found.st_dev, found.st_ino
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def open_watch(self) -> FileWatch | None:
         return open_inotify()

@@ -339,6 +339,10 @@ class CrashFS:
             self._check_power()
             return self, id(self._node(path))
 
+    def is_link(self, path: str) -> bool:
+        """False: there are none in memory."""
+        return False
+
     def open_watch(self) -> FileWatch | None:
         """None: nobody is told of changes in memory."""
         return None

@@ -241,6 +241,9 @@ class FaultFS(Generic[Disk]):
     def place_of(self, path: str) -> Hashable:
         return self.inner.place_of(path)
 
+    def is_link(self, path: str) -> bool:
+        return self.inner.is_link(path)
+
     def open_watch(self) -> FileWatch | None:
         return self.inner.open_watch()
 

@@ -131,6 +131,9 @@ class RamFS:
     def place_of(self, path: str) -> Hashable:
         return self, path
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def open_watch(self) -> None:
         return None
 

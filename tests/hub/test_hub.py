@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import grpc
 import pytest
 import trio
 
 from diskq.errors import HubError
-from diskq.hub import HubClient, HubJournal, Range, open_hub
+from diskq.hub import HubClient, HubJournal, Range, Tokens, open_hub
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 from tests.hub.rig import bytes_of, messages, put_request, records
@@ -127,6 +130,109 @@ async def test_who_begins_a_request_and_sends_nothing_is_sent_away(tmp_path):
                 code = await trio.to_thread.run_sync(call.code)
                 assert code is grpc.StatusCode.CANCELLED
             stay.set()
+
+
+@contextmanager
+def stalled(address: str, count: int, token: str | None = None) -> Iterator[list[grpc.Future]]:
+    """Requests that were begun, and whose messages never come."""
+    stay = threading.Event()
+    metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+
+    def nothing() -> Iterator[bytes]:
+        stay.wait()
+        yield from ()
+
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_unary("/hub.Hub/Put")
+        try:
+            yield [call.future(nothing(), metadata=metadata) for _ in range(count)]
+        finally:
+            stay.set()
+
+
+ONE, ANOTHER = "1" * 16, "2" * 16
+
+
+@pytest.mark.parametrize("count", [20, 90])
+async def test_one_client_does_not_hold_what_others_need(tmp_path, count):
+    """Requests that were begun and do not come in had all threads, for `request_timeout`."""
+    async with open_hub(tmp_path, tokens=Tokens({ONE: None, ANOTHER: None})) as hub:
+        with stalled(hub.address, count, ONE) as calls:
+            refused = [call for call in calls[32:] if await trio.to_thread.run_sync(call.code)]
+            async with HubClient(hub.address, "web2", token=ANOTHER, timeout=10) as client:
+                assert await client.put("log", messages(0, 3)) == 3
+            assert {call.code() for call in refused} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+async def test_a_client_with_too_many_requests_is_told_to_come_later(tmp_path):
+    async with open_hub(tmp_path, max_client_requests=2, threads=2) as hub:
+        with stalled(hub.address, 3) as calls:
+            code = await trio.to_thread.run_sync(first_code, calls)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert sum(call.done() for call in calls) == 1
+            async with HubClient(hub.address, "web1", timeout=10) as client:
+                assert await client.put("log", messages(0, 3)) == 3
+            assert hub.statistics().refused == 1
+
+
+def first_code(calls: list[grpc.Future]) -> grpc.StatusCode:
+    """Of the one that is answered first."""
+    answered = threading.Event()
+    for call in calls:
+        call.add_done_callback(lambda _: answered.set())
+    assert answered.wait(10)
+    return next(call.code() for call in calls if call.done())
+
+
+async def test_connections_on_which_nobody_speaks_are_closed(tmp_path):
+    """About a thousand of them had all descriptors, for two minutes; and with a few words more for ever."""
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+    options: Any = {"max_connections": 4, "handshake_timeout": 0.2, "idle_connection_timeout": 0.3}
+    async with open_hub(tmp_path, **options) as hub:
+        idle = [await trio.open_tcp_stream("localhost", hub.port) for _ in range(6)]
+        await idle[0].send_all(preface)
+        with trio.fail_after(10):
+            for stream in idle:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    while await stream.receive_some():
+                        pass
+                await trio.aclose_forcefully(stream)
+        async with HubClient(hub.address, "web1", timeout=20) as client:
+            assert await client.put("log", messages(0, 3)) == 3
+            await trio.sleep(0.6)  # gRPC's clock is not Trio's
+            assert await client.put("log", messages(3, 4)) == 4, "it connects again by itself"
+
+
+async def test_more_connections_than_may_be_are_closed_at_once(tmp_path):
+    async with open_hub(tmp_path, max_connections=3) as hub:
+        many = [await trio.open_tcp_stream("localhost", hub.port) for _ in range(8)]
+        closed = []
+
+        async def watch(stream: trio.SocketStream) -> None:
+            with contextlib.suppress(trio.BrokenResourceError):
+                while await stream.receive_some():
+                    pass
+            closed.append(stream)
+
+        async with trio.open_nursery() as nursery:
+            for stream in many:
+                nursery.start_soon(watch, stream)
+            with trio.fail_after(10):
+                while len(closed) < 5:  # noqa: ASYNC110 (another program's clock)
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert len(closed) == 5
+        for stream in many:
+            await trio.aclose_forcefully(stream)
+
+
+async def test_a_journal_that_would_begin_too_far_on_is_refused(tmp_path):
+    async with open_hub(tmp_path) as hub, HubClient(hub.address, "web1") as client:
+        for begin in (2**62, 2**63 - 1):
+            with pytest.raises(HubError, match=r"diskq-begin is an offset below 2\^62") as refusal:
+                await client.put_columns("log", None, begin=begin)
+            assert refusal.value.code == "INVALID_ARGUMENT"
+        assert await client.put("log", messages(0, 3)) == 3
 
 
 async def test_a_call_that_is_not_waited_for_leaves_nothing_behind(tmp_path):

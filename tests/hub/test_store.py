@@ -6,6 +6,7 @@ import errno
 import random
 import threading
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ from diskq.engine.journal import Journal
 from diskq.errors import HubError
 from diskq.hub.store import HubStore, Range
 from diskq.messages import JournalMessage
-from diskq.options import JournalOptions
+from diskq.options import HubOptions, JournalOptions
+from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.hub.rig import ROOT, SOON, anybody, get, message, messages, put, put_request, records, store
 
@@ -298,3 +300,69 @@ def test_who_is_not_allowed_sees_and_changes_nothing(disk):
         hub.get(hubwire.get_request(b"web1", b"log", 0), allows=lambda _: False, timeout=SOON)
     assert hub.journals(lambda _: False) == []
     assert put(hub, []) == Range(0, 1)
+
+
+# --- what is there already ------------------------------------------------------------------------
+
+
+def as_another(of: JournalMessage, **changes: Any) -> JournalMessage:
+    fields = ("partition", "offset", "timestamp_ns", "type", "key", "value")
+    return JournalMessage(**{name: getattr(of, name) for name in fields} | changes)
+
+
+@pytest.mark.parametrize(
+    "change", [{"value": b"another"}, {"key": b"another"}, {"type": 77}, {"timestamp_ns": 5}], ids=str
+)
+@pytest.mark.parametrize("offset", [0, 3, 9])
+def test_another_message_at_an_offset_that_is_there_is_a_conflict(disk, change, offset):
+    hub = store(disk, journal=JournalOptions(segment_size=200))
+    put(hub, messages(0, 10))
+    batch = [each if each.offset != offset else as_another(each, **change) for each in messages(0, 12)]
+    with pytest.raises(HubError, match=f"message {offset} is there already, and is another one") as conflict:
+        put(hub, batch)
+    assert (conflict.value.code, conflict.value.expected) == ("ALREADY_EXISTS", 10)
+    assert not conflict.value.is_temporary
+    assert put(store(disk.crash()), []) == Range(0, 10), "none of the batch is in"
+    assert put(hub, messages(0, 12)) == Range(0, 12)
+
+
+def test_what_is_gone_is_not_compared(disk):
+    hub = store(disk, journal=JournalOptions(segment_size=200))
+    put(hub, messages(0, 20))
+    hub.close()
+    disk.unlink(DATA)
+    hub = store(disk)
+    first = put(hub, []).first
+    assert first > 0
+    changed = [as_another(each, value=b"another") for each in messages(0, first)]
+    assert put(hub, [*changed, *messages(first, 22)]) == Range(first, 22)
+    with pytest.raises(HubError, match=f"message {first} is there already"):
+        put(hub, [as_another(message(first), value=b"another")])
+
+
+@pytest.mark.parametrize("begin", [2**62, 2**62 + 1, 2**63 - 1, -1])
+def test_no_journal_begins_where_no_message_could_follow(disk, begin):
+    hub = store(disk)
+    with pytest.raises(HubError, match=r"an offset below 2\^62") as refusal:
+        hub.put(put_request(messages(0, 1)), allows=anybody, timeout=SOON, first=begin)
+    assert refusal.value.code == "INVALID_ARGUMENT"
+    assert disk.files() == {}
+    assert put(hub, messages(0, 1)) == Range(0, 1)
+
+
+@pytest.mark.parametrize("link", ["web1.log", "web1.log/jnl", "web1.log/.diskq"])
+def test_a_link_in_the_root_is_not_followed(tmp_path, link):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    with closing(HubStore(str(root), HubOptions(), OsFileSystem())) as hub:
+        root.mkdir()
+        put(hub, messages(0, 3))
+    (root / link).rename(elsewhere)
+    (root / link).symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    with closing(HubStore(str(root), HubOptions(quota=10**6), OsFileSystem())) as hub:
+        for ask in (lambda: put(hub, messages(3, 4)), lambda: put(hub, []), lambda: get(hub)):
+            with pytest.raises(HubError, match=f"{link} is a symbolic link") as refusal:
+                ask()
+            assert (refusal.value.code, refusal.value.is_temporary) == ("PERMISSION_DENIED", False)
+        assert hub.journals(anybody) == []
+    assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
