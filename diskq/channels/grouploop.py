@@ -30,13 +30,19 @@ class GroupLoop(MarkerLoop[Membership]):
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._claim_now_and_then)
-            await super().run()
-            nursery.cancel_scope.cancel()
+        # Shielded: whoever is cancelled, the nursery has no exception of its own, which would replace that of
+        # the block; and a block that is shielded itself goes on to claim.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._claim_now_and_then)
+                await super().run()
+                nursery.cancel_scope.cancel()
 
     async def _claim_now_and_then(self) -> None:
         while True:
             await trio.sleep(self.engine.options.claim_interval)
             if self._failure is None and not self.is_closing:
-                self._claim_more()
+                try:
+                    self._claim_more()
+                except Exception as failure:
+                    self._break(failure)

@@ -15,6 +15,7 @@ import outcome
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
+from diskq.channels.leaving import Leaving
 from diskq.channels.ownthread import OwnThread
 from diskq.channels.racing import Race, Receiver
 from diskq.storage.callbacks import check_plain
@@ -43,7 +44,7 @@ def merge(*receivers: Receiver[Any], with_source: bool = False) -> Merged[Any]:
     return Merged(receivers, with_source)
 
 
-class Merged(trio.abc.ReceiveChannel[T_co]):
+class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
     """Made by `merge`. Receivers are asked in turn; any number of tasks may receive at once."""
 
     def __init__(self, receivers: tuple[Receiver[Any], ...], with_source: bool) -> None:

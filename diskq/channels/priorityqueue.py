@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
+from diskq.channels.leaving import Leaving
 from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLines, Want
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
@@ -39,7 +40,7 @@ class PriorityQueueStatistics(QueueInfo):
     tasks_waiting_receive: int
 
 
-class DiskPriorityQueue(trio.abc.ReceiveChannel[PriorityRecord], Closing):
+class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closing):
     """Messages on disk, of which the one with the smallest priority comes first; of equals, the oldest.
 
     Made by a store's `queue` and `create_queue`. Any number of tasks may send and receive at once, through

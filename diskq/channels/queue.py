@@ -18,6 +18,7 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_prote
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
+from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
 from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
@@ -47,7 +48,7 @@ class ChannelStatistics(QueueStatistics):
     open_handles: int
 
 
-class DiskQueue(trio.abc.Channel[bytes], Closing):
+class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
     """A channel whose messages live on disk, in the order in which they were sent.
 
     Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or

@@ -14,6 +14,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
+from diskq.channels.leaving import Leaving
 from diskq.channels.ownthread import OwnThread
 from diskq.channels.tail import Part, Tail, take_one
 from diskq.engine.logreader import Gap, Sized
@@ -66,7 +67,7 @@ class Batch(Generic[M]):
             self._tail.rewind(part, start)
 
 
-class TailReceiver(trio.abc.ReceiveChannel[M], Closing):
+class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
     """Receives from a tail. A subclass says what is committed, and how. Messages are `M`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a

@@ -18,6 +18,7 @@ from typing import Literal
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
+from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
 from diskq.channels.ownthread import OwnThread
 from diskq.engine.journalreader import JournalReader
@@ -99,7 +100,7 @@ class _Schedule:
         return gap if self._max_gap is None else min(gap, self._max_gap)
 
 
-class Replay(trio.abc.ReceiveChannel[AnyMessage], Closing):
+class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
     """Receives messages when their time comes. Made by `replay`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a

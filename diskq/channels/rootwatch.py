@@ -9,6 +9,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.leaving import Leaving
 from diskq.channels.ownthread import OwnThread
 from diskq.channels.parking import Line
 from diskq.channels.watch import listen
@@ -28,7 +29,7 @@ def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> RootWatch:
     return RootWatch(fs or OsFileSystem(), as_path(root))
 
 
-class RootWatch(trio.abc.ReceiveChannel[str], Closing):
+class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
     """Made by `watch_root`."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:

@@ -14,6 +14,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.cancellation import cancellation_test
+from diskq.channels.leaving import Leaving
 from diskq.channels.sendingloop import SendingLoop
 from diskq.errors import StorageFailedError
 from diskq.options import DURABILITY_WORDS, Durability
@@ -26,7 +27,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Sender(trio.abc.AsyncResource, Closing, Generic[P]):
+class Sender(Leaving, Closing, Generic[P]):
     """Sends messages to a log. `P` is what each gets: where it is.
 
     Any number of tasks may send at once, through one handle or through clones. Every async method is a

@@ -20,6 +20,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.delivery import Deliver, Delivery
 from diskq.channels.ioloop import QueueLoop
+from diskq.channels.leaving import Leaving
 from diskq.channels.letters import SpoolLetters
 from diskq.channels.opening import Opening
 from diskq.channels.queue import DiskQueue
@@ -89,7 +90,7 @@ class SpoolStatistics:
 T = TypeVar("T")
 
 
-class Spool(trio.abc.SendChannel[bytes]):
+class Spool(Leaving, trio.abc.SendChannel[bytes]):
     """Messages on their way to a far end that may not be there. Made by `open_spool`.
 
     Any number of tasks may send at once. Every async method is a cancellation point, and a schedule

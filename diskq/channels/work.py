@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from diskq.channels.ioloop import QueueLoop
+from diskq.channels.leaving import Leaving
 from diskq.engine.work import FifoWork, Lease, WorkStatistics
 from diskq.errors import LeaseError
 from diskq.storage.callbacks import check_plain
@@ -25,7 +26,7 @@ __all__ = ["DiskWork"]
 _MANY_BYTES = 16 * 1024 * 1024
 
 
-class DiskWork(trio.abc.ReceiveChannel[Lease]):
+class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
     """A queue's messages as leases, which any number of tasks take, and acknowledge in any order.
 
     Made by `DiskQueue.working`. Messages come in order, those that are given back before those that

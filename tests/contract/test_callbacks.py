@@ -158,7 +158,7 @@ def plain(batch: diskq.Batch) -> None:
     plain.batches.append(list(batch))  # type: ignore[attr-defined]
 
 
-async def generator(batch: diskq.Batch):  # type: ignore[no-untyped-def]
+async def generator(batch: diskq.Batch):
     yield batch
 
 
