@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import outcome
 import trio
@@ -18,7 +19,9 @@ from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import FileSystem
 from diskq.storage.statusnote import StatusBoard
 
-__all__ = ["BarrierThread", "Payable"]
+__all__ = ["BarrierThread", "Payable", "in_a_thread"]
+
+T = TypeVar("T")
 
 
 OnPaid = Callable[[outcome.Outcome[bool]], None]
@@ -36,7 +39,10 @@ class BarrierThread:
     """Pays tickets, one at a time. Made in a Trio task, used by its run."""
 
     def __init__(self, fs: FileSystem, name: str, status: str | None = None) -> None:
-        """`status`: where it tells what it does, to whoever looks (storage/statusnote.py)."""
+        """`status`: where it tells what it does, to whoever looks (storage/statusnote.py).
+
+        Raises RuntimeError where the system has no thread for it.
+        """
         self._fs = fs
         self.board = None if status is None else StatusBoard(fs, status)
         self.paid = DurationCounter()
@@ -59,7 +65,8 @@ class BarrierThread:
         self._work.put(None)
         self._thread.join()
         if self.board is not None:
-            self.board.close()
+            with contextlib.suppress(OSError):  # what it says is for who passes by
+                self.board.close()
 
     def _pay(self, barrier: Barrier) -> bool:
         began = self._fs.monotonic()
@@ -74,3 +81,20 @@ class BarrierThread:
         while (work := self._work.get()) is not None:
             job, on_done = work
             self._token.run_sync_soon(on_done, outcome.capture(job))
+
+
+async def in_a_thread(act: Callable[..., T], *args: Any) -> T:
+    """Let go of files in another thread; or in Trio's, where the system has none: they must not stay."""
+    has_begun = False
+
+    def begin() -> T:
+        nonlocal has_begun
+        has_begun = True
+        return act(*args)
+
+    try:
+        return await trio.to_thread.run_sync(begin)
+    except RuntimeError:
+        if has_begun:
+            raise
+    return act(*args)

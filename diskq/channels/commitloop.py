@@ -20,7 +20,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 import outcome
 import trio
 
-from diskq.channels.barrierthread import BarrierThread, Payable
+from diskq.channels.barrierthread import BarrierThread, Payable, in_a_thread
 from diskq.channels.ownthread import OwnThread, Turn
 from diskq.channels.parking import NOTHING, Line
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
@@ -290,7 +290,7 @@ class CommitLoop(ABC, Generic[E]):
             self._thread.stop()
             self.own_thread.let_go()
             try:
-                await trio.to_thread.run_sync(self._close_engine)
+                await in_a_thread(self._close_engine)
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -263,24 +264,23 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
         clock = trio.lowlevel.current_clock()
         stream, parts = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._stream = stream
-        try:
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            opened.callback(self._abandon, parts)
             neighbours = neighbours_of(self._fs, stream.path)
             tail = self._tail = Tail(self._fs, stream.gate, neighbours)
-        except BaseException:
-            self._abandon(parts)
-            raise
-        for part in parts:
-            tail.add(part)
-        if self._end == "wait":
-            tail.is_open_ended = True
-            if self._partitions is None:
-                tail.on_new_partitions = self._add_more
-                tail.watch_for_partitions(stream.files.parts)
-        consumer = StreamConsumer(stream, tail, self._options)
-        if self._membership is None:
-            return None, consumer
-        thread = BarrierThread(self._fs, f"group {self._group}")
-        consumer._loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+            opened.callback(tail.close)
+            for part in parts:
+                tail.add(part)
+            if self._end == "wait":
+                tail.is_open_ended = True
+                if self._partitions is None:
+                    tail.on_new_partitions = self._add_more
+                    tail.watch_for_partitions(stream.files.parts)
+            consumer = StreamConsumer(stream, tail, self._options)
+            if self._membership is not None:
+                thread = BarrierThread(self._fs, f"group {self._group}")
+                consumer._loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+            opened.pop_all()
         return consumer._loop, consumer
 
     @enable_ki_protection
@@ -314,16 +314,20 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
         marker: OffsetMarker | None = None
         if self._membership is not None and (marker := self._membership.claim(index)) is None:
             return None
-        if marker is not None and marker.next_offset is not None:
-            # Whether it is there is found out when it is received: others may be read all the same.
-            reader.ahead.next_offset = marker.next_offset
-        else:
-            stream.seek(reader, index, self._start_of(index))
         limit: float = math.inf
-        if isinstance(self._end, int):
-            limit = self._end + 1
-        elif self._end == "close":
-            limit = reader.next_offset()
+        try:
+            if marker is not None and marker.next_offset is not None:
+                # Whether it is there is found out when it is received: others may be read all the same.
+                reader.ahead.next_offset = marker.next_offset
+            else:
+                stream.seek(reader, index, self._start_of(index))
+            if isinstance(self._end, int):
+                limit = self._end + 1
+            elif self._end == "close":
+                limit = reader.next_offset()
+        except BaseException:
+            reader.close()
+            raise
         files = stream.files.partition(index)
         return Part(index, files.directory, files.index_of, reader, limit)
 
@@ -335,10 +339,11 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
         return "oldest"  # it was made since: nothing in it is older than this consumer
 
     def _abandon(self, parts: list[Part]) -> None:
-        for part in parts:
-            part.reader.close()
-        if self._membership is not None:
-            self._membership.close()
+        with contextlib.ExitStack() as stack:
+            if self._membership is not None:
+                stack.callback(self._membership.close)
+            for part in parts:
+                stack.callback(part.reader.close)
 
     def _add_more(self) -> None:
         """Read what was not there yet, or another member of the group had. Raises DiskqError, OSError."""

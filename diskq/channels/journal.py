@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -285,12 +286,10 @@ class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a funct
                 uses_slate=self._options.checkpoint_slice > 0,
             )
         )
-        try:
+        with contextlib.ExitStack() as opened:  # it goes again where a step fails
+            opened.callback(engine.close)
             neighbours = neighbours_of(self._fs, engine.path)
-        except BaseException:
-            engine.close()
-            raise
-        loop = JournalLoop(
-            engine, BarrierThread(self._fs, engine.name, engine.files.status), neighbours, self._fs
-        )
+            thread = BarrierThread(self._fs, engine.name, engine.files.status)
+            loop = JournalLoop(engine, thread, neighbours, self._fs)
+            opened.pop_all()
         return loop, JournalWriter(loop)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -205,5 +206,9 @@ class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used
                 takes_snapshots=False,
             )
         )
-        loop = PriorityLoop(engine, BarrierThread(self._fs, engine.name, engine.files.status), self._fs)
+        with contextlib.ExitStack() as opened:  # it goes again where a step fails
+            opened.callback(engine.close)
+            thread = BarrierThread(self._fs, engine.name, engine.files.status)
+            loop = PriorityLoop(engine, thread, self._fs)
+            opened.pop_all()
         return loop, DiskPriorityStore(loop)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -459,5 +460,8 @@ class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
                 uses_slate=options.checkpoint_slice > 0 and not options.memory_size,
             )
         )
-        loop = QueueLoop(engine, BarrierThread(self._fs, self._name, engine.status_path))
+        with contextlib.ExitStack() as opened:  # it goes again where a step fails
+            opened.callback(engine.close)
+            loop = QueueLoop(engine, BarrierThread(self._fs, self._name, engine.status_path))
+            opened.pop_all()
         return loop, DiskQueue(loop)

@@ -344,9 +344,10 @@ class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
     def _open_stream(self) -> list[Lane[AnyMessage]]:
         stream = StreamReader(self._path, fs=self._fs)
         lanes: list[Lane[AnyMessage]] = []
-        try:
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             for index in stream.partitions() if self._partitions is None else self._partitions:
                 reader = stream.open(index)
+                opened.callback(reader.close)
                 end, limit = self._end_of(index), reader.next_offset()
                 if isinstance(end, datetime):
                     with stream.open(index) as other:
@@ -356,10 +357,7 @@ class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
                     limit = min(limit, end + 1)
                 stream.seek(reader, index, self._start_of(index))
                 lanes.append(Lane(index, reader, limit))
-        except BaseException:
-            for lane in lanes:
-                lane.reader.close()
-            raise
+            opened.pop_all()
         return lanes
 
     def _open_journal(self) -> Lane[AnyMessage]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
@@ -261,18 +262,18 @@ class open_scanner(Opening[JournalScanner]):  # noqa: N801 (it is used as a func
     async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:
         clock = trio.lowlevel.current_clock()
         reader, limit, offsets = await trio.to_thread.run_sync(self._open_files, clock.current_time)
-        try:
-            tail = Tail(self._fs, reader.gate, neighbours_of(self._fs, reader.path))
-            tail.add(part_of(reader, 0, limit))
-        except BaseException:
-            reader.close()
-            if offsets is not None:
-                offsets.close()
-            raise
-        tail.is_open_ended = self._end == "wait"
         loop = None
-        if offsets is not None:
-            loop = ScannerLoop(offsets, BarrierThread(self._fs, f"reader {self._reader}"), reader.path)
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            if offsets is not None:
+                opened.callback(offsets.close)
+            opened.callback(reader.close)
+            tail = Tail(self._fs, reader.gate, neighbours_of(self._fs, reader.path))
+            opened.callback(tail.close)
+            tail.add(part_of(reader, 0, limit))
+            tail.is_open_ended = self._end == "wait"
+            if offsets is not None:
+                loop = ScannerLoop(offsets, BarrierThread(self._fs, f"reader {self._reader}"), reader.path)
+            opened.pop_all()
         return loop, JournalScanner(tail, self._options, loop)
 
     @enable_ki_protection

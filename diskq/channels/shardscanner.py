@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from types import TracebackType
@@ -93,22 +94,21 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._neighbours = AllNeighbours()
         self._tail = tail = Tail(self._fs, self._first.gate, self._neighbours)
-        try:
+        loop = None
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            opened.callback(self._abandon, found)
+            opened.callback(tail.close)
             for shard, reader, limit in found:
                 self._add(shard, reader, limit)
-        except BaseException:
-            tail.close()
-            self._abandon(found)
-            raise
-        if self._end == "wait":
-            tail.is_open_ended = True
-            tail.on_new_partitions = self._add_more
-            tail.watch_for_partitions(self._shards.root)
-            self._add_more()
-        loop = None
-        if self._offsets is not None:
-            thread = BarrierThread(self._fs, f"reader {self._reader}")
-            loop = ScannerLoop(self._offsets, thread, self._shards.root)
+            if self._end == "wait":
+                tail.is_open_ended = True
+                tail.on_new_partitions = self._add_more
+                tail.watch_for_partitions(self._shards.root)
+                self._add_more()
+            if self._offsets is not None:
+                thread = BarrierThread(self._fs, f"reader {self._reader}")
+                loop = ScannerLoop(self._offsets, thread, self._shards.root)
+            opened.pop_all()
         return loop, ShardScanner(tail, self._options, loop)
 
     @enable_ki_protection

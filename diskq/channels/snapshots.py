@@ -73,6 +73,14 @@ class Snapshots:
     def _begin(self) -> None:
         self._begun += 1
         try:
+            if self._thread is None:
+                self._thread = BarrierThread(self._fs, f"{self._engine.name}, for snapshots")
+        except RuntimeError as failure:
+            # No thread is to be had: it is tried again when somebody asks for one.
+            self._engine.put_off_snapshots()
+            self._failed(failure)
+            return
+        try:
             snapshot = self._engine.begin_snapshot()
         except StorageFailedError:
             raise
@@ -83,8 +91,6 @@ class Snapshots:
             self._wake(lambda: outcome.Value(False))
             return
         self._snapshot = snapshot
-        if self._thread is None:
-            self._thread = BarrierThread(self._fs, f"{self._engine.name}, for snapshots")
         self._thread.do(snapshot.write, self._note)
 
     def _note(self, ended: outcome.Outcome[Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.barrierthread import BarrierThread, in_a_thread
 from diskq.channels.delivery import Deliver, Delivery
 from diskq.channels.ioloop import QueueLoop
 from diskq.channels.leaving import Leaving
@@ -291,7 +291,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         """Have it on the platter. False: the disk is full, and still says what it said before."""
         barrier = self._outbox.barrier(status, is_open=is_open)
         try:
-            return await trio.to_thread.run_sync(barrier.pay, self._fs)
+            return await in_a_thread(barrier.pay, self._fs)
         except OSError as failure:
             try:
                 self._engine.fail(failure)
@@ -336,7 +336,11 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
         engine, self._letters, self._outbox = parts
-        loop = QueueLoop(engine, BarrierThread(self._fs, self._path, engine.status_path))
+        with ExitStack() as opened:  # all of it goes again where a step fails
+            for part in parts:
+                opened.callback(part.close)
+            loop = QueueLoop(engine, BarrierThread(self._fs, self._path, engine.status_path))
+            opened.pop_all()
         return loop, Spool(loop, self._outbox, self._letters, self._deliver, self._options, self._fs)
 
     @enable_ki_protection
@@ -411,7 +415,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
             if not self._loop_is_broken:
                 await self._handle._write(self._handle._status(), is_open=False)
         finally:
-            await trio.to_thread.run_sync(_close, self._outbox, self._letters)
+            await in_a_thread(_close, self._outbox, self._letters)
 
     @property
     def _loop_is_broken(self) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -211,12 +212,10 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
                 uses_slate=self._options.checkpoint_slice > 0,
             )
         )
-        try:
+        with contextlib.ExitStack() as opened:  # it goes again where a step fails
+            opened.callback(engine.close)
             neighbours = neighbours_of(self._fs, engine.path)
-        except BaseException:
-            engine.close()
-            raise
-        loop = StreamLoop(
-            engine, BarrierThread(self._fs, engine.name, engine.files.status), neighbours, self._fs
-        )
+            thread = BarrierThread(self._fs, engine.name, engine.files.status)
+            loop = StreamLoop(engine, thread, neighbours, self._fs)
+            opened.pop_all()
         return loop, StreamProducer(loop)

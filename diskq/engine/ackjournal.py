@@ -329,7 +329,11 @@ class AckJournal:
         self._is_dirty = False
         if numbers:
             self._handle = fs.open(files.ack_journal(self._number), write=True)
-            self.size = fs.size(self._handle) // ROW.size * ROW.size
+            try:
+                self.size = fs.size(self._handle) // ROW.size * ROW.size
+            except BaseException:
+                self.abandon()
+                raise
 
     def wall_clock(self) -> float:
         """Seconds since the Unix epoch."""
@@ -367,18 +371,20 @@ class AckJournal:
 
     def close(self) -> None:
         """Let go of it: the next barrier syncs and closes it."""
-        self.add(b"")
-        if self._handle >= 0:
-            if self._is_dirty:
-                self._debts.files.append(self._handle)
-            self._debts.closing.append(self._handle)
-            self._handle = -1
+        try:
+            self.add(b"")
+        finally:
+            if self._handle >= 0:
+                if self._is_dirty:
+                    self._debts.files.append(self._handle)
+                self._debts.closing.append(self._handle)
+                self._handle = -1
 
     def abandon(self) -> None:
         """Close without a promise."""
         if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
+            handle, self._handle = self._handle, -1
+            self._fs.close(handle)
 
     def _begin(self) -> None:
         self._number += 1

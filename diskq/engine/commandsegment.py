@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from diskq._native.taskflux import END_MARKER, FILE_HEAD
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.barrier import Debts, write_all
@@ -132,5 +130,4 @@ class CommandSegment:
         """Close it without a promise."""
         if self.is_open:
             handle, self.handle = self.handle, -1
-            with contextlib.suppress(OSError):
-                self._fs.close(handle)
+            self._fs.close(handle)

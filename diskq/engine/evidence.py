@@ -19,6 +19,7 @@ from diskq._native.gate import Gate
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
 from diskq._native.tripletahead import TripletAhead, descents, find_row
 from diskq.engine.streamfiles import PartitionFiles
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
@@ -72,8 +73,8 @@ class Evidence:
 
     def close(self) -> None:
         if self._index is not None:
-            self._fs.close(self._index)
-            self._index = None
+            handle, self._index = self._index, None
+            let_go(self._fs, handle)
 
     # --- the index --------------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class Evidence:
             start = max(0, (offset - self.base) * TIMEINDEX_ROW_SIZE - _AROUND)
             data = self._fs.pread(handle, 2 * _AROUND, start)
         finally:
-            self._fs.close(handle)
+            let_go(self._fs, handle)
         told = offset.to_bytes(8, "little")
         times: set[int] = set()
         at = -1

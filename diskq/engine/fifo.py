@@ -43,7 +43,7 @@ from diskq.errors import (
 )
 from diskq.options import Durability, QueueOptions, checked_durability, checked_options
 from diskq.storage.appendfile import AppendFile
-from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.barrier import Barrier, Debts, close_all
 from diskq.storage.blockreader import Loss
 from diskq.storage.budget import Share
 from diskq.storage.callbacks import check_plain
@@ -169,8 +169,8 @@ class FifoQueue(Closing):
         (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
         `uses_slate` messages may be jotted down, to be written by `flush` soon after: all for a channel.
 
-        Raises QueueNameError, LockedError where somebody has it, OSError, and CorruptionError if
-        `options.strict`.
+        Raises QueueNameError, LockedError where somebody has it, DiskFullError, OSError, and CorruptionError
+        if `options.strict`.
         """
         self.options = checked_options(options, QueueOptions)
         self._fs: FileSystem = fs or OsFileSystem()
@@ -227,7 +227,12 @@ class FifoQueue(Closing):
         self._room = FifoRoom(
             self._fs, self._files, self.options, self._sealed, self._append, self.tier, givers
         )
-        self._open(uses_slate)
+        try:
+            self._open(uses_slate)
+        except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self._files.directory, f"the disk is full ({failure})") from failure
+            raise
 
     def _open(self, uses_slate: bool) -> None:
         fs = self._fs
@@ -323,19 +328,19 @@ class FifoQueue(Closing):
     def _release(self) -> None:
         self._is_closed = True
         self._shut()
-        if self._worker is not None:
-            self._worker.abandon()
-            self._worker = None
-        self._reader.close()
-        if self._slate is not None:
-            self._slate.close()
-            self._slate = None
-        self._append.abandon()
-        for handle in self._debts.closing:
-            self._fs.close(handle)
-        self._debts = Debts()
-        self._lock.release()
-        self._room.close()
+        worker, self._worker = self._worker, None
+        slate, self._slate = self._slate, None
+        debts, self._debts = self._debts, Debts()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            stack.callback(self._room.close)
+            stack.callback(self._lock.release)
+            stack.callback(close_all, self._fs, debts.closing)
+            stack.callback(self._append.abandon)
+            if slate is not None:
+                stack.callback(slate.close)
+            stack.callback(self._reader.close)
+            if worker is not None:
+                stack.callback(worker.abandon)
 
     def _shut(self) -> None:
         """Let nothing pass the fast doors any more."""
@@ -854,7 +859,11 @@ class FifoQueue(Closing):
         known = read_journals(self._fs, self._files)
         journal = AckJournal(self._fs, self._files, self._debts)
         if self._peeked:
-            self._read_again(self._committed, len(self._peeked))
+            try:
+                self._read_again(self._committed, len(self._peeked))
+            except BaseException:
+                journal.abandon()
+                raise
             self._peeked.clear()
         self._worker = worker
         self.gate_out.left = 0

@@ -25,9 +25,10 @@ from diskq._native.readahead import ReadAhead
 from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.barrier import Debts, close_all
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import read_holder
 from diskq.storage.recovery import Repair, cut_tail, rewrite
@@ -265,10 +266,12 @@ class _Recovery:
         """The size and the records of a file, by its checksums."""
         size = records = 0
         rows = Rows(self.fs, self.files.sidecar(number))
-        while group := rows.covering(size, _STRETCH):
-            size = group[-1].end
-            records += sum(row.records for row in group)
-        rows.close()
+        try:
+            while group := rows.covering(size, _STRETCH):
+                size = group[-1].end
+                records += sum(row.records for row in group)
+        finally:
+            rows.close()
         return size, records
 
     def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
@@ -322,14 +325,18 @@ class _Recovery:
         """
         end = self.sizes[number]
         rows = Rows(self.fs, self.files.sidecar(number))
-        rows.seek(end)
-        kept, covered = rows.consumed, max(rows.last_end, start)
-        rows.close()
+        try:
+            rows.seek(end)
+            kept, covered = rows.consumed, max(rows.last_end, start)
+        finally:
+            rows.close()
         if covered >= end:
             return
-        sidecar = Sidecar.open(self.fs, self.files.sidecar(number), kept, covered)
         handle = self.fs.open(self.files.data(number))
+        sums = -1
         try:
+            sidecar = Sidecar.open(self.fs, self.files.sidecar(number), kept, covered)
+            sums = sidecar.handle
             self.ahead.seek(covered)
             tried = 0
             while covered < end:
@@ -355,8 +362,8 @@ class _Recovery:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
         finally:
-            self.fs.close(handle)
-            self.fs.close(sidecar.handle)
+            let_go(self.fs, handle)
+            close_all(self.fs, (sums,) if sums >= 0 else ())
 
     def _owe(self, number: int, start: int) -> None:
         """Let the first barrier write and sync what may never have reached the platter."""
@@ -367,9 +374,7 @@ class _Recovery:
                 self.debts.closing.append(handle)
                 rewrite(self.fs, handle, begin, self.fs.size(handle))
         if len(self.debts.closing) >= _MOST_OPEN:
-            Barrier(files=tuple(self.debts.files), closing=tuple(self.debts.closing)).pay(self.fs)
-            self.debts.files.clear()
-            self.debts.closing.clear()
+            self.debts.pay_files(self.fs)
 
     def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
         """Believe checksums only. Returns the records behind `known`.
@@ -399,9 +404,10 @@ class _Recovery:
     def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
         """Up to where checksums vouch for the file from `start` on, for how many records, and is that all?"""
         end, records = start, 0
-        rows = Rows(self.fs, self._sums(number))
         handle = self.fs.open(self.files.data(number))
+        rows = Rows(self.fs, None)
         try:
+            rows = Rows(self.fs, self._sums(number))
             rows.seek(start)
             at = start
             while group := rows.covering(at, BLOCK_SIZE):
@@ -418,8 +424,8 @@ class _Recovery:
                 elif prefix:
                     break
         finally:
-            self.fs.close(handle)
             rows.close()
+            let_go(self.fs, handle)
         last = rows.last
         return end, records, last is not None and last.is_seal and last.end == end == self.sizes[number]
 

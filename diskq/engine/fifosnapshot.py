@@ -215,9 +215,12 @@ class SnapshotReader(Closing):
         passage = _Passage(
             self._fs, path, sums, its.start, its.end, its.first, its.is_last, its.min_size, self.losses
         )
-        if passage.head(its.start, its.end) != its.head:
+        try:
+            if passage.head(its.start, its.end) != its.head:
+                raise QueueMovedError(path, "it holds other messages than when the snapshot was made")
+        except BaseException:
             passage.close()
-            raise QueueMovedError(path, "it holds other messages than when the snapshot was made")
+            raise
         return passage
 
     def close(self) -> None:

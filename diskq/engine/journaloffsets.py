@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -87,16 +88,16 @@ class JournalOffset(Marker):
             for directory in (files.private, files.private_offsets, files.offsets):
                 fs.make_directory(directory)
             self._lock = Lock(fs, files.offset_lock(name), f"offset {name!r} of {files.path}")
-            try:
+            with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+                opened.callback(self._lock.release)
                 self._lock.sign()
                 super().__init__(
                     fs, _place_of(files, name), sync_every=sync_every, sync_timeout=sync_timeout, clock=clock
                 )
+                opened.callback(self.abandon)
                 next_offset = reader.next_offset()
                 self._begin(first, next_offset, start)
-            except BaseException:
-                self._lock.release()
-                raise
+                opened.pop_all()
 
     def _begin(self, first: int, next_offset: int, start: str) -> None:
         """Have an offset that the journal has. It is durable before anybody reads by it, where it matters."""

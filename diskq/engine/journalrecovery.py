@@ -266,9 +266,7 @@ class _Recovery:
                     # After a failed sync the kernel holds what it did not write for written.
                     rewrite(self.fs, handle, begin, self.fs.size(handle))
         if len(self.debts.closing) >= _MOST_OPEN:
-            Barrier(files=tuple(self.debts.files), closing=tuple(self.debts.closing)).pay(self.fs)
-            self.debts.files.clear()
-            self.debts.closing.clear()
+            self.debts.pay_files(self.fs)
 
     def _rows_of(self, base: int, end: int) -> int:
         """Bytes of the checksum rows for the records before byte `end`."""

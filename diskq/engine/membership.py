@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from diskq.engine.groups import Claim, ConsumerGroup
 from diskq.engine.markers import Markers
 from diskq.engine.offsets import OffsetMarker
-from diskq.errors import DiskFullError, StorageFailedError
 from diskq.options import ConsumerOptions
 
 __all__ = ["Membership"]
@@ -62,17 +62,12 @@ class Membership(Markers):
         Raises DiskFullError where the last commits found no room, and StorageFailedError; all is released
         then, too.
         """
-        failed: DiskFullError | StorageFailedError | None = None
-        for claim, marker in self._has.values():
-            try:
-                marker.close()
-            except (DiskFullError, StorageFailedError) as failure:
-                failed = failed or failure
-            finally:
-                claim.release()
+        had = list(self._has.values())
         self._has.clear()
-        if failed is not None:
-            raise failed
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            for claim, marker in had:
+                stack.callback(claim.release)
+                stack.callback(marker.close)
 
     def _markers(self) -> Iterable[OffsetMarker]:
         return [marker for _, marker in self._has.values()]

@@ -29,6 +29,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import write_all
 from diskq.storage.blockreader import Loss
 from diskq.storage.checksums import Row, Rows
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, cut_tail, keep_copy
 
@@ -91,8 +92,8 @@ class _Mender:
         self.last = _Place(-1, -1)
 
     def close(self) -> None:
-        self.fs.close(self.handle)
         self.sums.close()
+        let_go(self.fs, self.handle)
 
     def run(self) -> Mended:
         self.size = self.fs.size(self.handle)

@@ -235,13 +235,17 @@ class Marker(Closing):
         above = place.above
         self._debts = Debts(directories=dict.fromkeys(above))
         self._debts.removals += place.leftovers()
-        self._open_twin()
+        try:
+            self._open_twin()
+            if found.repair is None:
+                # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
+                self._write_twin()
+        except BaseException:
+            self.abandon()
+            raise
         if found.repair is not None:
             log.repaired(found.repair)
             self._policy.passed(1, self._clock())
-        else:
-            # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
-            self._write_twin()
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
         """Everything up to `offset` is processed. Durable with the next sync, which may be due now.
@@ -277,10 +281,14 @@ class Marker(Closing):
             if self._failure is None:
                 self.sync()
         finally:
-            self._is_closed = True
-            if self._twin >= 0:
-                self._fs.close(self._twin)
-                self._twin = -1
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close it without a promise. Idempotent."""
+        self._is_closed = True
+        if self._twin >= 0:
+            twin, self._twin = self._twin, -1
+            self._fs.close(twin)
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 

@@ -87,8 +87,8 @@ class Outbox(Closing):
     def close(self) -> None:
         """Idempotent."""
         if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
+            handle, self._handle = self._handle, -1
+            self._fs.close(handle)
 
     # --- going on where the last process was ------------------------------------------------------
 

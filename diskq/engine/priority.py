@@ -41,7 +41,7 @@ from diskq.errors import (
     UnsupportedFormatError,
 )
 from diskq.options import Durability, PriorityOptions, checked_durability, checked_options
-from diskq.storage.barrier import Barrier, Debts
+from diskq.storage.barrier import Barrier, Debts, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
@@ -193,7 +193,7 @@ class PriorityStore(Closing):
         is the last resort: where the store would be refused as damaged, the log ends at the damage, and
         everything behind it, or that cannot be read, is kept aside; `repairs` tells what.
 
-        Raises LockedError where somebody has it, TaskFlux among others; DamagedStoreError,
+        Raises LockedError where somebody has it, TaskFlux among others; DamagedStoreError, DiskFullError,
         UnsupportedFormatError, OSError, and CorruptionError for settings that are none or, if
         `options.strict`, for a torn tail.
         """
@@ -232,7 +232,12 @@ class PriorityStore(Closing):
         self._no_snapshot_before = 0  # so many complete segments: the last attempt failed
         self._term = 1
         self._document = False
-        self._open()
+        try:
+            self._open()
+        except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
+            raise
 
     # --- from open to close -----------------------------------------------------------------------
 
@@ -329,19 +334,18 @@ class PriorityStore(Closing):
     def _release(self) -> None:
         self._is_closed = True
         self.gate.left = 0
-        if self._snapshot is not None:
-            self._snapshot.give_up()
+        debts, self._debts = self._debts, Debts()
         segment = getattr(self, "_segment", None)
-        if segment is not None:
-            segment.abandon()
-        for handle in self._debts.closing:
-            with contextlib.suppress(OSError):
-                self._fs.close(handle)
-        self._debts = Debts()
-        if self._metadata is not None:
-            self._metadata.release()
-        if self._lock is not None:
-            self._lock.release()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            if self._lock is not None:
+                stack.callback(self._lock.release)
+            if self._metadata is not None:
+                stack.callback(self._metadata.release)
+            stack.callback(close_all, self._fs, debts.closing)
+            if segment is not None:
+                stack.callback(segment.abandon)
+            if self._snapshot is not None:
+                stack.callback(self._snapshot.give_up)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -921,7 +925,7 @@ class PriorityStore(Closing):
         try:
             self.flush()
         except DiskFullError:
-            self._no_snapshot_before = len(self._log.bases)
+            self.put_off_snapshots()
             raise
         lsn = self.next_lsn - 1
         if lsn <= self._snapshot_lsn:
@@ -937,7 +941,7 @@ class PriorityStore(Closing):
                 keeps_old=self._is_snapshot_damaged,
             )
         except UnsupportedFormatError:
-            self._no_snapshot_before = len(self._log.bases)
+            self.put_off_snapshots()
             raise
         return self._snapshot
 
@@ -981,7 +985,11 @@ class PriorityStore(Closing):
         snapshot.drop()
         if self._snapshot is snapshot:
             self._snapshot = None
-            self._no_snapshot_before = len(self._log.bases)
+            self.put_off_snapshots()
+
+    def put_off_snapshots(self) -> None:
+        """None can be taken now: none is wanted before the next segment is complete."""
+        self._no_snapshot_before = len(self._log.bases)
 
     # --- where it is ------------------------------------------------------------------------------
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from diskq.engine.journaloffsets import JournalOffset
 from diskq.engine.markers import Markers
-from diskq.errors import DiskFullError, StorageFailedError
 from diskq.options import ScannerOptions
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair
@@ -52,15 +52,11 @@ class ReaderOffsets(Markers):
         Raises DiskFullError where the last commits found no room, and StorageFailedError; all is let go of
         then, too.
         """
-        failed: DiskFullError | StorageFailedError | None = None
-        for offset in self._has.values():
-            try:
-                offset.close()
-            except (DiskFullError, StorageFailedError) as failure:
-                failed = failed or failure
+        had = list(self._has.values())
         self._has.clear()
-        if failed is not None:
-            raise failed
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            for offset in had:
+                stack.callback(offset.close)
 
     def _markers(self) -> Iterable[JournalOffset]:
         return list(self._has.values())

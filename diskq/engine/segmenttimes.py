@@ -34,6 +34,7 @@ from diskq.engine.timemarks import (
     read_marks,
 )
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["SegmentGone", "SegmentTimes", "framing_of"]
@@ -121,8 +122,7 @@ class SegmentTimes:
         self._data = self._closed(self._data)
 
     def _closed(self, handle: int) -> int:
-        if handle != _NONE:
-            self._fs.close(handle)
+        let_go(self._fs, handle)
         return _NONE
 
     def _check(self) -> None:

@@ -38,7 +38,7 @@ from diskq.errors import (
 from diskq.options import MIB, Encoding, StreamOptions
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing
+from diskq.storage.closing import Closing, let_go
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
 
 __all__ = [
@@ -275,12 +275,14 @@ class StagingWriter(Closing):
             return
         self._is_closed = True
         if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
-            if not self._is_finished:
-                # If even this fails, the sink's next commit sweeps it up.
-                with contextlib.suppress(OSError):
-                    Barrier(removals=(self.path,)).pay(self._fs)
+            handle, self._handle = self._handle, -1
+            try:
+                self._fs.close(handle)
+            finally:
+                if not self._is_finished:
+                    # If even this fails, the sink's next commit sweeps it up.
+                    with contextlib.suppress(OSError):
+                        Barrier(removals=(self.path,)).pay(self._fs)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -342,9 +344,8 @@ class StagedReader(Closing):
 
     def close(self) -> None:
         """Idempotent."""
-        if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
+        handle, self._handle = self._handle, -1
+        let_go(self._fs, handle)
 
     def check_head(self, partition_count: int) -> int:
         """Is it for such a stream? Returns the byte behind the head. Raises StagedError, CorruptionError."""

@@ -7,6 +7,7 @@ from diskq._native.taskstate import METADATA_SIZE, Metadata, decode_metadata, en
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
 from diskq.storage.barrier import Debts
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.recovery import Repair, keep_copy
 from diskq.storage.segments import private_path
@@ -60,15 +61,15 @@ class MetadataFile:
             if fs.size_of(path) is None:
                 self._write()
             handle = fs.open(path, write=True)
-            if not fs.try_lock(handle):
-                fs.close(handle)
-                raise LockedError(self._what, "TaskFlux, or another program")
-            if not fs.size(handle):
-                self._write()  # nobody got further than to make the file
-            if fs.has_name(handle):
-                self._handle = handle
-            else:
-                fs.close(handle)  # another one has just taken its place
+            try:
+                if not fs.try_lock(handle):
+                    raise LockedError(self._what, "TaskFlux, or another program")
+                if not fs.size(handle):
+                    self._write()  # nobody got further than to make the file
+                if fs.has_name(handle):
+                    self._handle, handle = handle, -1
+            finally:
+                let_go(fs, handle)  # else another one has just taken its place
 
     def _read(self, repairs_damage: bool) -> Metadata:
         path = self._files.metadata

@@ -262,9 +262,7 @@ class _Recovery:
                 self.debts.closing.append(handle)
                 rewrite(self.fs, handle, begin, self.fs.size(handle))
         if len(self.debts.closing) >= _MOST_OPEN:
-            Barrier(files=tuple(self.debts.files), closing=tuple(self.debts.closing)).pay(self.fs)
-            self.debts.files.clear()
-            self.debts.closing.clear()
+            self.debts.pay_files(self.fs)
 
     def _covered(self, base: int, end: int) -> int:
         """Vouch for the records that no checksum covers: they were looked at. Returns the bytes of rows."""

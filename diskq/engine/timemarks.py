@@ -345,11 +345,11 @@ class TimeMarks:
 
     def close(self) -> None:
         """Leave the segment as it is. The timeindex's handle is whose it was. Idempotent."""
-        if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
+        handle, self._handle = self._handle, -1
         self._timeindex = -1
         self._is_lost = True
+        if handle >= 0:
+            self._fs.close(handle)
         self._unwritten = b""
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import grpc
 import trio
 
+from diskq.channels.barrierthread import in_a_thread
 from diskq.channels.opening import Opening
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers
@@ -79,15 +81,16 @@ class _Running:
                         await self._is_closing.wait()
                     self._patience.look()
                     await trio.to_thread.run_sync(self._store.close_idle)
-                await trio.to_thread.run_sync(self._stop)
+                await in_a_thread(self._stop)
             except Exception as failure:
                 self._failure = failure
                 log.tell("broken", "%s", self.title, path=self.title, error=failure, exc_info=failure)
 
     def _stop(self) -> None:
-        self._server.stop(self._store.options.stop_timeout).wait()
-        self._pool.shutdown()
-        self._store.close()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            stack.callback(self._store.close)
+            stack.callback(self._pool.shutdown)
+            self._server.stop(self._store.options.stop_timeout).wait()
 
     def begin_to_close(self) -> None:
         self._is_closing.set()
@@ -186,6 +189,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
                 raise OSError(f"{self._listen} cannot be listened to: {refusal}") from None
             server.start()
         except BaseException:
+            server.stop(None)
             pool.shutdown()
             raise
         address = self._listen

@@ -174,6 +174,13 @@ class Debts:
             debts.clear()
         return barrier
 
+    def pay_files(self, fs: FileSystem) -> None:
+        """Have the files alone paid now, and closed. Raises OSError; then nothing may be believed."""
+        barrier = Barrier(files=tuple(self.files), closing=tuple(self.closing))
+        self.files.clear()
+        self.closing.clear()  # whatever it says, they are closed
+        barrier.pay(fs)
+
     def pay(self, fs: FileSystem, outstanding: Barrier | None) -> None:
         """Have them paid now. Raises OSError; then nothing may be believed.
 

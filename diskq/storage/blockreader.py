@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from diskq._native.readahead import ReadAhead
 from diskq.storage.checksums import Row, Rows
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["BlockReader", "Loss"]
@@ -37,12 +38,13 @@ class BlockReader:
         self._fs = fs
         self._ahead = ahead
         self.path = path
+        self.rows = Rows(fs, None)
         self.handle = fs.open(path)
         try:
             self.rows = Rows(fs, sidecar)
             self.rows.seek(position)
         except BaseException:
-            fs.close(self.handle)
+            BlockReader.close(self)  # a kind's own files are not open yet
             raise
         ahead.seek(position)
         self.verified = 0
@@ -52,7 +54,9 @@ class BlockReader:
         self._told_to = position
 
     def close(self) -> None:
-        self._fs.close(self.handle)
+        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        handle, self.handle = self.handle, -1
+        let_go(self._fs, handle)
         self.rows.close()
 
     def fill(self, readable_end: int, covered_end: int | None = None) -> Loss | None:

@@ -25,6 +25,7 @@ from crc32c import crc32c
 
 from diskq._native.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "rotten_rows", "vouched"]
@@ -193,8 +194,8 @@ class Rows:
 
     def close(self) -> None:
         if self._handle is not None:
-            self._fs.close(self._handle)
-            self._handle = None
+            handle, self._handle = self._handle, None
+            let_go(self._fs, handle)
 
     def seek(self, position: int) -> None:
         """Go, in O(log n), to the first row that ends after byte `position` of the data."""
@@ -315,7 +316,7 @@ def rotten_rows(fs: FileSystem, path: str) -> list[int]:
                     found.append(start + at)
             start += len(data)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)
     return found
 
 
@@ -336,9 +337,10 @@ def vouched(fs: FileSystem, path: str, sidecar: str, start: int) -> Vouched:
     size = fs.size_of(path) or 0
     end = min(start, size)
     records = 0
-    rows = Rows(fs, sidecar)
     handle = fs.open(path)
+    rows = Rows(fs, None)
     try:
+        rows = Rows(fs, sidecar)
         rows.seek(end)
         while (row := rows.first_after(end)) is not None:
             data = fs.pread(handle, row.end - row.start, row.start)
@@ -348,6 +350,6 @@ def vouched(fs: FileSystem, path: str, sidecar: str, start: int) -> Vouched:
             records += row.records
         last = rows.last
     finally:
-        fs.close(handle)
         rows.close()
+        let_go(fs, handle)
     return Vouched(end, records, last is not None and last.is_seal and last.end == end == size)

@@ -1,12 +1,26 @@
-# What is closed at the end of a block.
+# What is closed at the end of a block, and how files are let go of.
+#
+# Law: a handle is forgotten before it is closed, since close(2) takes it away even where it fails:
+# closed twice, it may be another file by then. And who lets go of several lets go of all, whatever one says.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Closing", "let_go"]
+
+
+def let_go(fs: FileSystem, *handles: int) -> None:
+    """Close files that were only read; numbers below 0 are none. Raises nothing: nothing was promised."""
+    for handle in handles:
+        if handle >= 0:
+            with contextlib.suppress(OSError):
+                fs.close(handle)
 
 
 class Closing(ABC):

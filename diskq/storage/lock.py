@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.smallfile import read_small
 
@@ -66,8 +67,8 @@ class Lock:
                 fs.close(handle)
                 raise
             if has_name:
-                self.release()
-                self.handle = handle
+                old, self.handle = self.handle, handle
+                let_go(fs, old)
                 return previous
             fs.close(handle)
 
@@ -95,8 +96,8 @@ class Lock:
     def release(self) -> None:
         """Idempotent. The file stays: removing it would let two others lock two different files."""
         if self.handle >= 0:
-            self._fs.close(self.handle)
-            self.handle = -1
+            handle, self.handle = self.handle, -1
+            self._fs.close(handle)
 
 
 def read_holder(fs: FileSystem, path: str) -> Holder | None:

@@ -11,6 +11,7 @@ import errno
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from diskq.storage.closing import let_go
 from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
 
@@ -65,7 +66,7 @@ class OverlayFS:
     def _let_go(self, file: _File) -> None:
         if file.below >= 0:
             handle, file.below = file.below, -1
-            self._below.close(handle)
+            let_go(self._below, handle)
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -74,7 +75,11 @@ class OverlayFS:
             self._files[path] = None
             with contextlib.suppress(FileNotFoundError):
                 handle = self._below.open(path)
-                self._files[path] = _File(path, handle, self._below.size(handle))
+                try:
+                    self._files[path] = _File(path, handle, self._below.size(handle))
+                except BaseException:
+                    let_go(self._below, handle)
+                    raise
         return self._files[path]
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["CHECK_SIZE", "checked", "is_checked", "read_small"]
@@ -36,4 +37,4 @@ def read_small(fs: FileSystem, path: str, most: int) -> bytes | None:
     try:
         return fs.pread(handle, most, 0)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)

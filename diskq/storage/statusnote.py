@@ -118,5 +118,5 @@ class StatusBoard:
     def close(self) -> None:
         """Idempotent. The note stays: it names a process that has the writer no more."""
         if self._handle >= 0:
-            self._fs.close(self._handle)
-            self._handle = -1
+            handle, self._handle = self._handle, -1
+            self._fs.close(handle)

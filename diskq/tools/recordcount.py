@@ -9,6 +9,7 @@ from typing import NamedTuple
 from diskq._native import nsq
 from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.storage.checksums import Rows
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.slate import read_slate
 
@@ -64,9 +65,10 @@ def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> 
         handle = fs.open(path)
     except FileNotFoundError:
         return 0, position
-    rows = Rows(fs, sidecar)
+    rows = Rows(fs, None)
     found = 0
     try:
+        rows = Rows(fs, sidecar)
         rows.seek(position)
         while position < end:
             row = rows.first_after(position)
@@ -82,7 +84,7 @@ def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> 
             found, position = found + records, behind
     finally:
         rows.close()
-        fs.close(handle)
+        let_go(fs, handle)
     return found, position
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -24,19 +25,19 @@ def fill_up(kind: Kind, fs: FaultFS[CrashFS]) -> None:
     fs.fail("pwrite", path=kind.names(PATH).data, error=errno.ENOSPC, times=None)
 
 
-WITH_TIER = {"memory_size": 10_000}
+WITH_TIER: dict[str, Any] = {"memory_size": 10_000}
 CASES = [pytest.param(kind, {}, id=kind.name) for kind in engines()]
 CASES += [pytest.param(ENGINES[name], WITH_TIER, id=f"{name}, memory tier") for name in ("queue", "spool")]
 
 
-@pytest.mark.parametrize(("kind", "more"), CASES)
+@pytest.mark.parametrize("kind, more", CASES)
 @pytest.mark.parametrize("room", range(4))
 def test_a_message_that_was_refused_is_not_in_and_each_other_is_in_once(
-    kind: Kind, more: dict[str, int], room: int
+    kind: Kind, more: dict[str, Any], room: int
 ) -> None:
     fs = disk()
     with kind.open(PATH, fs=fs, durability="memory", sync_every=3, **more) as store:
-        sent = []
+        sent: list[bytes] = []
         for number in range(12):
             if number == room:
                 fill_up(kind, fs)
