@@ -190,6 +190,22 @@ class BusyError(DiskqError, RuntimeError):
         self.path = path
 
 
+class ForkedError(DiskqError, RuntimeError):
+    """It was opened before os.fork(), in another process, which has it still. Nothing was done.
+
+    What a child inherits is its parent's: every call raises this, and a `with` block is left without
+    a word. Open it in the child, when the parent has closed it. `path` says what it is about, where that is
+    known, and `pid` is the process that opened it.
+    """
+
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__(
+            f"{path or 'this'}: opened before a fork, by process {pid}, whose it is; open it in this process"
+        )
+        self.path = path
+        self.pid = pid
+
+
 # --- what the caller gave -------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ TABLE = """
   diskq._native.platform   POSIX_C <errno.h> <windows.h> <intrin.h>
   diskq.storage.fs         os.* fcntl mmap socket threading time portalocker.*
   diskq.storage.filewatch  diskq._native.inotify
+  diskq.storage.forks      os.* diskq._native.turn
   diskq.storage.budget     threading
   diskq.storage.checksums  crc32c
   diskq.channels.delivery  stamina

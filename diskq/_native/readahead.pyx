@@ -13,7 +13,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
 from diskq._native.framing cimport CORRUPT, END, TORN, Record
-from diskq._native.turn cimport check_turn
+from diskq._native.turn cimport NOT_OURS, check_turn
 
 from diskq._native.framing import STOPS as _STOPS
 
@@ -53,6 +53,8 @@ cdef class ReadAhead:
 
         Returns how many bytes there were. Raises OSError, MemoryError.
         """
+        if self.gate.turn.owner == NOT_OURS:
+            self.gate.turn.refuse()
         self._make_room(size)
         self.seek(start)
         self.loaded = self.door.pread(handle, self.buffer, size, start)

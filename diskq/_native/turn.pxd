@@ -2,13 +2,20 @@
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
+cdef enum:
+    NOT_OURS = -1                          # no thread's number: another process has it
+
 
 cdef class Turn:
     cdef long owner                        # the thread inside; 0: none
     cdef int depth                         # so often it has come in
     cdef object busy
     cdef object unbound                    # what `busy` was before, while it is bound
+    cdef long opened_by                    # the process that has it, where that is not this one
+    cdef object forked                     # the error of those who ask for it then
+    cdef object __weakref__
     cdef int refuse(self) except -1
+    cdef leave_to(self, long process, error)
 
 
 cdef inline int take_turn(Turn turn) except -1:

@@ -8,8 +8,21 @@
 # who takes turns already pays for a comparison, not for a lock.
 #
 # A channel binds the turn to its thread for good: whoever comes from another one is refused by the same comparison.
+#
+# In a child of a fork every turn that there was is taken, for ever, by nobody that is there: what the child
+# inherited is its parent's. So that costs no call anything.
 
 from cpython.pythread cimport PyThread_get_thread_ident
+
+from weakref import WeakSet
+
+_turns = WeakSet()
+
+
+def leave_turns_to(long process, error):
+    """In a child: all turns that there are belong to `process`; who asks for one gets `error(path, process)`."""
+    for turn in list(_turns):
+        (<Turn> turn).leave_to(process, error)
 
 
 cdef class Turn:
@@ -28,8 +41,18 @@ cdef class Turn:
 
     def __cinit__(self, busy=None):
         self.busy = busy
+        _turns.add(self)
+
+    cdef leave_to(self, long process, error):
+        if self.owner != NOT_OURS:
+            self.owner = NOT_OURS
+            self.opened_by = process
+            self.forked = error
 
     cdef int refuse(self) except -1:
+        if self.owner == NOT_OURS:
+            busy = self.busy if self.unbound is None else self.unbound
+            raise self.forked("" if busy is None else busy().path, self.opened_by)
         raise RuntimeError("another thread is inside") if self.busy is None else self.busy()
 
     def check(self):

@@ -23,8 +23,9 @@ import trio
 from diskq.channels.barrierthread import BarrierThread, Payable, in_a_thread
 from diskq.channels.ownthread import OwnThread, Turn
 from diskq.channels.parking import NOTHING, Line
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
 from diskq.storage.durations import Durations
+from diskq.storage.forks import tell_of_forks
 from diskq.storage.logs import Log, Subject
 from diskq.storage.statusnote import Bound
 
@@ -152,6 +153,7 @@ class CommitLoop(ABC, Generic[E]):
         self._bell = _Bell()
         self._is_over = False  # nobody takes barriers any more
         self._failure: BaseException | None = None
+        tell_of_forks(self)
         self._missed: BaseException | None = None  # by the last barrier
         self._ticket: Ticket | None = None  # of the barrier that is being paid
         self._paid: outcome.Outcome[bool] | None = None
@@ -287,6 +289,8 @@ class CommitLoop(ABC, Generic[E]):
             self._is_over = True
             while not self.is_closing:
                 await self._bell.wait()
+            if isinstance(self._failure, ForkedError):
+                return
             self._thread.stop()
             self.own_thread.let_go()
             try:
@@ -307,6 +311,8 @@ class CommitLoop(ABC, Generic[E]):
 
     @property
     def _is_done(self) -> bool:
+        if isinstance(self._failure, ForkedError):
+            return True
         return self.is_closing and not (self._unsynced or self._syncing or self._ticket)
 
     async def _take_turns(self, sleep: trio.CancelScope) -> None:
@@ -427,8 +433,15 @@ class CommitLoop(ABC, Generic[E]):
         if self._missed is not None:
             raise self._missed
 
-    def _broken(self) -> trio.BrokenResourceError:
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: it is the parent's, as is who waits for it."""
+        self._failure = ForkedError(self.engine.name, pid)
+        self._is_over = True
+
+    def _broken(self) -> trio.BrokenResourceError | ForkedError:
         """One of its own for everybody who has to hear it."""
+        if isinstance(self._failure, ForkedError):
+            return ForkedError(self._failure.path, self._failure.pid)
         error = trio.BrokenResourceError(f"{self.kind} {self.engine.name!r}: {self._failure}")
         error.__cause__ = self._failure
         return error

@@ -34,10 +34,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, NoReturn
 
 from diskq.engine.streamfiles import StreamFiles
-from diskq.errors import DiskFullError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
 from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
+from diskq.storage.forks import tell_of_forks
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.logs import Log
 from diskq.storage.numbers import NO_NUMBER
@@ -216,8 +217,9 @@ class Marker(Closing):
         self._clock = clock or fs.monotonic
         self._policy = SyncPolicy(sync_every, sync_timeout)
         self._outstanding: MarkerTicket | None = None
-        self._failure: StorageFailedError | None = None
+        self._failure: DiskqError | None = None
         self._is_closed = False
+        tell_of_forks(self)
         self._twin = -1
         self._owes_twin = True  # it may not be synced, whoever wrote it
         found = read_marker(fs, place)
@@ -277,6 +279,8 @@ class Marker(Closing):
         """Sync, and let go of it. Idempotent. Raises as `sync`; the marker is closed all the same."""
         if self._is_closed:
             return
+        if isinstance(self._failure, ForkedError):
+            raise self._failure
         try:
             if self._failure is None:
                 self.sync()
@@ -354,6 +358,11 @@ class Marker(Closing):
         self._failure = error
         self._outstanding = None
         raise error from failure
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: it is the parent's."""
+        self._failure = ForkedError(self.path, pid)
+        self._twin = -1
 
     def _check_usable(self) -> None:
         if self._failure is not None:

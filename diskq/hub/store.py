@@ -20,6 +20,7 @@ from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalreader import JournalReader
 from diskq.errors import (
     DiskFullError,
+    ForkedError,
     HubError,
     JournalNotFoundError,
     LockedError,
@@ -28,6 +29,7 @@ from diskq.errors import (
 )
 from diskq.hub.names import checked_client, checked_journal, directory_name, parted
 from diskq.options import HubOptions
+from diskq.storage.forks import tell_of_forks
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.logs import Log
 from diskq.storage.numbers import NO_NUMBER
@@ -116,6 +118,8 @@ class HubStore:
         self._places: dict[str, _Place] = {}
         self._used: dict[str, int] = {}  # bytes of each client, where there is a quota
         self._is_closed = False
+        self._parent: int | None = None  # who opened it, where that was before a fork
+        tell_of_forks(self)
         self.counts = dict.fromkeys(
             ("puts", "gets", "messages", "bytes", "duplicates", "sent", "gaps", "refused"), 0
         )
@@ -252,6 +256,7 @@ class HubStore:
 
     def journals(self, allows: Allows) -> list[HubJournal]:
         """Those that there are, by name. Looks into each: what another process writes is found as well."""
+        self._check_own()
         found = []
         for name in sorted(self._listed()):
             told = parted(name)
@@ -366,6 +371,7 @@ class HubStore:
 
     def close_idle(self) -> None:
         """Close those that were not used for `idle_timeout`."""
+        self._check_own()
         with self._lock:
             before = self._fs.monotonic() - self.options.idle_timeout
             for place in list(self._places.values()):
@@ -374,6 +380,7 @@ class HubStore:
 
     def close(self) -> None:
         """Close them all, when nobody uses them any more. Idempotent."""
+        self._check_own()
         with self._lock:
             self._is_closed = True
             while any(place.users for place in self._places.values()):
@@ -383,7 +390,16 @@ class HubStore:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: it is the parent's, locks that its threads may have had included."""
+        self._parent = pid
+
+    def _check_own(self) -> None:
+        if self._parent is not None:
+            raise ForkedError(self.root, self._parent)
+
     def _asked(self, read: Callable[[bytes], hubwire.Request], request: bytes) -> hubwire.Request:
+        self._check_own()
         try:
             return read(request)
         except ValueError as wrong:

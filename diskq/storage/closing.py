@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from diskq.errors import ForkedError
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Closing", "let_go"]
@@ -36,4 +37,6 @@ class Closing(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # A child of a fork that leaves the block has nothing to let go of: it is its parent's.
+        with contextlib.suppress(ForkedError):
+            self.close()

@@ -19,10 +19,12 @@ import threading
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diskq._native.door import has_name, size_at, size_of_file, start_writeback
+from diskq.errors import ForkedError
 from diskq.storage.filewatch import FileWatch, open_inotify
+from diskq.storage.forks import tell_of_forks
 
 __all__ = [
     "FULL_DISK_ERRNOS",
@@ -198,10 +200,27 @@ class FileSystem(Protocol):
         """A number nobody else drew: 63 random bits, for the names of temporary files."""
 
 
+# Descriptors with a lock. A child of a fork has them, too, and would keep the lock when its parent closes.
+_locked: set[int] = set()
+
+
 class PosixFileSystem:
-    """Linux's and macOS's. Stateless: one instance serves everybody."""
+    """Linux's and macOS's. Stateless: one instance serves everybody.
+
+    Everybody in one process: in a child of a fork every verb of those that there were raises ForkedError.
+    """
 
     native = True
+
+    def __init__(self) -> None:
+        tell_of_forks(self)
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: what was opened with it is the parent's. A new one is for the child."""
+        if not isinstance(self, _ParentsFileSystem):
+            self.__dict__["opened_by"] = pid
+            self.__class__ = _ParentsFileSystem
+        _drop_locked()
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         flags = os.O_RDWR if write else os.O_RDONLY
@@ -212,6 +231,7 @@ class PosixFileSystem:
         return os.open(path, flags, FILE_MODE)
 
     def close(self, handle: int) -> None:
+        _locked.discard(handle)
         os.close(handle)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
@@ -311,6 +331,7 @@ class PosixFileSystem:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
             return _refused(refusal, refusal.errno in _CONTENTION)
+        _locked.add(handle)
         return True
 
     def identity(self) -> Identity:
@@ -337,6 +358,7 @@ class PortableFileSystem(PosixFileSystem):
     native = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._turn = threading.Lock()
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
@@ -395,7 +417,35 @@ class PortableFileSystem(PosixFileSystem):
         except portalocker.exceptions.LockException as refusal:
             is_held = isinstance(refusal, portalocker.AlreadyLocked) or _is_contention(refusal)
             return _refused(refusal, is_held)
+        _locked.add(handle)
         return True
+
+
+class _ParentsFileSystem(PosixFileSystem):
+    """What a file system is in a child of the process that made it: no verb of it touches anything."""
+
+    opened_by: int
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("native", "opened_by", "leave_to_parent"):
+            return super().__getattribute__(name)
+        if name in ("monotonic", "wall_clock"):
+            return getattr(time, "monotonic" if name == "monotonic" else "time")
+        raise ForkedError("", self.opened_by)
+
+
+def _drop_locked() -> None:
+    """In a child: hold no lock of the parent's open when that has closed it.
+
+    Closing a copy lets go of no lock (flock is the open file's). Their numbers stay taken: who inherited
+    them must not find another file there.
+    """
+    nothing = os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)) if _locked else -1
+    for handle in _locked:
+        os.dup2(nothing, handle, inheritable=False)
+    _locked.clear()
+    if nothing >= 0:
+        os.close(nothing)
 
 
 IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") not in ("", "0")

@@ -1,0 +1,253 @@
+# A child of a fork has what its parent opened, and may touch none of it. Law: each call on it says so and
+# changes nothing; the parent goes on as if there were no child, and so do its locks.
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import outcome
+import pytest
+
+import diskq
+from diskq import ForkedError, LockedError
+from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.groups import ConsumerGroup
+from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamreader import StreamReader
+from diskq.hub.store import HubStore
+from diskq.storage.fs import OsFileSystem
+from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, Opened, bodies, body, channels, engines
+from tests.hub.rig import get, message, put
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+
+class Child:
+    """A forked process that does something, tells what it returned, and waits until it is let go."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        results, told = os.pipe()
+        wait, go_on = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(go_on)
+                os.write(told, pickle.dumps(act()))
+                os.close(told)
+                os.read(wait, 1)
+            except BaseException as failure:
+                os.write(told, pickle.dumps(repr(failure)))
+            finally:
+                os._exit(0)
+        os.close(told)
+        os.close(wait)
+        self._go_on = go_on
+        with open(results, "rb") as file:
+            self.result: Any = pickle.loads(file.read())
+
+    def end(self) -> None:
+        os.close(self._go_on)
+        os.waitpid(self.pid, 0)
+
+
+def in_child(act: Callable[[], object]) -> Any:
+    child = Child(act)
+    child.end()
+    return child.result
+
+
+def outcomes(calls: Iterator[tuple[str, Callable[[], object]]]) -> dict[str, str]:
+    """What each call raises, by its name."""
+    raised = {}
+    for name, call in calls:
+        try:
+            call()
+        except BaseException as failure:
+            raised[name] = type(failure).__name__
+        else:
+            raised[name] = "nothing"
+    return raised
+
+
+def calls_of(store: Opened) -> Iterator[tuple[str, Callable[[], object]]]:
+    yield from store.calls().items()
+    yield "close", store.engine.close
+
+
+def all_forked(told: dict[str, str]) -> bool:
+    assert told == dict.fromkeys(told, "ForkedError")
+    return bool(told)
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+@pytest.mark.parametrize("slate", [False, True], ids=["as engine", "as its channel"])
+def test_each_call_of_a_child_raises_and_touches_no_file(kind: Kind, slate: bool, tmp_path: Path) -> None:
+    sent = bodies(6)
+    with kind.open(tmp_path, slate=slate, **kind.small) as store:
+        store.put_many(sent[:3])
+        before = content(tmp_path)
+        assert all_forked(in_child(lambda: outcomes(calls_of(store))))
+        assert content(tmp_path) == before
+        store.put_many(sent[3:])
+        store.sync()
+        store.put(b"last")
+    assert kind.read_with_repairs(tmp_path) == ([*sent, b"last"], ())
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_a_child_that_leaves_the_block_lets_go_of_nothing(kind: Kind, tmp_path: Path) -> None:
+    store = kind.open(tmp_path)
+    engine = store.engine
+
+    def leave() -> str:
+        with engine:
+            pass
+        return "left"
+
+    def forget() -> str:
+        nonlocal store, engine
+        del store, engine
+        gc.collect()
+        return "forgotten"
+
+    assert in_child(leave) == "left"
+    assert in_child(forget) == "forgotten"
+    with pytest.raises(LockedError):
+        kind.open(tmp_path)
+    store.put(b"one")
+    store.close()
+    assert kind.read(tmp_path) == [b"one"]
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_a_child_keeps_no_lock_of_a_parent_that_has_closed(kind: Kind, tmp_path: Path) -> None:
+    store = kind.open(tmp_path)
+    child = Child(lambda: outcomes(iter([("close", store.close)])))
+    store.put(b"one")
+    store.close()
+    with kind.open(tmp_path) as again:
+        again.put(b"two")
+    child.end()
+    assert kind.read(tmp_path) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_a_child_opens_what_is_closed(kind: Kind, tmp_path: Path) -> None:
+    store = kind.open(tmp_path)
+    store.put(b"one")
+
+    def try_to_open() -> str:
+        try:
+            kind.open(tmp_path)
+        except LockedError:
+            return "locked"
+        return "open"
+
+    def go_on() -> str:
+        with kind.open(tmp_path) as own:
+            own.put(b"two", "synced")
+            told: dict[str, str] = in_child(lambda: outcomes(calls_of(own)))
+            return told["close"]
+
+    assert in_child(try_to_open) == "locked"
+    store.close()
+    assert in_child(go_on) == "ForkedError"
+    assert kind.read(tmp_path) == [b"one", b"two"]
+
+
+def test_the_error_says_who_has_it(tmp_path: Path) -> None:
+    with ENGINES["queue"].open(tmp_path) as store:
+
+        def put() -> tuple[str, int]:
+            try:
+                store.put(b"x")
+            except ForkedError as error:
+                return str(error), error.pid
+            return "", 0
+
+        told, pid = in_child(put)
+    assert pid == os.getpid()
+    assert told.startswith(f"queue {NAME!r} in {tmp_path}: opened before a fork, by process {pid}")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there a fork beside threads is warned of")
+@pytest.mark.parametrize("kind", channels(), ids=str)
+async def test_a_channel_is_its_parents(kind: ChannelKind, tmp_path: Path) -> None:
+    async with kind.open(tmp_path) as channel:
+        await channel.send(b"one")
+
+        def step(call: Callable[[], Any]) -> Callable[[], object]:
+            def run() -> None:
+                waiting = call()
+                waiting.send(None)
+                while True:  # as if the run of the parent went on, which it does not in a child
+                    waiting.send(outcome.Value(None))
+
+            return run
+
+        calls = {
+            "send_nowait": lambda: channel.send_nowait(b"x"),
+            "send": step(lambda: channel.send(b"x")),
+            "send_many": step(lambda: channel.send_many([b"x", b"y"])),
+        }
+        assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
+        await channel.send(b"two", "synced")
+    assert kind.read(tmp_path) == [b"one", b"two"]
+
+
+def test_readers_are_their_parents(tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("queue", "stream", "journal", "hub")}
+    for name, place in places.items():
+        place.mkdir()
+        if name != "hub":
+            with ENGINES[name].open(place) as store:
+                store.put_many(bodies(9))
+    fs = OsFileSystem()
+    part = FifoSnapshot(places["queue"], NAME).plan()[0]
+    group = ConsumerGroup(fs, StreamFiles(fs, str(places["stream"])), "g")
+    with (
+        SnapshotReader(places["queue"], NAME, part) as snapshot,
+        StreamReader(places["stream"]).open(0) as stream,
+        diskq.JournalReader(places["journal"]) as journal,
+        diskq.JournalOffset(places["journal"], "me") as offset,
+        group.marker(0) as marker,
+        closing(HubStore(str(places["hub"]), diskq.HubOptions(), OsFileSystem())) as hub,
+    ):
+        for reader in (stream, journal):
+            reader.seek_oldest()
+            assert reader.take() is not None
+        assert put(hub, [message(0)]).next == 1
+        before = content(tmp_path)
+        calls: dict[str, Callable[[], object]] = {
+            "snapshot": snapshot.columns,
+            "stream": stream.take,
+            "stream, elsewhere": stream.seek_newest,
+            "journal": journal.take,
+            "journal, elsewhere": journal.seek_newest,
+            "offset": lambda: offset.commit_to(5),
+            "offset, closed": offset.close,
+            "marker": lambda: marker.commit(5),
+            "marker, closed": marker.close,
+            "hub, put": lambda: put(hub, [message(1)]),
+            "hub, get": lambda: get(hub),
+            "hub, closed": hub.close,
+        }
+        assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
+        assert content(tmp_path) == before
+        offset.commit_to(3)
+        marker.commit(4)
+        assert put(hub, [message(1)]).next == 2
+        assert [message.value for message in journal.take_many(99)] == bodies(8, start=1)
+        assert [message.value for message in stream.take_many(99)] == bodies(8, start=1)
+        assert body(8) in snapshot.columns()[1].values  # type: ignore[index]
