@@ -391,6 +391,9 @@ class Marker(Closing):
             else:
                 write_all(self._fs, self._twin, Twin(value, stamp).pack(), 0)
         except OSError as failure:
+            # As it is it tells of an older marker, whose number and time the next one may have again.
+            with contextlib.suppress(OSError):
+                self._fs.truncate(self._twin, 0)
             log.tell(
                 "unguarded",
                 "%s: rot in it would not be noticed: %s",
