@@ -301,9 +301,9 @@ class _Spool(_Queue):
             self._all = opened.pop_all()
 
     def take(self) -> bytes | None:
-        self.outbox.take_up(self.queue.peek_many(*self.outbox.limits(1, ALL)))
-        if not self.outbox.count:
+        if not (waiting := self.queue.peek_many(*self.outbox.limits(1, ALL))):
             return None
+        self.outbox.take_up(waiting)
         self.outbox.begin_try()
         (delivered,) = self.outbox.batch()
         self.queue.advance(self.outbox.count)

@@ -14,7 +14,6 @@ from diskq.engine.fifo import FifoQueue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
-from diskq.testing.faultfs import VERBS
 from tests.engine.queues import (
     ROOT,
     bodies,
@@ -340,7 +339,7 @@ def test_a_failed_sync_while_closing_is_told_and_the_queue_is_closed_all_the_sam
         assert drained(queue) == [b"one"]
 
 
-# --- the N-th call of any kind ----------------------------------------------------------------
+# --- a write that takes little: whatever call fails is in tests/contract/test_each_call.py ------
 
 
 class Witness:
@@ -424,25 +423,6 @@ class Witness:
             assert start <= self.taken, "skipped"
             assert found == known[start : start + len(found)], "altered, invented or out of order"
             assert start + len(found) >= promised, "lost"
-
-
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
-@pytest.mark.parametrize(
-    "verb", sorted(set(VERBS) - {"share_memory", "has_name", "stamp_of", "remove_directory", "link"})
-)
-def test_whatever_call_fails_nothing_promised_is_lost(verb, error):
-    surfaced = 0
-    for nth in range(1, 1000):
-        witness = Witness(failing_disk())
-        fault = witness.fs.fail(verb, nth=nth, error=error)
-        witness.run()
-        if not fault.hits:
-            break
-        surfaced += witness.errors > 0
-        witness.check()
-    assert nth > 1
-    if error == errno.EIO and verb not in ("unlink", "close"):
-        assert surfaced, "an error that nobody hears of"
 
 
 @pytest.mark.parametrize("taken", [1, 3, 50])

@@ -444,7 +444,7 @@ def crashed() -> CrashFS:
 @pytest.mark.parametrize("is_new", [False, True])
 def test_an_open_that_fails_sets_nothing_aside_and_the_next_one_finds_everything(verb, error, is_new):
     failures: list[Exception] = []
-    for nth in range(1, 1000, 1 if error == errno.EIO else 7):
+    for nth in range(1, 1000, 7):
         fs = FaultFS(disk() if is_new else crashed())
         fault = fs.fail(verb, nth=nth, error=error)
         try:
@@ -483,7 +483,7 @@ def test_an_open_for_which_there_is_no_room_says_so():
     assert fs.inner.size_of(OWNER) is None
 
 
-# --- the n-th call of any kind ------------------------------------------------------------------
+# --- a call of any kind, in three partitions: each one in one is in tests/contract/test_each_call.py --
 
 
 class Witness:
@@ -589,7 +589,7 @@ def is_within(some: list[Triple], more: list[Triple]) -> bool:
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - NEVER_CALLED))
 def test_whatever_call_fails_nothing_promised_is_lost(verb, error):
     surfaced = 0
-    for nth in range(1, 1000, 1 if error == errno.EIO else 11):
+    for nth in range(1, 1000, 11):
         witness = Witness(failing_disk())
         fault = witness.fs.fail(verb, nth=nth, error=error)
         witness.run()

@@ -1,0 +1,79 @@
+# A full disk, from any write on. Law: an error says that the message is not in, and it is not, now and later;
+# without an error it is in, whatever the word; and the error is DiskFullError, never the kernel's own. When
+# there is room again everything goes on.
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from diskq import DiskFullError
+from diskq.options import Durability
+from tests.contract.kinds import DURABILITIES, Kind, body, engines
+from tests.contract.lives import NEXT, PATH, Life, after, disk, killed
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
+
+NEW_ROOM = "*[!s]"
+"""Paths of what needs room. Rows of `.sums` have theirs already: an error there is a broken promise."""
+
+each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
+slates = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+
+
+def batches(size: int) -> Iterator[list[bytes]]:
+    return ([body(number, 60) for number in range(start, start + size)] for start in range(0, 8, size))
+
+
+@each_kind
+@slates
+@pytest.mark.parametrize("word", DURABILITIES)
+@pytest.mark.parametrize("size", [1, 4], ids=["single", "batch"])
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_what_was_refused_is_not_in_and_all_else_is(
+    kind: Kind, slate: bool, word: Durability, size: int, for_good: bool
+) -> None:
+    for nth in count(1):
+        fs = disk()
+        accepted: list[bytes] = []
+        refused = 0
+        store = kind.open(PATH, fs=fs, slate=slate, sync_every=3, **kind.small)
+        full = fs.fail("pwrite", nth, errno.ENOSPC, path=NEW_ROOM, times=None if for_good else 1)
+        for batch in batches(size):
+            try:
+                if size == 1:
+                    store.put(batch[0], word)
+                else:
+                    store.put_many(batch, word)
+            except DiskFullError as failure:
+                refused += 1
+                batch = batch[: failure.accepted]
+            accepted += batch
+            assert store.accepted() == len(accepted), nth
+        after_kill = fs.inner.kill()
+        fs.heal()
+        store.close()
+        assert kind.read(PATH, fs=fs) == accepted, nth
+        if word != "memory":
+            assert kind.read(PATH, fs=after_kill) == accepted, nth
+        if not full.hits:
+            assert not refused
+            break
+
+
+@each_kind
+@slates
+def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, slate: bool) -> None:
+    left = killed(kind, slate=slate)
+    for begin, acts in ((lambda: Life(kind, disk(), slate=slate), "wmsbtyBwft"), (lambda: after(left), NEXT)):
+        for nth in count(1):
+            life = begin()
+            full = life.fs.fail("pwrite", nth, errno.ENOSPC, path=NEW_ROOM, times=None)
+            life.run(acts)
+            life.check_words()
+            life.check()
+            if not full.hits:
+                break
