@@ -62,6 +62,7 @@ TABLE = """
   diskq.cli.directories    diskq.storage.fs diskq.storage.directories
   diskq.cli.jobsview       diskq.storage.fs
   diskq.cli.following      diskq.storage.fs
+  diskq.cli.terminal       diskq.storage.oneline
 """
 
 # Doors to the operating system, and clocks.

@@ -89,8 +89,8 @@ def _only(taken: list[Taken]) -> tuple[Receiver[Any], Any]:
         assert isinstance(beside, outcome.Error), "one gives a message, the others keep theirs"
         log.tell(
             "receive_failed",
-            "%r failed while another receiver had a message: %s",
-            receiver,
+            "%s failed while another receiver had a message: %s",
+            repr(receiver),
             beside.error,
             error=beside.error,
         )

@@ -40,7 +40,7 @@ from diskq.cli import (
     verify,
 )
 from diskq.cli.parsing import CommandError, UsageError, add_command, parse
-from diskq.cli.terminal import sentence, warnings_on_stderr
+from diskq.cli.terminal import note, sentence, warnings_on_stderr
 from diskq.errors import DiskqError
 
 __all__ = ["command_parser", "main"]
@@ -133,19 +133,18 @@ def _exit_code(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UsageError as failure:
-        args.parser.error(str(failure))
+        args.parser.error(sentence(failure))
     except (CommandError, DiskqError, OSError, trio.BrokenResourceError) as failure:
         if args.debug:
             traceback.print_exc()
-        print(f"diskq: error: {_sentence(failure, args.advice)}", file=sys.stderr)
+        note(f"error: {_sentence(failure, args.advice)}")
         return failure.exit_code if isinstance(failure, CommandError) else 1
     except Exception as failure:
         if args.debug:
             traceback.print_exc()
-        print(
-            f"diskq: error: {type(failure).__name__}: {sentence(failure)}; this is a fault of diskq's own: "
-            "--debug shows where it comes from",
-            file=sys.stderr,
+        note(
+            f"error: {type(failure).__name__}: {sentence(failure)}; this is a fault of diskq's own: "
+            "--debug shows where it comes from"
         )
         return 70
     return exit_code

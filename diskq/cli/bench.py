@@ -21,7 +21,7 @@ from diskq.cli import units
 from diskq.cli.benchworks import ENGINES, WORKS, Reading, run_engine
 from diskq.cli.directories import check_directory, remove_directory
 from diskq.cli.parsing import UsageError, add_command, add_json
-from diskq.cli.terminal import note, show_table, shown, status
+from diskq.cli.terminal import note, say, show_table, shown, status
 from diskq.tools.disklimits import (
     DiskLimits,
     Mount,
@@ -239,7 +239,7 @@ def _show(args: argparse.Namespace, bench: _Bench, mount: Mount, load: float) ->
         "versions": f"diskq {machine['diskq']}, Python {machine['python']}, trio {machine['trio']}",
     }
     for what, value in facts.items():
-        print(f"{what:14}{value}")
+        say(f"{what:14}{value}")
     print()
     rows = [
         (text, _bytes(bench.limit(name).median), _swing(bench.limit(name))) for name, text in _LIMITS.items()

@@ -11,7 +11,7 @@ from typing import Any
 from diskq.cli import units
 from diskq.cli.moments import show_moment
 from diskq.cli.parsing import add_command, add_json
-from diskq.cli.terminal import note, printable, sentence, show_table, shown, warnings_left_out
+from diskq.cli.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
 from diskq.tools.things import things_found
@@ -95,7 +95,7 @@ def _show_one(each: Info) -> None:
     }
     for what, value in facts.items():
         for line in _lines(value):
-            print(f"{what.replace('_', ' '):14}{line}")
+            say(f"{what.replace('_', ' '):14}{line}")
             what = ""
     for path in each.leftovers:
         print(f"{'kept aside':14}{shown(path)}")

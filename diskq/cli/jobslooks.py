@@ -17,7 +17,7 @@ from diskq.cli.jobsview import check_store
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError
 from diskq.cli.repair import told
-from diskq.cli.terminal import note, preview, show_table, shown, warnings_left_out
+from diskq.cli.terminal import note, preview, say, show_table, shown, warnings_left_out
 from diskq.engine.priority import QueueInfo
 from diskq.engine.storeaudit import LoggedCommand, SegmentReport, StoreReport, inspect_store, read_commands
 from diskq.engine.storelook import StoreOpening, look_at_store, repair_store, try_opening
@@ -118,7 +118,7 @@ def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, 
         )
     for what, value in facts.items():
         if value:
-            print(f"{what:14}{value}")
+            say(f"{what:14}{value}")
     print()
     columns = ["segment", "commands", "up to", "end", "size", "layout", "state"]
     show_table(columns, [_segment_row(each) for each in report.segments], numeric=columns[1:5])
@@ -130,11 +130,11 @@ def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, 
         rows = [_command_row(each) for each in _commands(args, report)]
         show_table(columns, rows, numeric=["command", "byte", "term", "priority", "id", "size"])
     print()
-    print(f"{'next open':14}{opening.outcome}")
+    say(f"{'next open':14}{opening.outcome}")
     for name, times in opening.warnings.items():
-        print(f"{'to be met':14}{name}: {times}")
+        say(f"{'to be met':14}{name}: {times}")
     for repair in opening.repairs:
-        print(f"{'to be cut':14}{repair}")
+        say(f"{'to be cut':14}{repair}")
 
 
 def _segment_row(each: SegmentReport) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def repair(args: argparse.Namespace) -> None:
         print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
     else:
         for each in done.repairs:
-            print(told(each, is_done=args.apply))
+            say(told(each, is_done=args.apply))
     stored = sum(info.stored for info in done.queues)
     held = f"{len(done.queues)} queues, {stored} messages"
     if not done.repairs:

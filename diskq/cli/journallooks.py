@@ -21,7 +21,7 @@ from diskq.cli.journaljson import as_json, time_of
 from diskq.cli.journalview import check_journal, file_at, offset_at
 from diskq.cli.parsing import CommandError
 from diskq.cli.pipes import MessageOutput
-from diskq.cli.terminal import note, progress, show_table, shown
+from diskq.cli.terminal import note, progress, say, show_table, shown
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalreader import JournalReader
 from diskq.messages import JournalMessage
@@ -192,7 +192,7 @@ def file(args: argparse.Namespace) -> None:
         print(json.dumps(told, separators=(",", ":")))
         return
     for what, value in (told | {"bytes": units.show_size(told["bytes"])}).items():  # type: ignore[arg-type]
-        print(f"{what:14}{'-' if value is None else value}")
+        say(f"{what:14}{'-' if value is None else value}")
 
 
 def old(args: argparse.Namespace) -> None:
@@ -208,4 +208,4 @@ def old(args: argparse.Namespace) -> None:
             moment = last[0].timestamp_ns if last and last[0].offset >= base else None
             if moment is None or moment >= oldest or (slowest is not None and slowest < behind):
                 return
-            print(reader.files.data(base))
+            say(reader.files.data(base))

@@ -22,7 +22,7 @@ from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
 from diskq.cli.pipes import CHUNK, Output, read_stdin
-from diskq.cli.terminal import note, preview, progress, show_table
+from diskq.cli.terminal import note, preview, progress, say, show_table
 from diskq.engine.nsqfiles import QueueFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
@@ -226,11 +226,11 @@ def _show_one(view: QueueView) -> None:
     }
     for what, value in facts.items():
         if value:
-            print(f"{what:14}{value}")
+            say(f"{what:14}{value}")
     for problem in view.problems:
-        print(f"{'to mend':14}{problem}")
+        say(f"{'to mend':14}{problem}")
     for path in view.aside:
-        print(f"{'set aside':14}{path}")
+        say(f"{'set aside':14}{path}")
 
 
 def _depth(view: QueueView) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, add_wait
-from diskq.cli.terminal import note, printable, sentence, shown, warnings_left_out
+from diskq.cli.terminal import note, printable, say, sentence, shown, warnings_left_out
 from diskq.engine.storelook import Repair
 from diskq.errors import DiskqError, LockedError
 from diskq.tools.findings import Finding
@@ -117,10 +117,10 @@ def _repair(args: argparse.Namespace, things: list[Thing]) -> int:
 
 def _show(done: Repairs, left: tuple[Finding, ...]) -> None:
     for each in done.repairs:
-        print(told(each, is_done=done.is_applied))
+        say(told(each, is_done=done.is_applied))
     for finding in left:
         at = "" if finding.at is None else f", byte {finding.at}"
-        print(f"{'left' if done.is_applied else 'an open mends'}: {shown(finding.path)}{at}: {finding.what}")
+        say(f"{'left' if done.is_applied else 'an open mends'}: {shown(finding.path)}{at}: {finding.what}")
     what = str(done.thing)
     if not done.repairs and not left:
         note(f"{what}: nothing is to be repaired")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from diskq.cli import units
 from diskq.cli.parsing import UsageError
 from diskq.cli.spoolview import SpoolView, look_at_spool
-from diskq.cli.terminal import has_rich, preview, printable, shown
+from diskq.cli.terminal import has_rich, preview, printable, say, shown
 from diskq.cli.terminal import status as live_line
 
 __all__ = ["status"]
@@ -83,7 +83,7 @@ def _show(path: str, view: SpoolView) -> None:
     }
     for what, value in facts.items():
         if value:
-            print(f"{what:14}{value}")
+            say(f"{what:14}{value}")
 
 
 def _line(view: SpoolView) -> str:

@@ -9,7 +9,7 @@ from diskq.cli import units
 from diskq.cli.moments import show_moment
 from diskq.cli.parsing import CommandError
 from diskq.cli.streamview import StreamView
-from diskq.cli.terminal import show_table, shown
+from diskq.cli.terminal import say, show_table, shown
 from diskq.engine.streamstats import PartitionStatistics, as_go, stream_statistics
 
 __all__ = ["lookup", "stats"]
@@ -59,7 +59,7 @@ def stats(args: argparse.Namespace) -> None:
         "written by": view.writer or "-",
     }
     for what, value in facts.items():
-        print(f"{what:14}{value}")
+        say(f"{what:14}{value}")
     print()
     columns = ["partition", "messages", "oldest", "newest", "from", "to", "segments", "size"]
     show_table(columns, [_row(partition) for partition in found.partitions], numeric=_NUMERIC)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
+from diskq.storage.oneline import one_line, text_of
+
 __all__ = [
     "asked",
     "has_rich",
@@ -18,6 +20,7 @@ __all__ = [
     "preview",
     "printable",
     "progress",
+    "say",
     "sentence",
     "show_table",
     "shown",
@@ -32,12 +35,17 @@ _PREVIEW = 60  # characters
 
 def note(text: str) -> None:
     """One line for the person, beside the output."""
-    print(f"diskq: {text}", file=sys.stderr)
+    print(f"diskq: {one_line(text)}", file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """One line of output, whatever of others' is in it."""
+    print(one_line(text))
 
 
 def asked(question: str) -> bool:
     """Does the person at the terminal say yes? Whatever else is said is a no."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -46,14 +54,13 @@ def sentence(failure: Exception) -> str:
     if isinstance(failure, OSError) and failure.strerror:
         text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
     else:
-        text = str(failure)
-    return " ".join(text.split())
+        text = text_of(failure)
+    return one_line(" ".join(text.split()))
 
 
 def printable(data: bytes) -> str:
     """As text that cannot command a terminal: what is not printable is escaped."""
-    text = data.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return one_line(data)
 
 
 def preview(data: bytes) -> str:
@@ -69,6 +76,7 @@ def shown(name: str) -> str:
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
     """A table on stdout. `numeric` columns are set to the right."""
+    rows = [list(map(one_line, row)) for row in rows]
     if has_rich(sys.stdout):
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
@@ -120,9 +128,9 @@ def progress(
     )
     if of_bytes:
         counted = (DownloadColumn(binary_units=True), TransferSpeedColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted, TimeElapsedColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(one_line(what), total=total)
         yield lambda done: bar.advance(task, done)
 
 
@@ -137,14 +145,14 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     from rich.spinner import Spinner
     from rich.text import Text
 
-    line = Spinner("dots", Text(text))
+    line = Spinner("dots", Text(one_line(text)))
     # The terminal by a number of its own: the line stays where another one is put in the place of stderr. And
     # stdout is not redirected: what is printed on it meanwhile would come out here.
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal,
         Live(line, console=Console(file=terminal), transient=True, redirect_stdout=False),
     ):
-        yield lambda text: line.update(text=Text(text))
+        yield lambda text: line.update(text=Text(one_line(text)))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 # What is logged. Law: each event has one name and one level, which are here; whoever logs tells what
-# happened, and the facts beside it, so that nobody has to take them out of a sentence.
+# happened, and the facts beside it, so that nobody has to take them out of a sentence. Text of others, as a
+# destination's error is, is in a record as one line without control characters.
 #
 # The loggers are below `diskq`, one for each subject. Nothing is set up: where a program sets up no logging,
 # Python writes warnings and errors to standard error, and that somebody's message was lost is worth a line.
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Literal
 
+from diskq.storage.oneline import one_line, traceback_lines
 from diskq.storage.recovery import Repair
 
 __all__ = ["EVENTS", "FACTS", "Log", "Subject", "nothing_logged"]
@@ -54,7 +56,7 @@ EVENTS: Mapping[str, tuple[int, str]] = {
 FACTS: Mapping[str, str] = {
     "event": "Its name.",
     "path": "The file, directory, or what is open.",
-    "error": "The failure, as Python prints it.",
+    "error": "What the failure says, in one line.",
     "offset": "A message's offset, or in a queue's file the byte.",
     "count": "How many messages.",
     "dropped_bytes": "So many are not delivered, from `offset` on.",
@@ -80,11 +82,24 @@ def nothing_logged() -> Iterator[None]:
         _is_silent.reset(before)
 
 
+def _safe(given: object) -> object:
+    """A number as it is, anything else as one line of text."""
+    return given if isinstance(given, int | float) else one_line(given)
+
+
+def _with_safe_traceback(record: logging.LogRecord) -> bool:
+    """Formatters take a record's `exc_text` where it has one."""
+    if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
+        record.exc_text = traceback_lines(record.exc_info[1])
+    return True
+
+
 class Log:
     """Tells of one subject: the logger `diskq.SUBJECT`."""
 
     def __init__(self, subject: Subject) -> None:
         self._logger = logging.getLogger(f"diskq.{subject}")
+        self._logger.addFilter(_with_safe_traceback)
 
     def tell(
         self,
@@ -97,9 +112,10 @@ class Log:
         """Log that it happened, at its level. Facts that are None are left out."""
         level, _ = EVENTS[event]
         if self._logger.isEnabledFor(level) and not _is_silent.get():
-            extra = {f"diskq_{name}": fact for name, fact in facts.items() if fact is not None}
+            extra = {f"diskq_{name}": _safe(fact) for name, fact in facts.items() if fact is not None}
             extra["diskq_event"] = event
-            self._logger.log(level, message, *args, exc_info=exc_info, extra=extra, stacklevel=2)
+            safe = map(_safe, args)
+            self._logger.log(level, message, *safe, exc_info=exc_info, extra=extra, stacklevel=2)
 
     def repaired(self, repair: Repair) -> None:
         """Log what was found wrong, and mended."""

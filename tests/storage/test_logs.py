@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from diskq.storage.logs import EVENTS, FACTS, Log, Subject
+from diskq.storage.oneline import one_line
 from diskq.storage.recovery import Repair
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,6 +68,52 @@ def test_a_repair_has_all_that_is_known_of_it(caplog):
         "diskq_saved_as": "/s.bad",
         "diskq_reason": "torn",
     }
+
+
+EVIL = "no\n2026-01-01 ERROR diskq: all is lost\x1b[2J\x9b1A\u2028\udcff"
+HARMLESS = r"no\n2026-01-01 ERROR diskq: all is lost\x1b[2J\x9b1A\u2028\udcff"
+
+
+@pytest.mark.parametrize(
+    "given", [EVIL, ValueError(EVIL), OSError(5, "bad", EVIL)], ids=["text", "error", "path"]
+)
+def test_text_of_others_is_one_line_and_commands_no_terminal(caplog, given):
+    Log("hub").tell("copy_failed", "hub %s: %s", "a", given, peer=given, error=given, reason=EVIL, count=3)
+    (record,) = caplog.records
+    texts = (record.getMessage(), record.diskq_peer, record.diskq_error, record.diskq_reason)
+    assert all(text.isprintable() for text in texts)
+    assert record.diskq_reason == HARMLESS
+    assert record.diskq_count == 3
+    assert "all is lost" in record.getMessage()
+
+
+def test_of_a_traceback_no_line_looks_like_a_record(caplog):
+    failure = ValueError(EVIL)
+    failure.__cause__ = KeyError(EVIL)
+    failure.add_note(EVIL)
+    Log("spool").tell("delivery_failed", "cannot deliver", exc_info=failure)
+    text = logging.Formatter("%(levelname)s %(message)s").format(caplog.records[0])
+    first, *others = text.split("\n")
+    assert first == "WARNING cannot deliver"
+    assert len(others) > 5
+    assert all(line.startswith("  ") and line.isprintable() for line in others)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_error_without_a_text_is_logged_all_the_same(caplog):
+    Log("spool").tell("delivery_failed", "cannot deliver: %s", Mute(), error=Mute(), exc_info=Mute())
+    assert "whose text cannot be had" in caplog.records[0].getMessage()
+    assert logging.Formatter().format(caplog.records[0])
+
+
+def test_what_can_be_printed_stays_as_it_is():
+    for text in ("", "naïve – 日本語 💾", r"C:\n", HARMLESS):
+        assert one_line(text) == text
+    assert one_line(b"caf\xc3\xa9\xff\x1b") == r"café\xff\x1b"
 
 
 def test_whoever_logs_tells_of_an_event_in_the_table():
