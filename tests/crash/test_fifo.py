@@ -114,7 +114,12 @@ ACTS: list[Callable[[Session, random.Random], None]] = [
 
 
 def lifetimes(
-    seed: int, sessions: int = 2, acts: int = 14, *, is_pressed: bool = False
+    seed: int,
+    sessions: int = 2,
+    acts: int = 14,
+    *,
+    is_pressed: bool = False,
+    options: diskq.QueueOptions = OPTIONS,
 ) -> Callable[[CrashFS, Promises], None]:
     """A workload: a queue opened, used at random and closed, a few times over.
 
@@ -125,7 +130,7 @@ def lifetimes(
         rng = random.Random(seed)
         fs.make_directory_durably("/q")
         for _ in range(sessions):
-            session = Session(fs, promises, pressed() if is_pressed else OPTIONS)
+            session = Session(fs, promises, pressed() if is_pressed else options)
             for _ in range(acts):
                 rng.choices(ACTS, [6, 3, 3, 5, 2, 1, 0.4])[0](session, rng)
             session.close()
@@ -180,6 +185,14 @@ def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
 def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
     report = run_cuts(lifetimes(seed, is_pressed=True), check, witness=Promises)
     assert report.cuts > 80
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_they_hold_too_where_most_messages_are_larger_than_a_file(seed: int) -> None:
+    """Such a file is left with the next barrier, though it is the last one."""
+    options = dataclasses.replace(OPTIONS, max_bytes_per_file=100)
+    report = run_cuts(lifetimes(seed, options=options), check, witness=Promises, every=4)
+    assert report.cuts > 20
 
 
 def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:

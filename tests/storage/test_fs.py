@@ -8,6 +8,7 @@ import os
 import pytest
 
 from diskq.storage.fs import OsFileSystem, join
+from diskq.storage.overlay import OverlayFS
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.ram import RamFS
 
@@ -102,6 +103,16 @@ def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"a hundred bytes of it" * 5)
     (tmp_path / "link").symlink_to("file")
     assert OsFileSystem().size_of(str(tmp_path / "link")) == len("file")
+
+
+def test_a_link_is_told_from_what_it_leads_to(tmp_path):
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("directory")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with OverlayFS(OsFileSystem()) as overlay:
+        for fs in (OsFileSystem(), FaultFS(OsFileSystem()), overlay):
+            told = [fs.is_link(str(tmp_path / name)) for name in ("link", "dangling", "directory", "none")]
+            assert told == [True, True, False, False]
 
 
 @pytest.mark.parametrize("directory", ["", "a", "a/", "/", "/a", "a//", ".", "..", "a/b/"])
