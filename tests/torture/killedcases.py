@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from diskq.storage.recovery import Repair
 from tests.torture.dying import DyingDisk
 from tests.torture.killedkinds import KINDS, Kind, beside
 from tests.torture.killedmaking import TEMPLATES, Template
@@ -121,6 +123,8 @@ class Done:
     written: Written
     hits_peer_files: bool
     """Is a file damaged that the peer reads?"""
+    repairs: list[Repair]
+    """What an open in between reported."""
 
 
 def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
@@ -138,8 +142,10 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
     else:
         how = group
     is_hit = False
+    repairs: list[Repair] = []
     if how == "die":
-        told.append(_die(killed, files, rng.randint(1, 40)))
+        what, repairs = _die(killed, files, rng.randint(1, 40))
+        told.append(what)
     elif how and how != "none":
         paths = sorted(str(path.relative_to(files)) for path in files.rglob("*") if path.is_file())
         if who == "peer":
@@ -150,20 +156,26 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
             path = rng.choice(paths)
             is_hit = killed.kind.has_peer_files(path)
             told.append(_hurt(files / path, how, rng) + f" {path}")
-    return Done(", then ".join(told) or "nothing", written, is_hit)
+    return Done(", then ".join(told) or "nothing", written, is_hit, repairs)
 
 
-def _die(killed: Killed, files: Path, nth: int) -> str:
+def _die(killed: Killed, files: Path, nth: int) -> tuple[str, list[Repair]]:
+    """Open it in a process that is killed, if it makes so many calls; returns what it reported, if not."""
+    reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            killed.kind.ours(files, killed.how, [], DyingDisk(nth))
+            repairs = killed.kind.ours(files, killed.how, [], DyingDisk(nth))
+            os.write(writing, pickle.dumps(repairs))
         finally:
             os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    return "an open and close " + (
-        f"were whole before call {nth}" if status else f"were killed at call {nth}"
-    )
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    if said:
+        return f"an open and close were whole before call {nth}", list(pickle.loads(said))
+    return f"an open and close were killed at call {nth}", []
 
 
 def _hurt(path: Path, how: str, rng: random.Random) -> str:

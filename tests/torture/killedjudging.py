@@ -81,6 +81,8 @@ def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
     damaged, lost = _verified(files, verdict)
     _read_early(files, killed, done, verdict)
     seen = killed.kind.read(files, killed.how, False)
+    reported_now = any(each.records != 0 for each in seen.said)
+    seen.tell(done.repairs)
     verdict.refused, verdict.seconds = seen.refused, seen.seconds
     verdict.notes += [f"told: {each.text}" for each in seen.said]
     if seen.seconds > _LIMIT:
@@ -93,15 +95,16 @@ def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
     consumed = killed.consumed | set(done.written.consumed)
     gone = set(killed.sent - consumed - delivered)
     gone_theirs = set(done.written.sent) - consumed - delivered
-    tells_loss = any(each.records != 0 for each in seen.said)
     _account(seen, gone, files, verdict)
     if gone_theirs:
         verdict.fault("peer's", f"{len(gone_theirs)} gone, {sorted(gone_theirs)[:5]}", len(gone_theirs))
-    if (gone or gone_theirs or tells_loss) and not damaged:
+    # What an open in between reported is no news to `verify`.
+    is_news = reported_now or not any(repair.records != 0 for repair in done.repairs)
+    if (gone or gone_theirs or reported_now) and is_news and not damaged:
         verdict.fault("false clean", f"verify finds no damage; {len(gone) + len(gone_theirs)} are gone")
-    if not (gone or gone_theirs or tells_loss) and lost:
+    if not (gone or gone_theirs or reported_now) and lost:
         verdict.fault("false loss", f"verify says {lost} lost, nothing is")
-    if tells_loss and done.what == "nothing":
+    if reported_now and done.what == "nothing":
         verdict.fault("false loss", "the open tells of loss, and nothing was damaged")
     if killed.kind.peer_view is not None and not done.hits_peer_files:
         try:

@@ -92,8 +92,8 @@ class Kind:
     peer_view: Callable[[Path], list[int]] | None
     peer: Callable[[Path, list[int], Any], Written] | None
     """Another program; None where there is none that would."""
-    ours: Callable[[Path, Template, list[int], FileSystem | None], None]
-    """diskq, as another writer; on a disk of its own, if any."""
+    ours: Callable[[Path, Template, list[int], FileSystem | None], tuple[Repair, ...]]
+    """diskq, as another writer; on a disk of its own, if any. Returns what it reported."""
     has_peer_files: Callable[[str], bool]
     """Is the file at this path, below the directory, one that its peer reads or writes?"""
 
@@ -119,10 +119,13 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     return seen
 
 
-def _queue_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+def _queue_ours(
+    files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
+) -> tuple[Repair, ...]:
     with diskq.FifoQueue(files, "q", diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
+        return queue.repairs
 
 
 # --- streams ----------------------------------------------------------------------------------------
@@ -156,11 +159,14 @@ def _stream_view(files: Path) -> list[int]:
     return [_known(each.value) for messages in found for each in messages]
 
 
-def _stream_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+def _stream_ours(
+    files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
+) -> tuple[Repair, ...]:
     with diskq.Stream(files, diskq.StreamOptions(**how.layout), take_over=True, fs=fs) as stream:
         for number in numbers:
             key, value, when = item(number)
             stream.append(value, key, when)
+        return stream.repairs
 
 
 # --- journals ---------------------------------------------------------------------------------------
@@ -198,11 +204,14 @@ def _journal_peer(files: Path, numbers: list[int], rng: Any) -> Written:
     return sej(rng.choice(_journals(files)), numbers, rng)
 
 
-def _journal_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+def _journal_ours(
+    files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
+) -> tuple[Repair, ...]:
     with diskq.Journal(_journals(files)[0], diskq.JournalOptions(**how.layout), fs=fs) as journal:
         for number in numbers:
             key, value, when = item(number)
             journal.append(value, key, when, number % 5)
+        return journal.repairs
 
 
 # --- stores -----------------------------------------------------------------------------------------
@@ -235,10 +244,13 @@ def _store_view(files: Path) -> list[int]:
     return [_known(payload) for queue in found.values() for _, _, payload in queue.ordered()]
 
 
-def _store_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+def _store_ours(
+    files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
+) -> tuple[Repair, ...]:
     with diskq.PriorityStore(files, diskq.PriorityOptions(**how.layout), fs=fs) as store:
         for number in numbers:
             store.enqueue(store.queue(), message(number), number % 5)
+        return store.repairs
 
 
 # --- spools -----------------------------------------------------------------------------------------
@@ -277,10 +289,13 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
     return seen
 
 
-def _spool_ours(files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None) -> None:
+def _spool_ours(
+    files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
+) -> tuple[Repair, ...]:
     with diskq.FifoQueue(files, SPOOL, diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
+        return queue.repairs
 
 
 def _is_nsq(path: str) -> bool:
@@ -326,7 +341,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def beside(files: Path, write: Callable[[Path], None]) -> None:
+def beside(files: Path, write: Callable[[Path], object]) -> None:
     """`write` to the directory while our `.diskq` is not there; then put it back."""
     kept = [(path, files.parent / f"private-{number}") for number, path in enumerate(files.rglob(".diskq"))]
     for path, aside in kept:
