@@ -31,7 +31,7 @@ __all__ = ["Call", "Fault", "FaultFS"]
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
     *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
-    *("try_lock", "share_memory", "link"),
+    *("try_lock", "share_memory", "link", "place_of", "open_watch"),
 )
 
 T = TypeVar("T")
@@ -239,13 +239,13 @@ class FaultFS(Generic[Disk]):
         return self._call(Call("stamp_of", path), lambda: self.inner.stamp_of(path))
 
     def place_of(self, path: str) -> Hashable:
-        return self.inner.place_of(path)
+        return self._call(Call("place_of", path), lambda: self.inner.place_of(path))
 
     def is_link(self, path: str) -> bool:
         return self.inner.is_link(path)
 
     def open_watch(self) -> FileWatch | None:
-        return self.inner.open_watch()
+        return self._call(Call("open_watch", ""), self.inner.open_watch)
 
     def try_lock(self, handle: int) -> bool:
         return self._call(Call("try_lock", self._path(handle)), lambda: self.inner.try_lock(handle))

@@ -8,6 +8,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ class Account:
             return
         for done in range(10, 80, 10):
             self.most = done
-            self._try(lambda done=done: place.commit(done))
+            self._try(partial(place.commit, done))
             if done == 40 and self._try(lambda: [place.sync()]):
                 self.durable = done
         if self._try(lambda: [place.close()]) and not self.is_broken:
@@ -117,7 +118,7 @@ def test_whatever_call_fails_nothing_is_skipped(name: str, error: int, is_new: b
         fs = FaultFS(before.copy())
         fs.fail(verb, nth, error)
         account = Account()
-        account.run(lambda fs=fs: PLACES[name](fs, sync_every=30))
+        account.run(partial(PLACES[name], fs, sync_every=30))
         fs.heal()
         if left := fs.inner.open_files():
             wrong.append(f"{verb} {nth}: left open: {left}")

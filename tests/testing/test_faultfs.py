@@ -54,6 +54,8 @@ VERBS = {
     "pwrite": lambda fs, at, handle: fs.pwrite(handle, b"x", 0),
     "truncate": lambda fs, at, handle: fs.truncate(handle, 0),
     "size": lambda fs, at, handle: fs.size(handle),
+    "place_of": lambda fs, at, handle: fs.place_of(at),
+    "open_watch": lambda fs, at, handle: (watch := fs.open_watch()) and watch.close(),
     "has_name": lambda fs, at, handle: fs.has_name(handle),
     "sync_files": lambda fs, at, handle: fs.sync_files((handle,)),
     "sync_directory": lambda fs, at, handle: fs.sync_directory(at),
