@@ -253,25 +253,29 @@ class PriorityStore(Closing):
         try:
             what = f"the store in {self.path}"
             self._lock = Lock(fs, files.lock, what)
+            point = Point.read(fs, files)
             self._metadata = MetadataFile(
                 fs,
                 files,
                 self._debts,
                 what,
                 as_document=self.options.layout == "document",
-                repairs_damage=self._repairs_damage,
+                # A server of TaskFlux's has its vote there, of which nobody else knows. We have none.
+                begins_anew=self._repairs_damage or (point is not None and not self.options.strict),
             )
             # Nobody else has it now: what is left over is nobody's.
             self._debts.removals += files.leftovers()
-            point = Point.read(fs, files)
             found = recover_store(
                 fs,
                 files,
                 point,
                 self._debts,
                 strict=self.options.strict,
+                was_restarted=self._lock.previous is None or self._lock.was_restarted,
                 repairs_damage=self._repairs_damage,
             )
+            if found.is_mended:
+                self._keep_state(found)
             self._go_on(found, self._metadata)
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
@@ -282,6 +286,31 @@ class PriorityStore(Closing):
         for repair in self.repairs:
             log.repaired(repair)
 
+    def _keep_state(self, found: Found) -> None:
+        """Damage was passed over: have the state durable before anything of the log goes."""
+        lsn = found.bases[-1] - 1
+        document = bool(found.is_narrow)
+        snapshot = StateSnapshot(
+            self._fs,
+            self.files,
+            found.queues.values(),
+            lsn=lsn,
+            term=found.term or 1,
+            document=document,
+            keeps_old=found.is_snapshot_damaged,
+        )
+        try:
+            snapshot.write()
+            snapshot.installing(()).pay(self._fs)
+            found.old.pay(self._fs)
+        except OSError as failure:
+            snapshot.drop()
+            if failure.errno in FULL_DISK_ERRNOS:
+                what = f"it is damaged, and there is no room to write down what is whole ({failure})"
+                raise DiskFullError(self.path, what) from failure
+            raise
+        found.snapshot_lsn, found.is_snapshot_damaged = lsn, False
+
     def _go_on(self, found: Found, file: MetadataFile) -> None:
         fs, options, settings, metadata = self._fs, self.options, self.settings, file.content
         is_narrow = metadata.is_document if found.is_narrow is None else found.is_narrow
@@ -290,6 +319,8 @@ class PriorityStore(Closing):
             raise UnsupportedFormatError(self.path, f"a store whose layout is {there!r}", f"layout={there!r}")
         self._document = is_narrow
         self._term = min(metadata.term, _LARGEST_NARROW) if is_narrow else metadata.term
+        if file.repairs:
+            self._term = max(self._term, found.term)  # it began anew: the log knows
         self._last_term = found.term or self._term
         if metadata.is_document:
             found.warnings["document_layout"] = max(1, found.warnings["document_layout"])
@@ -830,8 +861,11 @@ class PriorityStore(Closing):
 
     def _next_point(self) -> Point:
         """What may be believed of the log once everything that is written is on the platter."""
-        closed = self._segment.end if self._is_closing and self._segment.is_open else None
-        return Point(self._segment.base if self._segment.is_open else self._segment.next_offset, closed)
+        segment = self._segment
+        if self._is_closing and segment.is_open:
+            stored = sum(queue.table.stored for queue in self._queues.values())
+            return Point(segment.base, segment.end, segment.next_offset, stored)
+        return Point(segment.base if segment.is_open else self._log.bases[-1])
 
     @alone
     def mark(self, ticket: PriorityTicket, is_replaced: bool) -> None:

@@ -112,6 +112,24 @@ class State:
         self.queues: dict[str, StoredQueue] = {}
         self.warnings: Counter[str] = Counter()
         """What was met that should not be there, by name."""
+        self._certain: dict[RecordTable, int] | None = None  # once a command was lost: the last sure ids
+
+    def doubt(self) -> None:
+        """A command may be lost that added a message: from here on nobody knows which id a new one got.
+
+        So no command removes such a message any more: some that were acknowledged come again, and none is
+        taken for another.
+        """
+        certain = {} if self._certain is None else self._certain
+        self._certain = {
+            queue.table: certain.get(queue.table, queue.table.last_id) for queue in self.queues.values()
+        }
+
+    def _is_doubtful(self, table: RecordTable, number: int) -> bool:
+        if self._certain is None or number <= self._certain.get(table, number):
+            return False
+        self.warnings["remove_after_loss"] += 1
+        return True
 
     def add_queue(self, name: bytes, implementation: int, *limits: Any) -> StoredQueue:
         """Raises UnknownImplementation."""
@@ -144,6 +162,8 @@ class State:
                     table = self._table(name, is_needed=kind == ADD)
                 if table is not None and kind == ADD:
                     table.load_add(command[2], command[3])
+                elif table is not None and self._certain is not None and self._is_doubtful(table, command[2]):
+                    pass  # it was acknowledged, perhaps
                 elif table is None or not table.load_remove(command[2]):
                     self.warnings["remove_unknown_record"] += 1
                 continue
@@ -167,6 +187,8 @@ class State:
         if queue is None and is_needed:
             self.warnings["add_to_unknown_queue"] += 1
             queue = self.add_queue(name, IMPLEMENTATIONS["H4"])
+            if self._certain is not None:
+                self._certain[queue.table] = 0  # its beginning may be lost
         return None if queue is None else queue.table
 
     def finish(self) -> dict[str, StoredQueue]:

@@ -27,12 +27,12 @@ class MetadataFile:
         what: str,
         *,
         as_document: bool,
-        repairs_damage: bool,
+        begins_anew: bool,
     ) -> None:
         """Lock it and read it. Where it is not there it is made, and all `debts` are paid with it.
 
         Raises LockedError, which names `what`, where another program has it; UnsupportedFormatError, OSError,
-        and DamagedStoreError where no writer wrote it: unless `repairs_damage`, which begins it anew.
+        and DamagedStoreError where no writer wrote it: unless it `begins_anew` then.
         """
         self._fs = fs
         self._files = files
@@ -44,7 +44,7 @@ class MetadataFile:
         """What was begun anew."""
         try:
             self._lock()
-            self.content = self._read(repairs_damage)
+            self.content = self._read(begins_anew)
         except BaseException:
             self.release()
             raise
@@ -71,15 +71,15 @@ class MetadataFile:
             finally:
                 let_go(fs, handle)  # else another one has just taken its place
 
-    def _read(self, repairs_damage: bool) -> Metadata:
+    def _read(self, begins_anew: bool) -> Metadata:
         path = self._files.metadata
         try:
             metadata = decode_metadata(read_small(self._fs, path, METADATA_SIZE) or b"")
         except ValueError as version:
             raise UnsupportedFormatError(path, f"version {version}", "version 1") from None
-        if metadata is None and repairs_damage:
+        if metadata is None and begins_anew:
             self._begin_anew()
-            return self._read(repairs_damage)
+            return self._read(begins_anew)
         if metadata is None:
             reason = "no metadata that a writer wrote"
             raise DamagedStoreError(path, 0, reason, kind="corrupt_metadata", root=self._files.root, lsn=None)

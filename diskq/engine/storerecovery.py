@@ -5,6 +5,10 @@
 # Which it is, the point under `.diskq/` says: segments before it were on the platter, all of them. From it
 # on, what is torn or missing is what a power cut left, and what was begun behind that is no part of the
 # log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be torn.
+#
+# What rotted where the point vouches for it is passed over, and the commands behind it are carried out: see
+# `State.doubt` for what they may still do. The state is a snapshot then, and the log goes on behind it, so
+# that TaskFlux reads the same; the damaged segments are kept aside.
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from diskq._native.taskflux import END_MARKER
+from diskq._native.taskflux import END_MARKER, FILE_HEAD, scan
 from diskq.engine.commandlog import (
     BadCommand,
     SegmentScan,
@@ -22,10 +26,11 @@ from diskq.engine.commandlog import (
     records_behind,
 )
 from diskq.engine.storedqueue import State, StoredQueue, UnknownImplementation
+from diskq.engine.storesalvage import Stretch, pass_over
 from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
 from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
-from diskq.storage.barrier import Debts, write_all
+from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside, private_path
@@ -51,6 +56,10 @@ class Found:
     """Of that segment; -1: it has to be begun."""
     snapshot_lsn: int = -1
     is_snapshot_damaged: bool = False
+    is_mended: bool = False
+    """Damage was passed over: the state is to be a snapshot before anything is written, and `old` is due."""
+    old: Barrier = field(default_factory=Barrier)
+    """Sets the damaged segments aside, and removes the others: a new one may get the name of one of them."""
     term: int = 0
     """Of the last record."""
     is_narrow: bool | None = None
@@ -66,17 +75,19 @@ def recover_store(
     debts: Debts,
     *,
     strict: bool,
+    was_restarted: bool = True,
     repairs_damage: bool = False,
     until: int | None = None,
 ) -> Found:
     """Read the store, mend what needs it, and owe it to the first barrier.
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
-    CorruptionError if `strict` and something had to be cut, and OSError. `repairs_damage`: what would be
+    CorruptionError if `strict` and something had to be cut, and OSError. If not `was_restarted`, no power
+    cut can have taken what was written since the last sync. `repairs_damage`: what would be
     refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
     the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    recovery = _Recovery(fs, files, point, debts, strict, repairs_damage, until)
+    recovery = _Recovery(fs, files, point, debts, strict, was_restarted, repairs_damage, until)
     try:
         return recovery.run()
     except BaseException:
@@ -92,6 +103,7 @@ class _Recovery:
         point: Point | None,
         debts: Debts,
         strict: bool,
+        was_restarted: bool,
         repairs_damage: bool,
         until: int | None,
     ) -> None:
@@ -100,9 +112,11 @@ class _Recovery:
         self.point = point
         self.debts = debts
         self.strict = strict
+        self.was_restarted = was_restarted
         self.repairs_damage = repairs_damage
         self.until = until
         self.found = Found()
+        self.kept: list[tuple[str, str]] = []  # damaged segments, and their names to be
         self.state = State()
         self.next_lsn = 0
         self.next_applied = 0
@@ -120,13 +134,16 @@ class _Recovery:
             if base != self.next_lsn:
                 self._judge_gap(needed, number)
                 break
-            if self._read(base, is_last=number == len(needed) - 1):
+            if self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
                 found.bases.append(base)
                 continue
             found.bases.append(base)
             self._drop(needed[number + 1 :])
             break
-        if self.next_lsn <= found.snapshot_lsn:
+        self._tell_of_the_closed(needed)
+        if found.is_mended:
+            self._begin_behind(needed)
+        elif self.next_lsn <= found.snapshot_lsn:
             self._restart()
         elif not found.bases:
             found.bases = [self.next_lsn]
@@ -227,9 +244,10 @@ class _Recovery:
         self._drop(needed[number:])
         self._open_again(self.found.bases[-1])
 
-    def _read(self, base: int, *, is_last: bool) -> bool:
+    def _read(self, base: int, following: int | None) -> bool:
         """Carry out a segment's commands. True: the next segment goes on behind it, if there is one."""
         found, path = self.found, self.files.segment(base)
+        is_last = following is None
         handle = self.fs.open(path, write=True)
         try:
             skip = max(0, found.snapshot_lsn + 1 - base)
@@ -243,6 +261,9 @@ class _Recovery:
                 self._refuse(path, position, reason, kind, base + record)
                 raise
             self.next_lsn = base + scanned.records
+            if self._is_damaged(base, following, scanned):
+                self._pass_over(handle, base, following, scanned, skip)
+                return not is_last
             is_ours = self._may_be_unsynced(base)
             is_torn = (scanned.is_torn and is_ours) or (scanned.is_alien and self.repairs_damage)
             if (scanned.is_alien or scanned.version is not None) and not is_torn:
@@ -265,6 +286,158 @@ class _Recovery:
         finally:
             if handle >= 0:
                 self.fs.close(handle)
+
+    # --- damage that is passed over ---------------------------------------------------------------
+
+    def _expected(self, base: int, following: int | None) -> int | None:
+        """The number behind the segment's last command; None: nobody knows."""
+        if following is not None:
+            return following
+        return self.point.next_lsn if self.point is not None and self.point.base == base else None
+
+    def _is_damaged(self, base: int, following: int | None, scanned: SegmentScan) -> bool:
+        """Is something wrong with what the point vouches for, as no crash can have left it?"""
+        point = self.point
+        if point is None or base > point.base or scanned.version is not None or scanned.is_bad:
+            return False
+        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
+        if base < point.base:
+            # What the snapshot covers may be missing; so may what a power cut has taken.
+            missing = max(base + scanned.records, self.found.snapshot_lsn + 1)
+            is_short = following is not None and missing < min(following, point.base)
+            return is_headless or scanned.trouble is not None or is_short
+        if point.closed is not None:
+            return (0 if is_headless else scanned.ending) < point.closed
+        # Nobody closed it. Where the machine runs on, what is whole behind damage was written behind it; and
+        # its head was durable before the point.
+        if is_headless:
+            return not self.was_restarted and following is None
+        # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
+        is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
+        return not self.was_restarted and (is_cut or self._has_more(base, scanned.end))
+
+    def _has_more(self, base: int, end: int) -> bool:
+        handle = self.fs.open(self.files.segment(base))
+        try:
+            return records_behind(self.fs, handle, end)
+        finally:
+            self.fs.close(handle)
+
+    def _pass_over(
+        self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
+    ) -> None:
+        """Carry out what is whole behind the damage at the end of what was scanned."""
+        fs, path, point = self.fs, self.files.segment(base), self.point
+        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
+        self._ask(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
+        data = fs.pread(handle, fs.size(handle), 0)
+        end = len(data)
+        if following is None and point is not None and point.closed is not None:
+            end = max(min(end, point.closed), min(end, len(data.rstrip(b"\0"))))
+        aside = self._keep_aside(base)
+        at = len(FILE_HEAD) if is_headless else scanned.end
+        if is_headless and data[: len(FILE_HEAD)] != FILE_HEAD:
+            self._tell_of_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
+        told = len(self.found.repairs)
+        read: list[Stretch | tuple[Any, ...]] = []
+        while at < end:
+            behind = scan(memoryview(data)[at:], len(data) - at)
+            read += behind.commands
+            at += behind.end
+            if behind.stop in ("UNKNOWN", "BAD"):
+                self._refuse(path, at, "a command that nobody knows", "unknown_delta")
+            if at >= end or (behind.stop == "END" and not data[at:end].strip(b"\0")):
+                break
+            stretch = pass_over(data, at, end)
+            if stretch.record:
+                read += scan(stretch.record).commands
+                self._tell_of_damage(path, at, stretch.end, "a record's head", 0, aside)
+            else:
+                read.append(stretch)
+                self._tell_of_damage(
+                    path, at, stretch.end, behind.stop, None if stretch.has_added else 0, aside
+                )
+            at = stretch.end
+        self._carry_out(read, base, following, scanned, skip)
+        expected = self._expected(base, following)
+        if expected is not None and self.next_lsn < expected:
+            if not any(isinstance(each, Stretch) for each in read):
+                reason = f"commands {self.next_lsn} to {expected - 1} are missing behind it"
+                self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
+            self.state.doubt()
+            self.next_lsn = expected
+        elif len(self.found.repairs) == told:
+            reason = "the file ends here, without the marker of an end"
+            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
+        self.found.is_mended = True
+
+    def _carry_out(
+        self,
+        read: list[Stretch | tuple[Any, ...]],
+        base: int,
+        following: int | None,
+        scanned: SegmentScan,
+        skip: int,
+    ) -> None:
+        """The commands of which the snapshot does not have the effect, in order."""
+        number, expected = scanned.records, self._expected(base, following)
+        counts = [each.records for each in read if isinstance(each, Stretch)]
+        whole = sum(not isinstance(each, Stretch) for each in read)
+        missing = 0 if expected is None else expected - base - number - whole
+        for each in read:
+            if isinstance(each, Stretch):
+                # Of one stretch alone it is known how many it had.
+                number += missing if len(counts) == 1 and missing > 0 else each.records or 0
+                if each.has_added:
+                    self.state.doubt()
+            else:
+                if number >= skip and self._apply([each]) < 1:
+                    raise UnsupportedFormatError(
+                        self.files.segment(base), f"queue implementation {each[2]}", "1 (H4) and 2 (QA)"
+                    )
+                number += 1
+        self.next_lsn = base + number
+
+    def _keep_aside(self, base: int) -> str | None:
+        """The segment's file has another name, once the state is safe."""
+        path = self.files.segment(base)
+        if not self.fs.size_of(path):
+            return None
+        aside = free_aside(self.fs, self.files.aside(base))
+        self.kept.append((path, aside))
+        return aside
+
+    def _tell_of_damage(
+        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None
+    ) -> None:
+        repair = Repair(
+            path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside
+        )
+        self._report(repair)
+
+    def _tell_of_the_closed(self, needed: list[int]) -> None:
+        """Is the segment there in which the log was closed, or written to when this machine last ran?"""
+        point = self.point
+        if point is None or point.base in needed or point.base <= self.found.snapshot_lsn:
+            return
+        if point.closed is None and self.was_restarted and point.base == self.next_lsn:
+            return  # a power cut may have taken it, with nothing in it that was synced
+        reason = "the log went on in this segment, which is gone"
+        lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
+        self._tell_of_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
+
+    def _begin_behind(self, needed: list[int]) -> None:
+        """The old segments are written to no more: the state is a snapshot, and the log begins anew."""
+        found = self.found
+        self.let_go()
+        self.debts.files[:] = []  # of the old log
+        self._warn("damage_passed_over")
+        set_aside = {path for path, _ in self.kept}
+        paths = map(self.files.segment, needed)
+        removals = tuple(path for path in paths if path not in set_aside)
+        found.old = Barrier(asides=tuple(self.kept), removals=removals)
+        found.bases = [max(self.next_lsn, found.snapshot_lsn + 1, 1)]  # a snapshot covers something
+        found.end = found.records = 0
 
     def _apply(self, commands: list[tuple[Any, ...]]) -> int:
         """Carry them out; but what comes behind `until` is passed over."""

@@ -26,6 +26,8 @@ _SEGMENTS = Naming("", 19, ".log")
 _TEMPORARY = ("temp", "temporary")
 _LARGEST_SETTINGS = 1024 * 1024
 _LARGEST_POINT = 256
+_NUMBER = rb"([0-9]{1,19})\n"
+_POINT = re.compile(rb"segment %b(?:closed %b(?:next %bstored %b)?)?" % (_NUMBER, _NUMBER, _NUMBER, _NUMBER))
 
 
 class StoreFiles:
@@ -114,6 +116,10 @@ class Point:
 
     base: int
     closed: int | None = None
+    next_lsn: int | None = None
+    """The number that the next command was to get, where the store was closed."""
+    stored: int | None = None
+    """Messages in the store, where it was closed."""
 
     @classmethod
     def read(cls, fs: FileSystem, files: StoreFiles) -> Point | None:
@@ -121,13 +127,18 @@ class Point:
         content = read_small(fs, files.point, _LARGEST_POINT)
         if content is None or not is_checked(content, len(content) - CHECK_SIZE):
             return None
-        told = re.match(rb"segment ([0-9]{1,19})\n(?:closed ([0-9]{1,19})\n)?", content)
-        return None if told is None else cls(int(told[1]), None if told[2] is None else int(told[2]))
+        told = _POINT.match(content)
+        if told is None:
+            return None
+        base, *more = told.groups()
+        return cls(int(base), *(None if each is None else int(each) for each in more))
 
     def replacing(self, files: StoreFiles) -> Replacement:
         content = b"segment %d\n" % self.base
         if self.closed is not None:
             content += b"closed %d\n" % self.closed
+        if self.next_lsn is not None and self.stored is not None:
+            content += b"next %d\nstored %d\n" % (self.next_lsn, self.stored)
         return Replacement(files.point, checked(content), files.new_temporary)
 
 

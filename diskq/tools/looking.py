@@ -61,6 +61,13 @@ class Report:
         """Messages that cannot be read, as far as they were counted."""
         return sum(finding.lost for finding in self.findings)
 
+    def count_lost(self, count: int) -> None:
+        """So many messages are lost, and the first damage has them."""
+        for number, finding in enumerate(self.findings):
+            if finding.severity == "damage":
+                self.findings[number] = replace(finding, lost=count)
+                count = 0
+
     def limit_lost(self, most: int) -> None:
         """No more than these are lost: of what several findings tell, the first ones have them."""
         for number, finding in enumerate(self.findings):

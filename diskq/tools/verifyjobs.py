@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from diskq._native.taskflux import END_MARKER
+from diskq.engine.commandlog import last_byte, read_segment
 from diskq.engine.storeaudit import SegmentReport, StoreReport, inspect_store
+from diskq.engine.storelook import try_opening
+from diskq.engine.storerecovery import STALE, TORN
 from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
+from diskq.storage.logs import nothing_logged
 from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
 from diskq.tools.things import Thing
@@ -21,7 +26,60 @@ def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
     except CorruptionError as refusal:
         report.damage(refusal.path, refusal.position, refusal.reason)
         return
-    report.take(settled(lambda part: _Look(fs, files, part).run(), report.progress))
+    found = settled(lambda part: _Look(fs, files, part).run(), report.progress)
+    report.take(found)
+    if not _is_being_written(fs, files) and (found.troubles or _needs_an_open(fs, files)):
+        _compare_with_an_open(fs, files, report)
+
+
+def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
+    return any(holder_of(fs, path)[1] for path in (files.lock, files.metadata))
+
+
+def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
+    """Does the log end elsewhere than it ended when it was closed, or is something behind its end?"""
+    point, bases = Point.read(fs, files), files.segments()
+    if point is not None and (point.base not in bases or point.base != bases[-1]):
+        return True
+    if not bases:
+        return False
+    handle = fs.open(files.segment(bases[-1]))
+    try:
+        scanned = read_segment(fs, handle, bears_bad=True)
+        is_stale = last_byte(fs, handle, scanned.end) is not None
+    finally:
+        fs.close(handle)
+    if point is None or point.closed is None:
+        is_ended = scanned.size >= scanned.ending + len(END_MARKER)
+        return is_stale or scanned.is_blank or (point is not None and not is_ended)
+    is_longer = point.next_lsn is not None and bases[-1] + scanned.records < point.next_lsn
+    return is_stale or scanned.ending < point.closed or is_longer
+
+
+def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> None:
+    """Open it over files in memory: what it would find and do is told, and counted."""
+    with nothing_logged():
+        opening = try_opening(files.root, fs=fs)
+    refusal = opening.refusal
+    if refusal is not None:
+        if not any(each.severity == "damage" for each in report.findings):
+            position = refusal.position if isinstance(refusal, CorruptionError) else None
+            report.damage(refusal.path, position, f"it is refused: {refusal}")
+        return
+    point = Point.read(fs, files)
+    report.messages = sum(queue.stored for queue in opening.queues)
+    known = {(each.path, each.at) for each in report.findings if each.severity != "note"}
+    for repair in opening.repairs:
+        if (repair.path, repair.kept) in known:
+            continue
+        if repair.reason == STALE:
+            report.note(repair.path, repair.kept, f"{repair.reason}: the next open keeps them aside")
+        elif repair.reason.startswith(TORN):
+            report.torn(repair.path, repair.kept, f"{repair.reason}: the next open cuts it, and keeps a copy")
+        else:
+            report.damage(repair.path, repair.kept, repair.reason)
+    if point is not None and point.stored is not None:
+        report.count_lost(max(0, point.stored - report.messages))
 
 
 class _Look:
@@ -93,7 +151,7 @@ class _Look:
         elif segment.is_refused or self._is_vouched(segment):
             report.damage(segment.path, at, what)
         elif is_last:
-            if not self._is_being_written():
+            if not _is_being_written(self._fs, self._files):
                 report.torn(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
         elif self._may_be_unsynced(segment.lsn):
             report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
@@ -112,10 +170,6 @@ class _Look:
         ):
             what = "the log was closed in this segment, which is gone"
             self._report.damage(self._files.segment(point.base), None, what)
-
-    def _is_being_written(self) -> bool:
-        files = self._files
-        return any(holder_of(self._fs, path)[1] for path in (files.lock, files.metadata))
 
     def _tell_of_gaps(self, found: StoreReport) -> None:
         is_begun = found.snapshot is None or found.snapshot.trouble is None

@@ -102,6 +102,7 @@ def test_a_store_is_repaired_as_by_its_own_verb(run, tmp_path):
 
 def test_what_a_refused_open_advises_can_be_done(run, tmp_path):
     thing = made("jobs", str(tmp_path))
+    next(tmp_path.rglob(".diskq/point")).unlink()  # as if TaskFlux had written it
     flip(sorted(tmp_path.rglob("*.log"))[0], 1000)
     with pytest.raises(DamagedStoreError) as refusal:
         messages_in(thing)

@@ -1,5 +1,6 @@
 # A log that was cut, or whose bits were flipped. Law: what is torn at the end is cut, kept and told; in
-# front of that nothing is skipped: the store is as a beginning of its log says, or it is refused.
+# front of that nothing is skipped: the store is as a beginning of its log says, or it is refused. Where our
+# own point says what was there, damage costs what it hit, and is told.
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import random
 
 import pytest
 
+from diskq.engine.priority import PriorityStore
 from diskq.engine.taskfluxfiles import Point
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
-from diskq.testing import CrashFS, PowerCut
+from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine.stores import (
     DATA,
     disk,
@@ -23,6 +25,7 @@ from tests.engine.stores import (
     segment,
     segments,
     state,
+    stored,
     written,
 )
 from tests.reference import taskflux_oracle as oracle
@@ -187,18 +190,201 @@ def test_damage_under_a_snapshot_does_not_matter():
         assert list(segments(fs)) == [5]
 
 
-def test_our_own_sealed_segments_are_refused_too_when_they_rot():
-    """The point says that they were on the platter: no power cut did that."""
+# --- damage that the point vouches against ------------------------------------------------------------
+
+SENT = {number: b"message %d" % number * 2 for number in range(12)}
+
+
+def rotten(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes((data[position] ^ 1 << position % 8,)) + data[position + 1 :]
+
+
+def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
+    """A store of ours in several segments, some of its messages acknowledged; and what is in it."""
     fs = disk()
-    with opened(fs, soft_limit=50, snapshot_segments=99) as store:
-        for number in range(5):
-            store.enqueue(store.queue(), bytes(10), number)
-    for base in list(segments(fs))[:-1]:
-        data = fs.read(segment(base))
-        fs.rot(segment(base), data[:-10])
-        with pytest.raises(DamagedStoreError):
-            opened(fs.crash(random.Random(base)))
-        fs.rot(segment(base), data)
+    store = opened(fs, soft_limit=150, snapshot_segments=99)
+    queue = store.queue()
+    for number, payload in SENT.items():
+        store.enqueue(queue, payload, number)
+    done = store.dequeue_many(queue, 2)
+    store.ack_many(queue, done)
+    more = store.create_queue("more")
+    store.enqueue(more, b"of another queue")
+    store.ack(queue, store.dequeue(queue))
+    store.sync()
+    left = {record.id: record.payload for record in store.peek(queue, 100)}
+    if closes:
+        store.close()
+    else:
+        fs = fs.kill()
+    return fs, left
+
+
+def payloads(store: PriorityStore) -> set[bytes]:
+    return {record.payload for info in store.queues() for record in store.peek(store.queue(info.name), 100)}
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
+def test_rot_in_a_log_of_ours_costs_the_command_that_it_hit_and_is_told(closes):
+    whole, left = ours(closes=closes)
+    everything = {*SENT.values(), b"of another queue"}
+    with opened(whole.copy()) as store:
+        assert store.repairs == ()
+    for base in segments(whole):
+        data = whole.read(segment(base))
+        if not closes and base == max(segments(whole)):
+            continue
+        for position in range(base % 3, len(data) - 4, 3):
+            fs = whole.copy()
+            fs.rot(segment(base), rotten(data, position))
+            try:
+                store = opened(fs)
+            except UnsupportedFormatError:
+                assert 4 <= position < 8, "the version may be a newer program's"
+                continue
+            there = payloads(store)
+            assert there <= everything
+            missing = {*left.values(), b"of another queue"} - there
+            assert len(missing) <= 1, (base, position)
+            if missing:
+                assert store.repairs, (base, position)
+            ids = {record.id for record in store.peek(store.queue(), 100)}
+            store.close()
+            if store.repairs:
+                assert data[:position] in [copy[:position] for copy in kept(fs).values()], "kept aside"
+            with opened(fs) as again:
+                assert (again.repairs, payloads(again)) == ((), there)
+                assert {record.id for record in again.peek(again.queue(), 100)} == ids
+            taskflux = [queue.records.values() for queue in stored(fs).values()]
+            assert {payload for records in taskflux for _, payload in records} == there
+
+
+def test_an_acknowledgement_behind_lost_messages_takes_no_other_one():
+    """Ids are not in the log: where an add may be lost, nobody knows which id the next one got."""
+    whole, _ = ours()
+    fs = whole.copy()
+    data = bytearray(whole.read(segment(0)))
+    data[ENDS[0] + 12 + 20] ^= 1  # in the payload of a message
+    fs.rot(segment(0), bytes(data))
+    with opened(fs) as store:
+        gone = {*SENT.values()} - payloads(store)
+        assert len(gone) == 1
+        assert store.warnings["remove_after_loss"] == 3, "they come again"
+        assert sum(repair.records is None for repair in store.repairs) == 1
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 30])
+def test_a_log_that_was_closed_and_is_shorter_now_is_told(size):
+    fs, left = ours()
+    last = max(segments(fs))
+    data = fs.read(segment(last))
+    fs.rot(segment(last), data[:size])
+    with opened(fs) as store:
+        assert payloads(store) <= {*SENT.values(), b"of another queue"}
+        assert {repair.path for repair in store.repairs} == {segment(last)}
+        assert None in {repair.records for repair in store.repairs}
+        new = store.enqueue(store.queue(), b"new")
+        assert new not in left
+    with opened(fs) as store:
+        assert store.repairs == ()
+        assert b"new" in payloads(store)
+
+
+def test_a_killed_store_whose_only_segment_was_emptied_begins_anew_and_says_so():
+    fs = disk()
+    store = opened(fs)
+    store.enqueue(store.queue(), b"gone")
+    store.sync()
+    fs = fs.kill()
+    fs.rot(segment(0), b"")
+    with opened(fs) as store:
+        assert store.repairs
+        store.enqueue(store.queue(), b"new")
+    with opened(fs) as store:
+        assert (store.repairs, payloads(store)) == ((), {b"new"})
+
+
+def test_zeros_in_a_log_that_was_closed_are_not_its_end():
+    fs, _ = ours()
+    last = max(segments(fs))
+    data = fs.read(segment(last))
+    fs.rot(segment(last), data[:8] + bytes(36) + data[44:])
+    with opened(fs) as store:
+        assert store.repairs
+        assert b"of another queue" in payloads(store)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
+def test_a_last_segment_that_is_gone_is_told(closes):
+    fs, _ = ours(closes=closes)
+    last = max(segments(fs))
+    fs.unlink(segment(last))
+    with opened(fs) as store:
+        assert [(repair.path, repair.records) for repair in store.repairs] == [(segment(last), None)]
+        assert "is gone" in store.repairs[0].reason
+    with opened(fs) as store:
+        assert store.repairs == ()
+
+
+def test_what_was_passed_over_may_be_cut_anywhere():
+    """The state is a snapshot before anything of the old log goes."""
+    whole, _ = ours()
+    data = whole.read(segment(0))
+    whole.rot(segment(0), data[:-20])
+    with opened(whole.copy()) as store:
+        expected = payloads(store)
+    cuts = 0
+    for cut in range(1, 60):
+        broken = whole.copy()
+        broken.cut_at = broken.operations + cut
+        with contextlib.suppress(PowerCut):
+            opened(broken).close()
+            break
+        cuts += 1
+        again = broken.crash(random.Random(cut))
+        with opened(again) as store:
+            assert payloads(store) == expected, cut
+        with opened(again) as store:
+            assert (payloads(store), store.repairs) == (expected, ())
+    assert cuts > 10
+
+
+def test_without_room_for_what_is_whole_the_damage_stays_and_the_open_says_why():
+    inner, _ = ours()
+    inner.rot(segment(0), inner.read(segment(0))[:-20])
+    fs = FaultFS(inner)
+    fs.fail("pwrite", path="*/temp/*", error=errno.ENOSPC, times=None)
+    before = files(fs)
+    with pytest.raises(DiskFullError, match="no room to write down what is whole"):
+        opened(fs)
+    assert {path: data for path, data in files(fs).items() if "temp" not in path} == before
+
+
+def test_the_strict_are_told_of_what_would_be_passed_over():
+    fs, _ = ours()
+    fs.rot(segment(0), fs.read(segment(0))[:-20])
+    with pytest.raises(CorruptionError):
+        opened(fs, strict=True)
+
+
+def test_metadata_of_ours_that_rotted_is_begun_anew_and_kept():
+    whole, left = ours()
+    path = f"{DATA}/tflux.metadata"
+    content = whole.read(path)
+    for position in range(len(content)):
+        fs = whole.copy()
+        fs.rot(path, rotten(content, position))
+        with opened(fs) as store:
+            assert payloads(store) == {*left.values(), b"of another queue"}
+            (repair,) = store.repairs
+            assert (repair.path, repair.records) == (path, 0)
+        assert rotten(content, position) in kept(fs).values()
+        with opened(fs) as store:
+            assert store.repairs == ()
+        strict = whole.copy()
+        strict.rot(path, rotten(content, position))
+        with pytest.raises(CorruptionError):
+            opened(strict, strict=True)
 
 
 def test_a_point_that_rotted_is_no_point():
@@ -206,7 +392,7 @@ def test_a_point_that_rotted_is_no_point():
     with opened(fs) as store:
         files_of = store.files
         assert Point.read(fs, files_of) == Point(0)
-    assert Point.read(fs, files_of) == Point(0, 8)
+    assert Point.read(fs, files_of) == Point(0, 8, 0, 0)
     content = fs.read(files_of.point)
     for position in range(len(content)):
         rotten = bytearray(content)

@@ -186,7 +186,9 @@ def test_what_is_told_is_what_is_done(kind, tmp_path):
 def test_what_is_left_out_is_kept(kind, tmp_path):
     thing = damaged(kind, tmp_path)
     for each in repair(thing, apply=True).repairs:
-        assert each.saved_as is None or Path(each.saved_as).stat().st_size == each.dropped
+        size = None if each.saved_as is None else Path(each.saved_as).stat().st_size
+        # Of a store's log the whole segment is kept.
+        assert size is None or size == each.dropped or (kind == "jobs" and size > each.dropped)
 
 
 @of_each_kind
