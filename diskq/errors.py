@@ -7,6 +7,7 @@ are raised by the channels; these are raised below them, and travel as their cau
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -159,6 +160,18 @@ class ForeignFilesError(DiskqError):
         super().__init__(f"{path}: {some} is not a stream's file; move it elsewhere, go-diskq stops at it")
         self.path = path
         self.names = names
+
+
+class NotAFileError(DiskqError, OSError):
+    """Where one of our files should be there is something else: a named pipe, a device, a link, a directory.
+
+    It was not read, written or waited for. `path` says where, and `what` says what it is.
+    """
+
+    def __init__(self, path: str, what: str, number: int = errno.EINVAL) -> None:
+        super().__init__(number, f"{what} where a file should be; move it away", path)
+        self.path = path
+        self.what = what
 
 
 # --- who may use them -----------------------------------------------------------------------------

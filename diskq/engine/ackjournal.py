@@ -44,6 +44,7 @@ from typing import NamedTuple
 from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.storage.barrier import Debts, write_all
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.logs import Log
 from diskq.storage.recovery import rewrite
@@ -81,6 +82,7 @@ LONGEST_DELAY = 2**32 // 1000 - 1
 
 # A file may grow to so many bytes, and to so many times what it began with.
 _GROWN = 256 * 1024
+_LARGEST = 256 * 1024 * 1024  # far more than it ever grows to; the rest is nobody's
 _TIMES = 4
 # So many bytes of rows wait for room on a full disk; then the next file will say what matters.
 _MOST_OWED = 64 * 1024
@@ -245,9 +247,9 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _content(fs: FileSystem, path: str) -> bytes:
     handle = fs.open(path)
     try:
-        return fs.pread(handle, fs.size(handle), 0)
+        return fs.pread(handle, min(fs.size(handle), _LARGEST), 0)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)
 
 
 # --- at each open of the queue --------------------------------------------------------------------
@@ -270,6 +272,8 @@ def mend_journals(
             debts.files.append(handle)
             debts.removals.append(path)
             continue
+        if fs.size(handle) > _LARGEST:
+            fs.truncate(handle, _LARGEST)
         rows = list(_rows(fs.pread(handle, fs.size(handle), 0)))
         mended = [(row, new) for row in rows if (new := _mended(row, write)) is not None]
         if rows:

@@ -1021,6 +1021,7 @@ class PriorityStore(Closing):
             self._snapshot = None
             self.put_off_snapshots()
 
+    @alone
     def put_off_snapshots(self) -> None:
         """None can be taken now: none is wanted before the next segment is complete."""
         self._no_snapshot_before = len(self._log.bases)

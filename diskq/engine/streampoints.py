@@ -22,6 +22,8 @@ from diskq.storage.smallfile import checked, is_checked, read_small
 
 __all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
+# Far more than a line of each partition that a stream may have.
+_LARGEST = 64 * 1024 * 1024
 _HEAD = re.compile(rb"diskq points 1 (open|closed|left)\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
 
@@ -86,14 +88,10 @@ class Points:
 
 def read_points(fs: FileSystem, files: _Files) -> Points:
     """Where there are none, nothing of ours was ever written: the first barrier makes them."""
-    size = fs.size_of(files.points)
-    if size is None:
+    content = read_small(fs, files.points, _LARGEST)
+    if content is None:
         return Points(True, {})
-    handle = fs.open(files.points)
-    try:
-        return Points.parse(fs.pread(handle, size, 0)) or Points(False, {}, is_readable=False)
-    finally:
-        fs.close(handle)
+    return Points.parse(content) or Points(False, {}, is_readable=False)
 
 
 # --- where a partition begins ---------------------------------------------------------------------

@@ -42,6 +42,7 @@ from diskq.engine.momentlookup import EARLIEST, LATEST
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = [
@@ -68,6 +69,7 @@ CHUNK = ROWS_IN_A_MARK * TIMEINDEX_ROW_SIZE
 
 _AT_ONCE = 64 * CHUNK
 
+_LARGEST_SEALED = 64 * 1024 * 1024  # rows of a million segments
 _MARK = struct.Struct("<qII")
 _MARKED = struct.Struct("<qI")
 assert (_MARK.size, _MARKED.size) == (MARK_SIZE, 12)
@@ -162,19 +164,19 @@ def read_marks(fs: FileSystem, files: PartitionFiles, base: int, start: int, end
 
 def read_sealed(fs: FileSystem, files: PartitionFiles) -> bytes:
     """The rows of a partition's complete segments, checked or not. Raises OSError."""
-    content = _read(fs, files.sealed, None)
+    content = _read(fs, files.sealed, _LARGEST_SEALED)
     return content[: len(content) // SEALED_SIZE * SEALED_SIZE]
 
 
-def _read(fs: FileSystem, path: str, most: int | None, start: int = 0) -> bytes:
+def _read(fs: FileSystem, path: str, most: int, start: int = 0) -> bytes:
     try:
         handle = fs.open(path)
     except FileNotFoundError:
         return b""
     try:
-        return fs.pread(handle, fs.size(handle) if most is None else most, start)
+        return fs.pread(handle, min(most, max(0, fs.size(handle) - start)), start)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)
 
 
 def sealed_rows(content: bytes) -> dict[int, Sealed]:

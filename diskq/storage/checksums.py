@@ -42,6 +42,9 @@ _SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a
 _LEAST_AHEAD = 4 * 1024
 _MOST_AHEAD = 64 * 1024
 _ROWS_AT_ONCE = 512  # for about 2 MiB of data
+# So many zeros are looked through for rows behind them: far more than are written ahead, or torn by a power
+# cut. A file may be all hole, of any size.
+_MOST_ZEROS = 4 * 1024 * 1024
 
 
 def checksum(data: bytes | memoryview, before: int = 0) -> int:
@@ -264,7 +267,8 @@ class Rows:
     def _load(self) -> bool:
         """Load the next few rows. False: there are none (yet)."""
         start = self._at
-        while (handle := self._handle or self._open()) is not None:
+        end = start + _MOST_ZEROS
+        while start < end and (handle := self._handle or self._open()) is not None:
             data = self._fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start)
             # Zeros at the end are rows to come, to be looked at again; zeros before a row are a hole
             # that somebody tore, and rotten rows are passed over.
@@ -272,6 +276,7 @@ class Rows:
             if behind:
                 is_found = self._blocks.load(data[:behind], start)
                 self._at = start = start + behind
+                end = start + _MOST_ZEROS
                 if is_found:
                     return True
             elif len(data) == _ROWS_AT_ONCE * ROW.size:
@@ -308,12 +313,14 @@ def rotten_rows(fs: FileSystem, path: str) -> list[int]:
         return found
     handle = fs.open(path)
     try:
-        start = 0
-        while data := fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start):
-            for at in range(0, len(data), ROW.size):
-                row = data[at : at + ROW.size]
-                if row.strip(b"\0") and (len(row) < ROW.size or unpack_row(row) is None):
-                    found.append(start + at)
+        start, end = 0, _MOST_ZEROS
+        while start < end and (data := fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start)):
+            if data.strip(b"\0"):
+                for at in range(0, len(data), ROW.size):
+                    row = data[at : at + ROW.size]
+                    if row.strip(b"\0") and (len(row) < ROW.size or unpack_row(row) is None):
+                        found.append(start + at)
+                end = start + _MOST_ZEROS
             start += len(data)
     finally:
         let_go(fs, handle)

@@ -14,6 +14,7 @@ import mmap
 import os
 import secrets
 import socket
+import stat
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diskq._native.door import has_name, size_at, size_of_file, start_writeback
-from diskq.errors import ForkedError
+from diskq.errors import ForkedError, NotAFileError
 from diskq.storage.filewatch import FileWatch, open_inotify
 from diskq.storage.forks import tell_of_forks
 
@@ -57,6 +58,23 @@ _ONE_NAME_ERRNOS = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
     | {errno.EXDEV, errno.EMLINK}
 )
+
+# "That is no file", in the kernel's words, of what may have been put in its place; and what that may be.
+_OTHER_THINGS_ERRNOS = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EMLINK})
+_THINGS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+# A file that says that it has so many bytes, and holds not even one in so many, nobody has written: to read
+# all its zeros would take minutes. Nobody's disk compresses so well.
+_LARGE = 4 * 1024 * 1024 * 1024
+_HOLLOW = 1000
+_MANY_STRETCHES = 256
 
 # The kernel's name for "since this machine started"; a power cut changes it, a killed process does not.
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -128,7 +146,10 @@ class FileSystem(Protocol):
         """Are handles file descriptors, on which compiled code may call the kernel itself?"""
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
-        """A handle for reading, or reading and writing. Never follows a link, never truncates."""
+        """A handle for reading, or reading and writing. Never follows a link, never truncates, never waits.
+
+        Raises NotAFileError where there is something else than a file.
+        """
 
     def close(self, handle: int) -> None: ...
 
@@ -226,9 +247,10 @@ class PosixFileSystem:
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= os.O_CREAT if create else 0
         flags |= os.O_EXCL if exclusive else 0
-        # A planted link must not lead our writes elsewhere; a child must not inherit our lock.
-        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(path, flags, FILE_MODE)
+        # A planted link must not lead our writes elsewhere; a child must not inherit our lock; and a pipe
+        # that somebody put there must not keep us waiting for its other end.
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        return _open_file(path, flags)
 
     def close(self, handle: int) -> None:
         _locked.discard(handle)
@@ -365,9 +387,9 @@ class PortableFileSystem(PosixFileSystem):
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= os.O_CREAT if create else 0
         flags |= os.O_EXCL if exclusive else 0
-        for name in ("O_BINARY", "O_NOINHERIT", "O_CLOEXEC", "O_NOFOLLOW"):
+        for name in ("O_BINARY", "O_NOINHERIT", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):
             flags |= getattr(os, name, 0)
-        return os.open(path, flags, FILE_MODE)
+        return _open_file(path, flags)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         parts = []
@@ -419,6 +441,52 @@ class PortableFileSystem(PosixFileSystem):
             return _refused(refusal, is_held)
         _locked.add(handle)
         return True
+
+
+def _open_file(path: str, flags: int) -> int:
+    """A regular file. Raises NotAFileError for anything else, which is neither read nor waited for."""
+    try:
+        handle = os.open(path, flags, FILE_MODE)
+    except OSError as failure:
+        if failure.errno not in _OTHER_THINGS_ERRNOS:
+            raise
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode):
+            raise
+        raise NotAFileError(path, _named(mode), failure.errno) from None
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+            raise NotAFileError(path, _named(found.st_mode), number)
+        if found.st_size > _LARGE and _is_hollow(handle, found.st_size):
+            raise NotAFileError(path, f"a hole of {found.st_size} bytes")
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _is_hollow(handle: int, size: int) -> bool:
+    """Is there next to nothing in a file of that size? Where the system does not tell, there is something."""
+    if not hasattr(os, "SEEK_DATA"):
+        return False
+    held = at = 0
+    for _ in range(_MANY_STRETCHES):
+        try:
+            start = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, start, os.SEEK_HOLE)
+        except OSError as failure:
+            return failure.errno == errno.ENXIO  # no more data
+        held += at - start
+        if held > size // _HOLLOW:
+            return False
+    return False
+
+
+def _named(mode: int) -> str:
+    """What people call what has such a mode."""
+    return next((name for is_one, name in _THINGS if is_one(mode)), "something")
 
 
 class _ParentsFileSystem(PosixFileSystem):

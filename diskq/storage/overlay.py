@@ -11,11 +11,16 @@ import errno
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from diskq.errors import CorruptionError
 from diskq.storage.closing import let_go
 from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
 
 __all__ = ["OverlayFS"]
+
+
+# Of one file: what is mended is its end, and a file that is all hole may have any size.
+_MOST_IN_MEMORY = 8 * 1024 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +143,9 @@ class OverlayFS:
     def _keep(self, file: _File, offset: int) -> None:
         """From `offset` on hold it in memory."""
         file.is_changed = True
+        if file.kept - offset > _MOST_IN_MEMORY:
+            reason = f"{file.kept - offset} bytes would be held in memory"
+            raise CorruptionError(file.path, offset, reason)
         if offset < file.kept:
             file.tail[:0] = self._below.pread(file.below, file.kept - offset, offset)
             file.kept = offset

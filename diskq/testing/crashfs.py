@@ -33,6 +33,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from diskq.errors import NotAFileError
 from diskq.storage.filewatch import FileWatch
 from diskq.storage.fs import Identity, Stamp, join
 from diskq.testing._platter import (
@@ -158,7 +159,7 @@ class CrashFS:
             directory, name = self._parent(path)
             node = directory.now.get(name)
             if not name or isinstance(node, Directory):
-                raise _error(errno.EISDIR, path)
+                raise NotAFileError(path, "a directory", errno.EISDIR)
             if node is not None and create and exclusive:
                 raise _error(errno.EEXIST, path)
             if node is None:

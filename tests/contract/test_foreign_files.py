@@ -1,0 +1,205 @@
+# Something else lies where one of our files should be: a pipe, a device, a directory, a hole of a terabyte.
+# Law: nobody waits for it, reads it to its end or has memory for it; a clear error names it, or it is damage.
+#
+# Each case is a process of its own, which the system stops if it waits. Two things are tried in each place;
+# all of them with DISKQ_EVERY_FAULT=1.
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diskq
+from diskq import DiskqError
+from diskq.engine.groups import ConsumerGroup
+from diskq.engine.streamfiles import StreamFiles
+from diskq.storage.fs import OsFileSystem
+from diskq.tools.gauges import gauge_of
+from diskq.tools.info import info
+from diskq.tools.repair import repair
+from diskq.tools.salvage import salvage
+from diskq.tools.things import Thing, things_below
+from diskq.tools.verify import verify
+from tests.contract.kinds import Kind, bodies, engines
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such things")
+
+ALL = os.environ.get("DISKQ_EVERY_FAULT", "") not in ("", "0")
+WAITS = 30  # seconds: then it hangs
+CPU = 2.0  # seconds, of one call
+MEMORY = 4 * 1024**3
+TERABYTE = 1024**4
+
+
+# --- what lies there --------------------------------------------------------------------------------------
+
+
+def bind(path: Path) -> None:
+    """A socket. Its address has to be short."""
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def grow(path: Path, content: bytes = b"") -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(TERABYTE)
+
+
+THINGS: dict[str, Callable[[Path, bytes], object]] = {
+    "pipe": lambda path, _: os.mkfifo(path),
+    "zeros": lambda path, _: path.symlink_to("/dev/zero"),
+    "full": lambda path, _: path.symlink_to("/dev/full"),
+    "directory": lambda path, _: path.mkdir(),
+    "socket": lambda path, _: bind(path),
+    "hole": lambda path, _: grow(path),
+    "hole behind it": grow,
+}
+
+
+# --- who meets it -----------------------------------------------------------------------------------------
+
+
+def on_each(do: Callable[[Thing], object]) -> Callable[[Kind, Path], None]:
+    def act(_: Kind, path: Path) -> None:
+        for thing in things_below(path):
+            do(thing)
+
+    return act
+
+
+def use(kind: Kind, path: Path) -> None:
+    with kind.open(path, **kind.small) as store:
+        store.put(b"one more")
+
+
+ACTS: dict[str, Callable[[Kind, Path], object]] = {
+    "verify": on_each(verify),
+    "info": on_each(info),
+    "sample": on_each(lambda thing: gauge_of(thing).sample()),
+    "dry repair": on_each(repair),
+    "salvage": on_each(lambda thing: salvage(thing, lambda lines: None)),
+    "read": lambda kind, path: kind.read(path),
+    "open": use,
+    "repair": on_each(lambda thing: repair(thing, apply=True)),
+}
+
+
+def met(kind: Kind, path: Path) -> list[str]:
+    """What is wrong with how they take it."""
+    wrong = []
+    for name, act in ACTS.items():
+        began = time.process_time()
+        try:
+            act(kind, path)
+        except DiskqError:
+            pass
+        except BaseException as failure:
+            wrong.append(f"{name}: {failure!r}")
+        if (seconds := time.process_time() - began) > CPU:
+            wrong.append(f"{name}: {seconds:.1f} s")
+    return wrong
+
+
+def in_a_process(act: Callable[[], list[str]]) -> list[str]:
+    results, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(WAITS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        try:
+            os.write(told, pickle.dumps(act()))
+        finally:
+            os._exit(0)
+    os.close(told)
+    with open(results, "rb") as file:
+        content = file.read()
+    os.waitpid(pid, 0)
+    found: list[str] = pickle.loads(content) if content else ["it hangs, or it crashed"]
+    return found
+
+
+# --- the small roots --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A directory in memory, where there is such a place."""
+    shared = "/dev/shm"
+    made = tempfile.mkdtemp(dir=shared if os.access(shared, os.W_OK) else None)
+    yield Path(made)
+    shutil.rmtree(made)
+
+
+def fill(kind: Kind, path: Path) -> None:
+    path.mkdir()
+    small: dict[str, Any] = kind.small | ({"soft_limit": 500} if kind.name == "priority" else {})
+    with kind.open(path, **small) as store:
+        store.put_many(bodies(20, size=100))
+        if store.takes:
+            store.take()
+        if kind.name == "priority":
+            store.engine.snapshot()
+            store.put(b"behind it")
+    if kind.name == "stream":
+        fs = OsFileSystem()
+        with ConsumerGroup(fs, StreamFiles(fs, str(path)), "g").marker(0) as marker:
+            marker.commit(3)
+    elif kind.name == "journal":
+        with diskq.JournalOffset(path, "me") as offset:
+            offset.commit_to(3)
+
+
+@pytest.mark.parametrize("kind", engines("leases"), ids=str)
+def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, room: Path) -> None:
+    whole, tried = room / "whole", room / "tried"
+    fill(kind, whole)
+    wrong = []
+    names = list(THINGS)
+    for number, file in enumerate(sorted(path for path in whole.rglob("*") if path.is_file())):
+        place = file.relative_to(whole)
+        for what in names if ALL else (names[number % 7], names[(number + 3) % 7]):
+            shutil.copytree(whole, tried)
+            (tried / place).unlink()
+            THINGS[what](tried / place, file.read_bytes())
+            wrong += [f"{what} at {place}: {each}" for each in in_a_process(lambda: met(kind, tried))]
+            shutil.rmtree(tried)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("what", ["pipe", "zeros", "directory", "socket", "hole"])
+def test_the_error_says_where_and_what(what: str, room: Path) -> None:
+    path = room / "file"
+    THINGS[what](path, b"")
+    with pytest.raises(diskq.NotAFileError, match="move it away") as told:
+        OsFileSystem().open(str(path))
+    assert str(path) in str(told.value)
+    names = {"pipe": "a named pipe", "zeros": "a symbolic link", "hole": f"a hole of {TERABYTE} bytes"}
+    assert told.value.what == names.get(what, f"a {what}")
+
+
+def test_a_large_file_with_something_in_it_is_a_file(room: Path) -> None:
+    fs = OsFileSystem()
+    path = room / "file"
+    with path.open("wb") as file:
+        for at in range(1, 6):
+            file.seek(at * 1024**3 - 1)
+            file.write(bytes(8 * 1024**2))
+    fs.close(fs.open(str(path)))
