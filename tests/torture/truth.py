@@ -308,7 +308,7 @@ class Case:
         """May be missing without a word: docs/format/taskflux.md says why."""
         is_log = self.kind == "jobs" and self.file.endswith(".log")
         is_moved = self.damage in ("swap", "duplicate")
-        return is_log and (is_moved or (self.is_killed and self.damage == "delete"))
+        return is_log and (is_moved or (self.is_killed and self.damage in ("delete", "empty")))
 
 
 def damage(root: Path, kind: Kind, seed: int, *, is_killed: bool) -> Case | None:
