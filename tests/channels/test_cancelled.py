@@ -53,21 +53,6 @@ SLICES = [0, 1e-9, 100e-6]
 # --- cancelled before -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpoint_slice", SLICES)
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-async def test_a_call_in_a_cancelled_scope_does_nothing(disk, call, checkpoint_slice):
-    async with opened(disk, checkpoint_slice=checkpoint_slice) as queue:
-        await queue.send_many(numbered(10))
-        assert await queue.receive() == b"0"  # the compiled doors are open
-        before = queue.statistics()
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await call(queue)
-        assert scope.cancelled_caught
-        assert queue.statistics() == before
-        assert drain(queue) == numbered(9, start=1)
-
-
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 async def test_so_does_a_call_after_the_deadline(disk, call):
     async with opened(disk) as queue:
@@ -76,20 +61,6 @@ async def test_so_does_a_call_after_the_deadline(disk, call):
             await call(queue)
         assert scope.cancelled_caught
         assert drain(queue) == numbered(10)
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-async def test_a_call_that_is_cancelled_at_its_schedule_point_does_nothing(disk, call):
-    async with opened(disk, checkpoint_slice=0) as queue, trio.open_nursery() as nursery:
-        await queue.send_many(numbered(10))
-        tasks = Tasks(nursery)
-        tasks.start_soon("call", call, queue)
-        while "call" not in tasks.scopes:
-            await trio.lowlevel.checkpoint()
-        tasks.scopes["call"].cancel()
-        await until(lambda: "call" in tasks)
-        if tasks["call"] == "cancelled":
-            assert drain(queue) == numbered(10)
 
 
 @pytest.mark.parametrize("call", ["receive", "receive_many", "peek", "receiving", "async for"])

@@ -954,30 +954,6 @@ async def test_in_strict_mode_each_call_is_a_checkpoint(disk):
                 await call
 
 
-@pytest.mark.parametrize("slice_", [0, 100e-6, 1000])
-async def test_a_cancelled_call_received_nothing(disk, slice_):
-    await fill(disk, 10)
-    async with consuming(disk, group="g", checkpoint_slice=slice_) as consumer:
-        await consumer.receive()
-        calls: list[Callable[[], Awaitable[Any]]] = [
-            consumer.receive,
-            consumer.peek,
-            lambda: consumer.receive_many(3),
-            lambda: consumer.receive_many(3, linger=1),
-            consumer.receiving(3).__aenter__,
-            consumer.__anext__,
-            consumer.commit,
-            consumer.sync,
-            partial(consumer.seek, "oldest"),
-        ]
-        for call in calls:
-            with trio.CancelScope() as scope:
-                scope.cancel()
-                await call()
-            assert scope.cancelled_caught
-        assert values(drain(consumer)) == numbered(9, start=1)
-
-
 async def test_a_cancelled_wait_takes_nothing_and_the_next_in_line_gets_it(disk):
     async with producing(disk) as producer, consuming(disk) as consumer, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)

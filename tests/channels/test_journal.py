@@ -264,15 +264,6 @@ async def test_a_sender_waits_for_room_and_who_is_cancelled_has_sent_nothing():
         assert journal.next_offset == 2
 
 
-async def test_each_call_is_a_cancellation_point(disk):
-    async with writing(disk) as journal:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await journal.send(b"x")
-        assert scope.cancelled_caught
-        assert journal.next_offset == 0
-
-
 async def test_in_strict_mode_each_call_is_a_schedule_point(disk):
     async with writing(disk, checkpoint_slice=0) as journal:
         with assert_checkpoints():

@@ -916,37 +916,6 @@ async def test_a_full_disk_refuses_and_nothing_is_settled_by_it():
 # --- cancelled --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpoint_slice", [0, 1e-9, 100e-6])
-@call_of
-async def test_a_call_in_a_cancelled_scope_does_nothing(disk, call, checkpoint_slice):
-    async with opened(disk, checkpoint_slice=checkpoint_slice) as store:
-        queue = store.queue()
-        await store.create_queue("old")
-        await queue.send_many(numbered(10))
-        before = store.statistics().commands
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await call(store, queue)
-        assert scope.cancelled_caught
-        assert store.statistics().commands == before
-        assert store.statistics().snapshots == 0
-        assert queue.statistics().ready == 10
-
-
-@pytest.mark.parametrize("call", ["receive", "receive_many", "receive_many, lingering", "receiving", "peek"])
-async def test_cancelled_while_waiting_takes_nothing(disk, call, autojump_clock):
-    async with opened(disk) as store:
-        queue = store.queue()
-        if "lingering" in call:
-            await queue.send(b"0")
-        with trio.move_on_after(1) as scope:
-            await CALLS[call](store, queue)
-        assert scope.cancelled_caught
-        await queue.send(b"1")
-        assert queue.statistics().in_flight == 0
-        assert len(drain(queue)) == 1 + ("lingering" in call)
-
-
 async def test_cancelled_at_any_moment_each_message_is_dealt_with_once(disk):
     # Every step of Trio in turn is the one at which the worker is cancelled.
     done: list[bytes] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -326,24 +326,6 @@ async def test_in_strict_mode_each_call_is_a_checkpoint(disk, durability):
             await producer.sync()
         with assert_checkpoints():
             await producer.clone().aclose()
-
-
-@pytest.mark.parametrize("slice_", [0, 100e-6, 1000])
-async def test_a_cancelled_call_sent_nothing(disk, slice_):
-    async with producing(disk, checkpoint_slice=slice_) as producer:
-        await producer.send(b"before")
-        calls: list[Callable[[], Awaitable[Any]]] = [
-            lambda: producer.send(b"x"),
-            lambda: producer.send(b"x", durability="synced"),
-            lambda: producer.send_many([b"x"]),
-            producer.sync,
-        ]
-        for call in calls:
-            with trio.CancelScope() as scope:
-                scope.cancel()
-                await call()
-            assert scope.cancelled_caught
-    assert values(stored(disk)) == [b"before"]
 
 
 async def test_others_run_though_a_sender_never_waits(open_stream):

@@ -672,19 +672,6 @@ async def assert_closed(queue):
         queue.clone()
 
 
-@pytest.mark.parametrize("has_messages", [False, True])
-async def test_a_closed_handle_refuses_every_call(open_queue, has_messages):
-    async with open_queue() as queue:
-        await queue.send_many(numbered(3 if has_messages else 0))
-        twin = queue.clone()
-        await twin.aclose()
-        await assert_closed(twin)
-        twin.close()
-        await twin.aclose()
-        assert queue.statistics().open_handles == 1
-        assert drain(queue) == numbered(3 if has_messages else 0)
-
-
 async def test_after_the_block_every_handle_refuses_every_call(open_queue):
     async with open_queue() as queue:
         twin = queue.clone()

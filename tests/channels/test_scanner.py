@@ -198,18 +198,6 @@ async def test_several_are_merged_in_turn(disk):
     assert {one, two} == set(found[:32])
 
 
-async def test_a_scanner_that_is_closed_wakes_who_waits(disk):
-    filled(disk, 0)
-    async with scanning(disk) as scanner, trio.open_nursery() as nursery:
-        tasks = Tasks(nursery)
-        await tasks.start("waits", scanner.receive)
-        scanner.close()
-        await blocked()
-        assert isinstance(tasks["waits"], trio.ClosedResourceError)
-        with pytest.raises(trio.ClosedResourceError):
-            scanner.receive_nowait()
-
-
 async def test_strict_mode_has_a_checkpoint_in_each_call(disk):
     filled(disk, 3)
     async with scanning(disk, checkpoint_slice=0) as scanner:

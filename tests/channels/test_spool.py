@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 import pytest
 import trio
@@ -339,16 +338,6 @@ async def test_what_is_synced_outlasts_a_power_cut_as_in_a_queue(disk, autojump_
         assert waiting_in(disk.crash()) == [b"1"]
         await spool.sync()
         assert waiting_in(disk.crash()) == [b"1", b"2"]
-
-
-async def test_a_cancelled_send_has_sent_nothing(disk, autojump_clock):
-    async with opened(disk, FarEnd()) as spool:
-        for call in (partial(spool.send, b"1"), partial(spool.send_many, [b"1"]), spool.sync, spool.drained):
-            with trio.CancelScope() as scope:
-                scope.cancel()
-                await call()
-            assert scope.cancelled_caught
-        assert spool.statistics().depth == 0
 
 
 async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):

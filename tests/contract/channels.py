@@ -15,32 +15,38 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import trio
 
 import diskq
 from diskq.testing import CrashFS
+from tests.contract.kinds import ENGINES
 
-__all__ = ["HANDLES", "Handle", "disk", "handles", "left"]
+__all__ = ["HANDLES", "Handle", "disk", "feeding", "handles", "left"]
 
 Plain = Callable[[Any], object]
 Awaited = Callable[[Any], Awaitable[object]]
+
+SHARDS = ("/many/p.1.000", "/many/p.1.001")
+KINDS = ("queue", "priority", "stream", "journal", "spool", "shards")
 
 
 @cache
 def _disk(messages: int) -> CrashFS:
     fs = CrashFS()
-    for path in ("/", "/q", "/jobs"):
+    for path in ("/", "/q", "/jobs", "/spool"):
         fs.make_directory_durably(path)
     bodies = [b"%d" % number for number in range(messages)]
     with diskq.FifoQueue("/q", "events", fs=fs) as queue:
         queue.put_many(bodies)
     with diskq.Stream("/s", diskq.StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append_many(bodies)
-    for path in ("/j", "/many/p-0", "/many/p-1"):
+    for path in ("/j", *SHARDS):
         with diskq.Journal(path, fs=fs) as journal:
             journal.append_many(bodies if path == "/j" else bodies[:1])
     with diskq.PriorityStore("/jobs", fs=fs) as store:
+        store.create_queue("old")
         for body in bodies:
             store.enqueue(store.queue(), body)
     with diskq.FifoQueue("/q", "spare", fs=fs):
@@ -52,18 +58,27 @@ def disk(messages: int = 3) -> CrashFS:
     return _disk(messages).copy()
 
 
-def left(fs: CrashFS) -> dict[str, list[bytes]]:
-    """What another process finds, of every kind."""
-    fs = fs.copy()
-    found: dict[str, list[bytes]] = {}
-    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
-        found["queue"] = queue.take_many(100)
-    with diskq.PriorityStore("/jobs", fs=fs) as store:
-        found["priority"] = [bytes(record.payload) for record in store.dequeue_many(store.queue(), 100)]
-    return found
+def left(fs: CrashFS, *kinds: str) -> dict[str, list[bytes]]:
+    """What another process finds, of these kinds, or of all."""
+    return {kind: _left(fs.copy(), kind) for kind in kinds or KINDS}
+
+
+def _left(fs: CrashFS, kind: str) -> list[bytes]:
+    if kind == "queue":
+        with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+            return queue.take_many(100)
+    if kind == "priority":
+        with diskq.PriorityStore("/jobs", fs=fs) as store:
+            return [bytes(record.payload) for record in store.dequeue_many(store.queue(), 100)]
+    if kind == "shards":
+        return [body for path in SHARDS for body in ENGINES["journal"].read(path, fs=fs)]
+    return ENGINES[kind].read({"stream": "/s", "journal": "/j", "spool": "/spool"}[kind], fs=fs)
 
 
 # --- what is open ---------------------------------------------------------------------------------
+
+_SENDERS: WeakKeyDictionary[Any, Callable[[bytes], object]] = WeakKeyDictionary()
+"""Of what is received from and not sent to: where its messages are sent."""
 
 
 async def _never(batch: diskq.Batch) -> None:
@@ -77,6 +92,7 @@ def _queue(fs: CrashFS, **options: Any) -> Any:
 @asynccontextmanager
 async def _work(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
     async with _queue(fs, **options) as queue, queue.working() as work:
+        _SENDERS[work] = queue.send_nowait
         yield work
 
 
@@ -89,6 +105,7 @@ async def _priority(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _merge(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
     async with _queue(fs, **options) as queue, diskq.merge(queue) as merged:
+        _SENDERS[merged] = queue.send_nowait
         yield merged
 
 
@@ -106,9 +123,24 @@ async def _threads(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
         yield sender
 
 
-async def _use(block: AbstractAsyncContextManager[Any]) -> None:
-    async with block:
-        pass
+async def _use(block: AbstractAsyncContextManager[Any]) -> Any:
+    async with block as taken:
+        await trio.lowlevel.checkpoint()
+    return taken
+
+
+@asynccontextmanager
+async def feeding(handle: Handle, its: Any, fs: CrashFS) -> AsyncIterator[Callable[[bytes], object]]:
+    """What sends a message to who receives from `its`."""
+    if handle.name.startswith("consumer"):
+        async with diskq.open_producer("/s", fs=fs) as producer:
+            yield producer.send_nowait
+    elif handle.name.startswith("scanner"):
+        path = SHARDS[0] if "shards" in handle.name else "/j"
+        async with diskq.open_journal(path, fs=fs) as journal:
+            yield journal.send_nowait
+    else:
+        yield _SENDERS.get(its) or its.send_nowait
 
 
 _SENDS: dict[str, Awaited] = {
@@ -150,6 +182,15 @@ class Handle:
 
     def open(self, fs: CrashFS, **options: Any) -> AbstractAsyncContextManager[Any]:
         return self.opening(fs=fs, **options)
+
+    @property
+    def kind(self) -> str:
+        """As `left` has it: whose messages it sends, or receives."""
+        words = {"producer": "stream", "consumer": "stream", "replay": "stream", "scanner": "journal"}
+        if "shards" in self.name or "root" in self.name:
+            return "shards"
+        first = self.name.split()[0].rstrip(",")
+        return first if first in KINDS else words.get(first, "queue")
 
     def __str__(self) -> str:
         return self.name
@@ -239,7 +280,7 @@ _HANDLES = [
         {**_CLOSE, "queue": lambda its: its.queue(), "queues": lambda its: its.queues()},
         {
             "create_queue": lambda its: its.create_queue("new"),
-            "delete_queue": lambda its: its.delete_queue("new"),
+            "delete_queue": lambda its: its.delete_queue("old"),
             "snapshot": lambda its: its.snapshot(),
             "sync": lambda its: its.sync(),
         },

@@ -33,15 +33,12 @@ def numbers(its: Any) -> object:
 
 
 @pytest.mark.parametrize("handle, name", PLAIN)
-@pytest.mark.parametrize("checkpoint_slice", [0, 100e-6])
 async def test_a_call_from_another_thread_is_refused_and_leaves_everything_as_it_was(
-    handle: Handle, name: str, checkpoint_slice: float
+    handle: Handle, name: str
 ) -> None:
     fs = disk()
-    has_slice = handle.name not in ("replay", "watch of a root", "merge", "spool", "sender from threads")
-    options = {"checkpoint_slice": checkpoint_slice} if has_slice else {}
     with trio.fail_after(10):  # it may leave its block
-        async with handle.open(fs, **options) as its:
+        async with handle.open(fs) as its:
             if handle.name == "merge":
                 its.receive_nowait()  # from here on it is this thread's
             before, files = numbers(its), files_of(fs)
@@ -50,7 +47,7 @@ async def test_a_call_from_another_thread_is_refused_and_leaves_everything_as_it
             assert numbers(its) == before
             assert files_of(fs) == files
     if handle.name != "merge":
-        assert left(fs) == left(disk())
+        assert left(fs, handle.kind) == left(disk(), handle.kind)
 
 
 @pytest.mark.parametrize("handle, name", AWAITED)
@@ -70,7 +67,7 @@ async def test_so_is_one_from_another_run_of_trio(handle: Handle, name: str) -> 
             assert numbers(its) == before
             assert files_of(fs) == files
     if handle.name != "merge":
-        assert left(fs) == left(disk())
+        assert left(fs, handle.kind) == left(disk(), handle.kind)
 
 
 async def test_the_message_of_a_thread_that_was_refused_is_not_in_and_the_block_can_be_left():
