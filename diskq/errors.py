@@ -489,9 +489,9 @@ class Permanent(Exception):
     `items` are their places in the batch, from 0; None: all of them. The others are tried again.
     """
 
-    def __init__(self, reason: str, items: Iterable[int] | None = None) -> None:
+    def __init__(self, reason: object, items: Iterable[int] | None = None) -> None:
         # Programs give what they caught, or nothing: the dead letter needs a text all the same.
-        self.reason = reason if isinstance(reason, str) else _text_of(reason)
+        self.reason = _text_of(reason)
         super().__init__(self.reason)
         self.items = None if items is None else tuple(items)
 
