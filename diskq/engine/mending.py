@@ -101,7 +101,12 @@ class _Mender:
         self.covered = self.sums.last_end
         self.sums.seek(0)
         mended = self.mended
-        (mended.end, mended.next_offset), mended.given = self._walk()
+        made = self._skipped()
+        if made is not None:
+            self.rows.put(self.base, made, 0, made.records)
+            mended.end, mended.next_offset = made.valid_end, self.base + made.records
+        else:
+            (mended.end, mended.next_offset), mended.given = self._walk()
         if mended.end < self.size:
             self._cut(self.data, mended.end, f"a record that is not whole ({self.size - mended.end} bytes)")
         mended.given = max(mended.given, self.rows.given())
@@ -117,6 +122,45 @@ class _Mender:
         return mended
 
     # --- the records ------------------------------------------------------------------------------
+
+    def _skipped(self) -> RowsOf | None:
+        """All rows anew, where go-diskq has gone on after records of ours that have none; None elsewhere.
+
+        A writer that died between data and rows left them. go-diskq takes its next position from the data and
+        its next offset from the index: its rows name the right bytes, but its `Read` goes by the sizes alone,
+        and fails there for good. With rows of their own, the messages after them have higher offsets.
+        """
+        number = self.rows.first_skipped()
+        if number is None:
+            return None
+        made = rows_of(self.framing, self.fs.pread(self.handle, self.size, 0), self.base, 0)
+        places = {(position, size) for _, position, size in INDEX_ROW.iter_unpack(made.index_rows)}
+        named = self.rows.places()
+        # Those that checksums cover are ours. Of a peer's own nobody knows whether they were acknowledged.
+        skipped = sorted(places - named)
+        blocks = [self._block_at(position) for position, _ in skipped]
+        is_ours = all(
+            block is not None and sum(place) <= block.end
+            for block, place in zip(blocks, skipped, strict=True)
+        )
+        if not self._is_as_checked() or not is_ours or not named <= places:
+            return None
+        count = len(skipped)
+        reason = f"{count} messages have no rows here, and another producer has written after them: "
+        reason += "they get theirs, and the offsets of its messages go up by so many"
+        self._report(self.index, number * INDEX_ROW_SIZE, number * INDEX_ROW_SIZE, reason, 0)
+        return made
+
+    def _is_as_checked(self) -> bool:
+        """Do all checksums agree that there are?"""
+        at = 0
+        self.sums.seek(0)
+        while blocks := self.sums.covering(at, 0):
+            if blocks[0].end > self.size or not self._matches(blocks[0]):
+                break
+            at = blocks[0].end
+        self.sums.seek(0)
+        return not blocks
 
     def _walk(self) -> tuple[_Place, int]:
         """Go through the records, settle their rows, and go on behind what cannot be read.
@@ -357,6 +401,24 @@ class SegmentRows:
             return -1, 0
         offset, timestamp = _TIMEINDEX_ROW.unpack(row)
         return offset, timestamp
+
+    def places(self) -> set[tuple[int, int]]:
+        """Position and size of the records that have rows."""
+        return {(position, size) for _, position, size in self._all()}
+
+    def first_skipped(self) -> int | None:
+        """The first row that begins after the end of the one before; None: none does, or rows are wrong."""
+        end, found = 0, None
+        for number, (offset, position, size) in enumerate(self._all()):
+            if offset != self.base + number or position < end:
+                return None
+            if position > end and found is None:
+                found = number
+            end = position + size
+        return found
+
+    def _all(self) -> Iterator[tuple[int, int, int]]:
+        return INDEX_ROW.iter_unpack(self._index[: self.index_count * INDEX_ROW_SIZE])
 
     def take_back(self, offset: int) -> None:
         """Nothing was decided on from this row on."""
