@@ -207,9 +207,8 @@ class CommitLoop(ABC, Generic[E]):
         """Let others run if the running task's slice is over. Cancellable then, and only then.
 
         Every call has begun with a cancellation point of its own: without a yield in between there
-        is nothing new to be found out. Raises BusyError in another thread than its own.
+        is nothing new to be found out.
         """
-        self.own_thread.check()
         for gate in self._gates:
             if gate.is_slice_over:
                 await trio.lowlevel.checkpoint()
@@ -413,7 +412,7 @@ class CommitLoop(ABC, Generic[E]):
     def check(self) -> None:
         """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed.
 
-        And BusyError in another thread than its own, as `schedule_point` does: all calls come by one of them.
+        And BusyError in another thread than its own: all calls come by here before they touch anything.
         """
         self.own_thread.check()
         if self._failure is not None:

@@ -217,6 +217,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     def load_from_memory(self) -> None:
         """Let the compiled door have what was accepted a moment ago, where it is our turn to take."""
+        self.own_thread.check()
         if not self._receivers and not self._is_leased:
             self.engine.load_from_memory()
 

@@ -59,6 +59,7 @@ class Sender(Leaving, Closing, Generic[P]):
 
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the compiled door has refused, or was not asked for, behind a cancellation point."""
+        self._loop.own_thread.check()
         await self._loop.schedule_point()
         if (durability or self._word) == "synced" and not self._is_closed:
             gathered = self._loop.gathered or self._loop.gather()
