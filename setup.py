@@ -38,7 +38,7 @@ def extensions() -> list[Extension]:
         Extension(
             f"diskq._native.{source.stem}",
             [source.as_posix()],
-            depends=["diskq/_native/platform.h"],
+            depends=["diskq/_native/crc32c.h", "diskq/_native/platform.h"],
             include_dirs=["diskq/_native"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,

@@ -41,6 +41,7 @@ TABLE = """
   diskq._native.door       libc.errno
   diskq._native.inotify    libc.errno <errno.h> <unistd.h> <sys/inotify.h>
   diskq._native.platform   POSIX_C <errno.h> <windows.h> <intrin.h>
+  diskq._native.crc32c     <nmmintrin.h> <arm_acle.h>
   diskq.storage.fs         os.* fcntl mmap socket threading time portalocker.*
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.forks      os.* diskq._native.turn

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from diskq._native.door cimport Door
 from diskq._native.framing cimport Framing
@@ -6,6 +6,7 @@ from diskq._native.gate cimport Gate
 
 cdef enum:
     MOST_CUTS = 80
+    SHOWN_ROWS = 24                        # more than ever wait to be written beside the data
 
 
 cdef struct Cut:
@@ -13,12 +14,30 @@ cdef struct Cut:
     int64_t records                        # records accepted up to there, over all files
 
 
+cdef struct ShownRow:
+    # The checksum of a block, for who comes after a kill: the row beside the data file may not be written yet.
+    int64_t file                           # the number of the file that the block is of
+    uint64_t end                           # the byte after it there
+    uint32_t size                          # its bytes
+    uint32_t records
+    uint32_t crc                           # crc32c of its bytes
+    uint32_t check                         # crc32c of all before it
+
+
 cdef struct Slate:
-    # A page of shared memory: what is accepted and not yet written, for whoever comes after a kill.
+    # A page of shared memory, for who comes after a kill: records accepted and not yet written, as an entry
+    # that says itself where they belong; and the checksums of what is written and has no row in its file yet.
     char magic[8]
-    int64_t file                           # the number of the file they belong to
-    int64_t origin                         # where in it the first of them lies
-    int64_t used                           # how many bytes; stored last
+    uint32_t header_check                  # crc32c of the machine's run and the magic, once and for all
+    uint32_t unused
+    uint64_t sequence                      # of the entry: each has a higher one
+    int64_t file                           # the number of the file that its records belong to
+    int64_t position                       # where in it the first of them lies
+    uint64_t state                         # how many bytes, and above them the crc32c of the three numbers
+                                           # before and of the records. 0: none wait. Stored last, in one piece
+    ShownRow[2] open_rows                  # of the block that is not finished, in turn
+    ShownRow[SHOWN_ROWS] rows              # of finished ones, around and around
+    char unused_too[80]
     char records[1]
 
 
@@ -39,7 +58,13 @@ cdef class AppendBuffer:
     cdef int cut_count
     cdef readonly int64_t records          # records accepted, over all files
     cdef readonly int64_t records_written  # of them, in the page cache
+    cdef uint32_t block_crc                # crc32c of the open block, up to
+    cdef Py_ssize_t summed                 # this byte of the buffer
+    cdef int64_t blocks                    # finished blocks
+    cdef int64_t flushes                   # so often the open block's checksum was shown
     cdef Slate* slate                      # NULL: there is none
+    cdef uint32_t staged                   # bytes of the slate's entry
+    cdef uint32_t staged_crc
     cdef Py_ssize_t slate_room             # bytes of records that it holds
     cdef Py_buffer* slate_memory           # not one: the collector would take it apart before it is released
     cdef public int64_t limit              # the file may not grow past this without asking
@@ -48,6 +73,11 @@ cdef class AppendBuffer:
     cdef bint _hold(self, object body) except -1
     cdef bint _jot(self, object body) except -1
     cdef bint _jot_from(self, Py_ssize_t before) noexcept
+    cdef void _begin_entry(self) noexcept
+    cdef bint _goes_on(self, Py_ssize_t before) noexcept
+    cdef void _stage(self, Py_ssize_t before) noexcept
+    cdef void _sum_to(self, Py_ssize_t at) noexcept
+    cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept
     cdef bint _append(self, object body) except -1
     cdef bint _lay(self, object body) except -1
     cdef char* _room_for(self, Py_ssize_t size) except NULL

@@ -7,6 +7,8 @@ from diskq._native.readahead import ReadAhead
 BLOCK_SIZE: int
 SLATE_MAGIC: bytes
 SLATE_HEADER: int
+SLATE_ROWS: int
+SLATE_ROW_COUNT: int
 
 class AppendBuffer:
     limit: int
@@ -16,7 +18,7 @@ class AppendBuffer:
         fs: object,
         framing: Framing,
         gate: Gate,
-        on_block: Callable[[int, int, int, memoryview], object],
+        on_block: Callable[[int, int, int, int], object],
     ) -> None: ...
     def retarget(self, handle: int, end: int, limit: int) -> None: ...
     @property

@@ -6,20 +6,21 @@
 # A message that was accepted survives the process, because it is written before its sender goes
 # on; or because it stands on the slate, a page of memory shared with a file, which is the page
 # cache already: there it waits, for no longer than others are kept from running, to be written
-# together with the next ones by one system call. After a kill the slate tells what was not.
+# together with the next ones by one system call. After a kill the slate tells what was not; and of what
+# was written, the checksums that are not in their file yet.
 #
 # The buffer holds what is not yet written, and the open checksum block: the records since the
 # last block ended. A block ends at the first record boundary at or past BLOCK_SIZE, and its
-# bytes are handed to `on_block` once they are written. Files, rolling and limits are the
+# checksum is handed to `on_block` once it is written. Files, rolling and limits are the
 # owner's business: he retargets the buffer, and is asked (a refusal) whenever the gate is shut,
 # the limit is reached or a body needs judgement.
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy, memmove
 
+from diskq._native.crc32c cimport crc32c_of
 from diskq._native.readahead cimport ReadAhead
 from diskq._native.turn cimport check_turn, give_turn, take_turn
 
@@ -33,16 +34,22 @@ cdef enum:
 
 BLOCK_SIZE = BLOCK
 
-# The slate: magic, then three numbers in the machine's own byte order, then records.
-SLATE_MAGIC = b"diskqsl1"
-SLATE_HEADER = sizeof(Slate) - 8
+# The slate, in the machine's own byte order: what `Slate` and `ShownRow` are in appendbuffer.pxd.
+SLATE_MAGIC = b"diskqsl2"
+cdef enum:
+    ENTRY = 24                     # bytes of an entry that its checksum covers before its records
+    SHOWN = 28                     # bytes of a shown row that its check covers
+
+SLATE_HEADER = <Py_ssize_t> &(<Slate*> NULL).records
+SLATE_ROWS = <Py_ssize_t> &(<Slate*> NULL).open_rows
+SLATE_ROW_COUNT = 2 + SHOWN_ROWS
 
 
 cdef class AppendBuffer:
     """Bodies in, whole records in the page cache.
 
-    `on_block(end, size, records, data)` gets each finished block: where it ends in the file, its
-    bytes (a view that is valid during the call) and how many records they are.
+    `on_block(end, size, records, crc)` gets each finished block, once it is written: where it ends in the
+    file, how many bytes and records it is, and its crc32c.
     """
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, on_block):
@@ -71,7 +78,7 @@ cdef class AppendBuffer:
     # --- the slate --------------------------------------------------------------------------------
 
     def attach_slate(self, memory):
-        """Let messages wait on `memory`, which is shared with a file and stays where it is."""
+        """Let messages wait on `memory`, which is shared with a file, zeros but for its header, and stays."""
         assert self.slate == NULL
         if self.slate_memory == NULL:
             self.slate_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
@@ -80,8 +87,7 @@ cdef class AppendBuffer:
         PyObject_GetBuffer(memory, self.slate_memory, PyBUF_WRITABLE)
         self.slate = <Slate*> self.slate_memory.buf
         self.slate_room = self.slate_memory.len - SLATE_HEADER
-        self.slate.used = 0
-        memcpy(self.slate.magic, PyBytes_AS_STRING(SLATE_MAGIC), 8)
+        self.staged = 0
 
     def detach_slate(self):
         """Let go of it. What stands on it stays there. Idempotent."""
@@ -92,7 +98,8 @@ cdef class AppendBuffer:
     def wipe_slate(self):
         """Everything is written: nothing need be told."""
         if self.slate != NULL and self.used == self.written:
-            diskq_store(&self.slate.used, 0)
+            self.staged = 0
+            diskq_store(<int64_t*> &self.slate.state, 0)
 
     # --- where it writes --------------------------------------------------------------------------
 
@@ -102,7 +109,8 @@ cdef class AppendBuffer:
             raise AssertionError("retargeted with an open block")
         self.handle = handle
         self.origin = end
-        self.used = self.written = self.block.at = 0
+        self.used = self.written = self.block.at = self.summed = 0
+        self.block_crc = 0
         self.block.records = self.records
         self.limit = limit
 
@@ -170,9 +178,7 @@ cdef class AppendBuffer:
         if self.slate == NULL or self.used != self.written or self.gate.left <= 0:
             return False
         check_turn(self.gate.turn)
-        diskq_store(&self.slate.used, 0)
-        self.slate.file = self.file_number
-        self.slate.origin = self.origin + self.used
+        self._begin_entry()
         return self._jot(body)
 
     # --- the owner's doors: the gate is his -------------------------------------------------------
@@ -254,42 +260,52 @@ cdef class AppendBuffer:
         return self._append(body)
 
     cdef bint _jot(self, object body) except -1:
-        # What waits must stand on the slate, all of it: messages held in memory do not.
         cdef Py_ssize_t before = self.used
-        cdef int64_t noted
-        if self.slate == NULL:
+        if self.slate == NULL or not self._goes_on(before):
             return False
-        noted = self.slate.used
-        if self.origin + before - self.slate.origin != noted or self.slate.file != self.file_number:
+        if type(body) is not bytes:
             return False
-        if type(body) is not bytes or noted + PyBytes_GET_SIZE(body) + self.framing.overhead > self.slate_room:
+        if self.staged + PyBytes_GET_SIZE(body) + self.framing.overhead > self.slate_room:
             return False
         if not self._append(body):
             return False
-        memcpy(self.slate.records + noted, self.buffer + before, self.used - before)
-        diskq_store(&self.slate.used, noted + self.used - before)
+        self._stage(before)
         return True
 
     cdef bint _jot_from(self, Py_ssize_t before) noexcept:
         """Let what is in the buffer from `before` on stand on the slate, to be written later. False: not done."""
         cdef Py_ssize_t size = self.used - before
-        cdef int64_t noted = 0
         if self.slate == NULL or size > self.slate_room:
             return False
+        if size == 0:
+            return True
         if before == self.written:
-            diskq_store(&self.slate.used, 0)
-            self.slate.file = self.file_number
-            self.slate.origin = self.origin + before
-        else:
-            # What waits already must stand there, all of it: what is held in memory does not.
-            noted = self.slate.used
-            if self.slate.file != self.file_number or self.slate.origin + noted != self.origin + before:
-                return False
-            if noted + size > self.slate_room:
-                return False
-        memcpy(self.slate.records + noted, self.buffer + before, size)
-        diskq_store(&self.slate.used, noted + size)
+            self._begin_entry()
+        elif not self._goes_on(before) or self.staged + size > self.slate_room:
+            return False
+        self._stage(before)
         return True
+
+    cdef void _begin_entry(self) noexcept:
+        """Everything is written. What is staged next belongs here."""
+        diskq_store(<int64_t*> &self.slate.state, 0)
+        self.slate.sequence += 1
+        self.slate.file = self.file_number
+        self.slate.position = self.origin + self.written
+        self.staged = 0
+        self.staged_crc = crc32c_of(0, &self.slate.sequence, ENTRY)
+
+    cdef bint _goes_on(self, Py_ssize_t before) noexcept:
+        """Does all that waits stand on the slate? What is held in memory does not."""
+        return self.slate.position + self.staged == self.origin + before and self.slate.file == self.file_number
+
+    cdef void _stage(self, Py_ssize_t before) noexcept:
+        """What is in the buffer from `before` on follows in the entry."""
+        cdef Py_ssize_t size = self.used - before
+        memcpy(self.slate.records + self.staged, self.buffer + before, size)
+        self.staged_crc = crc32c_of(self.staged_crc, self.buffer + before, size)
+        self.staged += size
+        diskq_store(<int64_t*> &self.slate.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
 
     cdef bint _append(self, object body) except -1:
         """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
@@ -364,7 +380,32 @@ cdef class AppendBuffer:
         self.records_written = self.records
         if self.cut_count:
             self._hand_over_blocks()
+        self._sum_to(self.written)
+        if self.slate != NULL:
+            if self.written > self.block.at:
+                self._show(&self.slate.open_rows[self.flushes & 1], self.written, self.records_written)
+                self.flushes += 1
+            if self.staged:
+                self.staged = 0
+                diskq_store(<int64_t*> &self.slate.state, 0)
         return 0
+
+    cdef void _sum_to(self, Py_ssize_t at) noexcept:
+        """The open block's checksum reaches to byte `at` of the buffer."""
+        if at > self.summed:
+            self.block_crc = crc32c_of(self.block_crc, self.buffer + self.summed, at - self.summed)
+            self.summed = at
+
+    cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept:
+        """Let who comes after a kill know the open block, up to byte `at` of the buffer."""
+        cdef ShownRow row
+        row.file = self.file_number
+        row.end = self.origin + at
+        row.size = <uint32_t> (at - self.block.at)
+        row.records = <uint32_t> (records - self.block.records)
+        row.crc = self.block_crc
+        row.check = crc32c_of(0, &row, SHOWN)
+        where[0] = row
 
     cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
         """Forget the records after `used`, of which no block has been handed over."""
@@ -389,17 +430,21 @@ cdef class AppendBuffer:
         memmove(self.buffer, self.buffer + self.block.at, self.used)
         self.origin += self.block.at
         self.written -= self.block.at
+        self.summed -= self.block.at
         self.block.at = 0
 
     cdef int _hand_over(self, Cut cut) except -1:
         cdef Py_ssize_t size = cut.at - self.block.at
-        self.on_block(
-            self.origin + cut.at,
-            size,
-            cut.records - self.block.records,
-            PyMemoryView_FromMemory(self.buffer + self.block.at, size, PyBUF_READ),
-        )
+        cdef int64_t records = cut.records - self.block.records
+        cdef uint32_t crc
+        self._sum_to(cut.at)
+        crc = self.block_crc
+        if self.slate != NULL:
+            self._show(&self.slate.rows[self.blocks % SHOWN_ROWS], cut.at, cut.records)
+            self.blocks += 1
         self.block = cut
+        self.block_crc = 0
+        self.on_block(self.origin + cut.at, size, records, crc)
         return 0
 
     cdef int _grow(self, Py_ssize_t size) except -1:

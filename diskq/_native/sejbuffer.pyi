@@ -15,7 +15,7 @@ class SejBuffer(AppendBuffer):
         fs: object,
         framing: SejFraming,
         gate: Gate,
-        on_block: Callable[[int, int, int, memoryview], object],
+        on_block: Callable[[int, int, int, int], object],
     ) -> None: ...
     def count_from(
         self, next_offset: int, clock: Callable[[], int] | None, on_full: Callable[[], object]

@@ -14,7 +14,7 @@ class TripletBuffer(AppendBuffer):
         fs: object,
         framing: TripletFraming,
         gate: Gate,
-        on_block: Callable[[int, int, int, memoryview], object],
+        on_block: Callable[[int, int, int, int], object],
     ) -> None: ...
     def number(self, partition: int, next_offset: int) -> None: ...
     @property

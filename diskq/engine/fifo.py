@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
 from diskq._native.memorytier import PLACE_SIZE, MemoryTier
-from diskq._native.nsq import MAX_BODY, NsqFraming
+from diskq._native.nsq import MAX_BODY, NsqFraming, scan
 from diskq._native.readahead import ReadAhead
 from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
@@ -52,8 +52,8 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.recovery import Repair
-from diskq.storage.slate import RESERVE, Slate, flush_to_the_end, open_slate
+from diskq.storage.recovery import Repair, keep_content
+from diskq.storage.slates import Displaced, Slates
 from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -217,7 +217,7 @@ class FifoQueue(Closing):
         self._simple_word: Durability = "memory" if self.has_tier else "written"
         self._put_simply = self.tier.put if self.has_tier else self.buffer.put
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
-        self._slate: Slate | None = None
+        self._slates: Slates | None = None
         self._uses_slate = False  # not while it is opened
         self._sealed = SealedFiles(self._fs, self._files)
         self._reader = FifoReader(
@@ -242,6 +242,8 @@ class FifoQueue(Closing):
         self._lock = Lock(fs, self._files.lock, self._files.what)
         try:
             finish_swap(fs, self._files.directory, self._files.swap)
+            slates = self._slates = Slates(fs, self._lock, {0: self._files.staging})
+            slates.put_back()
             found = recover(
                 fs,
                 self._files,
@@ -249,7 +251,7 @@ class FifoQueue(Closing):
                 self._any_size,
                 self._debts,
                 was_owned=self._lock.previous is not None,
-                was_restarted=self._lock.was_restarted,
+                was_restarted=slates.was_restarted,
                 strict=self.options.strict,
             )
             self._lock.sign()
@@ -259,8 +261,8 @@ class FifoQueue(Closing):
             self._committed = found.read
             self._write_file = found.write.file
             self._depth_at_open = found.depth
-            self._repairs = found.repairs
-            self._lost = sum(repair.records or 0 for repair in found.repairs)
+            self._repairs = [*slates.repairs, *found.repairs]
+            self._lost = sum(repair.records or 0 for repair in self._repairs)
             self._reader.seek(found.read)
             if self._write_file in found.sizes:
                 self.buffer.file_number = self._write_file
@@ -273,6 +275,9 @@ class FifoQueue(Closing):
                 )
             self._sealed_bytes = -self.buffer.end
             self.sync()
+            for displaced in slates.displaced:
+                self._append_again(displaced)
+            slates.clear()
             # Only now, with what stood on the old one written, may there be a new one.
             self._uses_slate = uses_slate
             self._take_slate()
@@ -296,21 +301,45 @@ class FifoQueue(Closing):
             if self._failure is None:
                 if self._worker is not None:
                     self._worker.close()
-                if self._slate is not None:
-                    with contextlib.suppress(OSError):
-                        flush_to_the_end(self.flush, [self._slate])
+                if self._slates is not None:
+                    self._slates.flush_to_the_end(self.flush)
                 self.sync()
                 if self._was_refused:
                     self.sync()  # what gave way was gone only after the metadata had found no room
+                if self._slates is not None:
+                    self._slates.retire()
         finally:
             self._release()
 
     def _take_slate(self) -> None:
-        buffer = self.buffer if self._uses_slate else None
-        self._slate = open_slate(self._fs, self._files.slate, buffer, RESERVE)
-        self._room.has_slate = self._slate is not None
-        if self._uses_slate and self._slate is None:
+        assert self._slates is not None
+        self._slates.open({0: self.buffer if self._uses_slate else None})
+        self._room.has_slate = bool(self._slates)
+        if self._uses_slate and not self._slates:
             self._was_refused = True
+
+    def _append_again(self, displaced: Displaced) -> None:
+        """Another program has taken the place of accepted messages: append them again, durably."""
+        path, waiting = displaced.path, displaced.waiting
+        bodies = scan(waiting.records).bodies
+        least, most = self.options.min_message_size, self.options.max_message_size
+        fitting = [body for body in bodies if least <= len(body) <= most]
+        done = 0
+        while done < len(fitting):
+            done = self._write_many(fitting, done, is_held=True)
+        self.sync()
+        reason = (
+            f"its bytes from {waiting.start} on are not what was accepted there: {len(fitting)} messages "
+        )
+        reason += "are appended again at the end"
+        aside = None
+        if others := len(bodies) - len(fitting):
+            aside = keep_content(self._fs, self._files.slate, waiting.records)
+            reason += f", {others} are not of the sizes that are allowed now"
+        self._lost += others
+        self._repairs.append(
+            Repair(path=path, kept=waiting.start, dropped=0, reason=reason, records=others, saved_as=aside)
+        )
 
     @alone
     def delete(self) -> None:
@@ -329,15 +358,14 @@ class FifoQueue(Closing):
         self._is_closed = True
         self._shut()
         worker, self._worker = self._worker, None
-        slate, self._slate = self._slate, None
         debts, self._debts = self._debts, Debts()
         with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
             stack.callback(self._room.close)
             stack.callback(self._lock.release)
             stack.callback(close_all, self._fs, debts.closing)
             stack.callback(self._append.abandon)
-            if slate is not None:
-                stack.callback(slate.close)
+            if self._slates is not None:
+                stack.callback(self._slates.close)
             stack.callback(self._reader.close)
             if worker is not None:
                 stack.callback(worker.abandon)
@@ -604,10 +632,9 @@ class FifoQueue(Closing):
             and self._position() == Position(self._write_file, self.buffer.end)
         ):
             # What stands on the slate has been taken, too.
-            if self._slate is not None:
-                slate, self._slate = self._slate, None
+            if self._slates:
                 self._room.has_slate = False
-                slate.give_up()
+                self._slates.give_up()
             try:
                 self._append.make_room_for_rows()
                 self._roll()
@@ -1042,7 +1069,7 @@ class FifoQueue(Closing):
     @property
     def has_slate(self) -> bool:
         """May messages be jotted down, to be written a moment later?"""
-        return self._slate is not None
+        return bool(self._slates)
 
     @property
     def overhead(self) -> int:
@@ -1258,7 +1285,7 @@ class FifoQueue(Closing):
         self._synced_bytes = ticket.written
         self._sealed.removed(ticket.removed)
         self._barriers += 1
-        if ticket.removed and self._uses_slate and self._slate is None:
+        if ticket.removed and self._uses_slate and not self._slates:
             with contextlib.suppress(OSError):  # it can do without
                 self._take_slate()
         self._room.settle()

@@ -33,7 +33,6 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import read_holder
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
-from diskq.storage.slate import write_waiting
 
 __all__ = ["Recovered", "recover", "survey"]
 
@@ -119,9 +118,6 @@ class _Recovery:
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
-        if was_owned and not was_restarted:
-            # Messages that were accepted and stood on the slate when their process was killed.
-            self._write_waiting()
         # The metadata first: where the owner is at work, the files are then as far as it says, or further.
         content = self.files.read_metadata()
         numbers = self.files.numbers()
@@ -155,9 +151,6 @@ class _Recovery:
             self._tell_how_many(expected - depth, self.repairs[:told])
         is_ours = metadata is not None and metadata.is_ours
         return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs, is_ours)
-
-    def _write_waiting(self) -> None:
-        write_waiting(self.fs, self.files.slate, self.files.data)
 
     def _sweep(self, numbers: list[int]) -> None:
         self.debts.removals += self.files.leftovers(numbers)
@@ -534,9 +527,6 @@ class _Survey(_Recovery):
     ) -> None:
         super().__init__(fs, files, framing, any_size, debts, strict)
         self.unchecked: set[int] = set()
-
-    def _write_waiting(self) -> None:
-        pass  # it is still on the slate
 
     def _sweep(self, numbers: list[int]) -> None:
         pass

@@ -47,7 +47,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
-from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
+from diskq.storage.slates import Displaced, Slates
 from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -139,7 +139,7 @@ class Journal(Closing):
         self._synced_bytes = 0
         self._synced_offset = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
-        self._slate: Slate | None = None
+        self._slates: Slates | None = None
         self._first_offset = first_offset
         self._segment = JournalSegment(
             self._fs,
@@ -176,10 +176,10 @@ class Journal(Closing):
             was_ours = self._lock.previous is not None
             if not points.partitions and points.is_readable:
                 keep_path(fs, self.path)  # once: where there is a point, it was done
-            if was_ours:
-                clear_slates(fs, [(files.slate, files.data)])
-            else:
-                open_slate(fs, files.slate, None)
+            slates = self._slates = Slates(fs, self._lock, {0: files.staging})
+            slates.put_back(in_place=was_ours)
+            self._repairs += slates.repairs
+            if not was_ours:
                 self._find_a_peer(points)
             self._debts.removals += files.leftovers()
             found = recover_journal(
@@ -188,7 +188,7 @@ class Journal(Closing):
                 self._debts,
                 point=points.partitions.get(0) or self._beginning(),
                 was_closed=points.was_closed(0),
-                was_restarted=was_ours and not points.was_left and self._lock.was_restarted,
+                was_restarted=was_ours and not points.was_left and slates.was_restarted,
                 was_ours=was_ours,
                 strict=self.options.strict,
             )
@@ -204,11 +204,30 @@ class Journal(Closing):
             if not self._pay(self._ticket((), (self._point(),))):
                 raise DiskFullError(self.path, "the disk is full")
             self.note()
+            for displaced in slates.displaced:
+                self._append_again(displaced)
+            slates.clear()
         except BaseException:
             self._release()
             raise
         for repair in self._repairs:
             log.repaired(repair)
+
+    def _append_again(self, displaced: Displaced) -> None:
+        """Another writer has taken the place of accepted messages: append them again, durably."""
+        path, waiting = displaced.path, displaced.waiting
+        messages = sej.scan(waiting.records).messages
+        first, point = self.next_offset, self._segment.point
+        is_in_place = (point.base, point.end) == (waiting.file, waiting.start)
+        again = ((its.key, its.timestamp_ns, its.type, its.value) for its in messages)
+        self.accept_encoded(sej.encode(again, first), is_held=False)
+        self.sync()
+        if is_in_place:
+            return
+        told = f"messages {first} to {self.next_offset - 1}" if len(messages) > 1 else f"message {first}"
+        reason = f"its bytes from {waiting.start} on are another writer's: {len(messages)} accepted before "
+        reason += f"are appended again as {told}"
+        self._repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
 
     def _beginning(self) -> Point | None:
         """Where a journal that is not there yet is to begin, if not at 0."""
@@ -232,9 +251,9 @@ class Journal(Closing):
 
     def _open_slate(self, is_wanted: bool) -> None:
         """Only now, with what stood on the old one written and synced, may there be a new one."""
+        assert self._slates is not None
         try:
-            buffer = self.buffer if is_wanted else None
-            self._slate = open_slate(self._fs, self.files.slate, buffer, RESERVE)
+            self._slates.open({0: self.buffer if is_wanted else None})
         except BaseException:
             self._release()
             raise
@@ -250,12 +269,14 @@ class Journal(Closing):
         try:
             if self._failure is None:
                 self._is_closing = True
-                with contextlib.suppress(OSError):
-                    flush_to_the_end(self.flush, [self._slate] if self._slate is not None else [])
+                if self._slates is not None:
+                    self._slates.flush_to_the_end(self.flush)
                 # What found no room stands on the slate for who opens it next.
                 self._is_closing = not self._waiting_bytes
                 ticket = self.take_ticket(with_metadata=True)
                 self._pay(ticket)
+                if self._slates is not None:
+                    self._slates.retire()
                 self._tell_left_out(ticket)
         finally:
             self._release()
@@ -268,9 +289,8 @@ class Journal(Closing):
             stack.callback(self._lock.release)
             stack.callback(close_all, self._fs, debts.closing)
             stack.callback(self._segment.abandon)
-            if self._slate is not None:
-                stack.callback(self._slate.close)
-                self._slate = None
+            if self._slates is not None:
+                stack.callback(self._slates.close)
 
     def _check_usable(self) -> None:
         if self._failure is not None:

@@ -32,6 +32,7 @@ from diskq.errors import JournalNotFoundError, OffsetNameError
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.segments import Naming, free_aside, private_path
+from diskq.storage.slate import Staging
 
 __all__ = ["JournalFiles"]
 
@@ -60,6 +61,11 @@ class JournalFiles:
         self.slate = private_path(path, "slate")
         self.swap = "repair"  # a directory of that name, among what is private
         self.status = private_path(path, "status")
+
+    @property
+    def staging(self) -> Staging:
+        """The slate, and what it tells of."""
+        return Staging(self.slate, self.data, self.sidecar, lambda base: base >= max(self.bases(), default=0))
 
     # --- segments ---------------------------------------------------------------------------------
 

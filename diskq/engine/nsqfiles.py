@@ -16,6 +16,7 @@ from diskq.storage.barrier import Replacement
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.segments import Naming, private_path, sidecar_path
+from diskq.storage.slate import Staging
 from diskq.storage.smallfile import checked, is_checked
 
 __all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
@@ -87,6 +88,11 @@ class QueueFiles:
         self.status = private_path(directory, f"{name}.status")
         self._ack_journals = Naming(f"{name}.", 6, ".acks")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
+
+    @property
+    def staging(self) -> Staging:
+        """The slate, and what it tells of. Records may follow in a file that is not the last one, too."""
+        return Staging(self.slate, self.data, self.sidecar)
 
     def data(self, number: int) -> str:
         return join(self.directory, self.naming.name(number))

@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 from diskq._native.gate import Gate
 from diskq._native.message import Position
-from diskq._native.triplet import TripletFraming, key_hash
+from diskq._native.triplet import TripletFraming, count, key_hash
 from diskq._native.tripletbuffer import StreamDoor
 from diskq._native.turn import Turn
 from diskq.engine import rollforward
@@ -52,8 +52,8 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.recovery import Repair
-from diskq.storage.slate import RESERVE, Slate, clear_slates, flush_to_the_end, open_slate
+from diskq.storage.recovery import Repair, keep_content
+from diskq.storage.slates import Slates
 from diskq.storage.swap import finish_swap
 from diskq.storage.syncpolicy import SyncPolicy
 
@@ -176,7 +176,7 @@ class Stream(Closing):
         self._synced_bytes = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
-        self._slates: list[Slate] = []
+        self._slates: Slates | None = None
         self.share: Share | None = None
         """What it has of a budget,"""
         self._room: StreamRoom | None = None  # and what for
@@ -199,8 +199,11 @@ class Stream(Closing):
         try:
             finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
+            slates = self._slates = Slates(
+                fs, self._lock, {index: files.partition(index).staging for index in files.partitions()}
+            )
             if not was_ours:
-                self._forget_slates()
+                slates.clear_empty()
                 self._leave_points()
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
@@ -223,7 +226,7 @@ class Stream(Closing):
                     has_retention=any(bound is not None for bound in bounds),
                 )
             intent = pending(fs, files)
-            self._open_partitions(was_ours, intent)
+            self._open_partitions(was_ours, slates, intent)
             self.door = self._door()
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
@@ -237,6 +240,7 @@ class Stream(Closing):
             else:
                 rollforward.forget(fs, files)
             self.note()
+            self._append_displaced()
         except BaseException:
             self._give_up(made)
             raise
@@ -285,15 +289,14 @@ class Stream(Closing):
             self._make_directory(directory_of(path))
             self._fs.make_directory(path)
 
-    def _open_partitions(self, was_ours: bool, intent: Intent | None) -> None:
+    def _open_partitions(self, was_ours: bool, slates: Slates, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             keep_path(self._fs, self.path)  # once: where there are points, it was done
         self._debts.removals += self.files.leftovers()
         there = self.files.partitions()
-        if was_ours:
-            partitions = map(self.files.partition, there)
-            clear_slates(self._fs, [(files.slate, files.data) for files in partitions])
+        slates.put_back(in_place=was_ours)
+        self._repairs += slates.repairs
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are not to be written to any more.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -301,7 +304,7 @@ class Stream(Closing):
             if index < count:
                 self.files.partition(index).check_names()
         # Where our owner file is gone a peer has written since, of whose bytes no checksum tells.
-        was_restarted = was_ours and not points.was_left and self._lock.was_restarted
+        was_restarted = was_ours and not points.was_left and slates.was_restarted
         for index in range(count):
             self._open_partition(index, points, was_restarted, refilled.get(index, range(0)))
         # Those that were written to before, and are no more, are left as whole, and known as well.
@@ -348,10 +351,35 @@ class Stream(Closing):
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self._debts)
 
-    def _forget_slates(self) -> None:
-        """Before our owner file says that nobody else has written since what stands there was jotted down."""
-        for index in self.files.partitions():
-            open_slate(self._fs, self.files.partition(index).slate, None)
+    def _append_displaced(self) -> None:
+        """Another producer has taken the place of accepted messages: append them again, durably."""
+        assert self._slates is not None
+        for number, path, waiting in self._slates.displaced:
+            records = count(waiting.records, self._framing.varuint).records
+            reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
+            if number < len(self._partitions):
+                first, point = self.next_offsets[number], self._partitions[number].segment.point
+                self.accept_encoded(number, waiting.records)
+                self._debts.directories[self.path] = None  # so that the barrier syncs the rows, too
+                self.sync()
+                if (point.base, point.end) == (waiting.file, waiting.start):
+                    continue  # where they belong
+                reason += f"are appended again from offset {first} on"
+                self._repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
+            else:
+                reason += "are kept aside, as nothing is written to this partition any more"
+                aside = keep_content(self._fs, self.files.partition(number).slate, waiting.records)
+                self._repairs.append(
+                    Repair(
+                        path=path,
+                        kept=waiting.start,
+                        dropped=len(waiting.records),
+                        reason=reason,
+                        records=records,
+                        saved_as=aside,
+                    )
+                )
+        self._slates.clear()
 
     def _leave_points(self) -> None:
         """Before our owner file says that nobody else has written since they were noted, too."""
@@ -363,11 +391,11 @@ class Stream(Closing):
 
     def _open_slates(self, most: int) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
+        assert self._slates is not None
+        stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
+        self._slates = Slates(self._fs, self._lock, stagings)
         try:
-            for partition in self._partitions[:most]:
-                reserve = 0 if self._slates else RESERVE
-                slate = open_slate(self._fs, partition.files.slate, partition.buffer, reserve)
-                self._slates += [slate] if slate else []
+            self._slates.open({index: its.buffer for index, its in enumerate(self._partitions[:most])})
         except BaseException:
             self._release()
             raise
@@ -383,10 +411,9 @@ class Stream(Closing):
         try:
             if self._failure is None:
                 self._is_closing = True
-                with contextlib.suppress(OSError):
-                    flush_to_the_end(self.flush, self._slates)
-                # What found no room stands on the slate for who opens it next, and he looks there only
-                # where nobody else can have been.
+                if self._slates is not None:
+                    self._slates.flush_to_the_end(self.flush)
+                # What found no room stands on the slate for the next open, which is to come before a peer.
                 if not (self._slates and self._waiting_bytes):
                     with contextlib.suppress(OSError):
                         self._debts.removals += self._owner.removals()
@@ -395,6 +422,8 @@ class Stream(Closing):
                 # A power cut would bring the owner file back, and no go-diskq producer could open it.
                 self._debts.directories[self.path] = None
                 self._pay(self._ticket((), ()))
+                if self._slates is not None:
+                    self._slates.retire()
                 self._tell_left_out(ticket)
         finally:
             self._release()
@@ -410,9 +439,8 @@ class Stream(Closing):
             stack.callback(close_all, self._fs, debts.closing)
             for partition in self._partitions:
                 stack.callback(partition.segment.abandon)
-            for slate in self._slates:
-                stack.callback(slate.close)
-            self._slates = []
+            if self._slates is not None:
+                stack.callback(self._slates.close)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -959,7 +987,7 @@ class Stream(Closing):
             self.door.beside = BESIDE
             try:
                 self.share = self._room.join(
-                    self._partitions, len(self._slates), self.options.on_full, self.door
+                    self._partitions, len(self._slates or ()), self.options.on_full, self.door
                 )
             except BaseException:
                 self._release()

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from diskq.errors import ForeignFilesError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.segments import Naming, private_path
+from diskq.storage.slate import Staging
 
 __all__ = ["PartitionFiles", "StreamFiles"]
 
@@ -149,6 +150,11 @@ class PartitionFiles:
         self.sealed = join(self.private, "sealed")
         self.slate = join(self.private, "slate")
         self.first = join(self.private, "first")
+
+    @property
+    def staging(self) -> Staging:
+        """The slate, and what it tells of."""
+        return Staging(self.slate, self.data, self.sidecar, lambda base: base >= max(self.bases(), default=0))
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))

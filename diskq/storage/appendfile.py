@@ -20,7 +20,7 @@ __all__ = ["AppendFile"]
 
 B = TypeVar("B", bound=AppendBuffer)
 
-OnBlock = Callable[[int, int, int, memoryview], object]
+OnBlock = Callable[[int, int, int, int], object]
 
 
 class AppendFile(Generic[B]):
@@ -144,12 +144,12 @@ class AppendFile(Generic[B]):
             self._sidecar = None
             close_all(self._fs, handles)
 
-    def _on_block(self, end: int, size: int, records: int, data: memoryview) -> None:
+    def _on_block(self, end: int, size: int, records: int, crc: int) -> None:
         # The message is in the page cache and its caller must not be told otherwise: a row that
         # cannot be written shuts the gate, and whoever asks next learns of it.
         assert self._sidecar is not None
         try:
-            self._sidecar.add(end, size, records, data)
+            self._sidecar.add_row(end, size, records, crc)
             self.needs_room = not self._sidecar.has_room
         except OSError as failure:
             self.failure = failure

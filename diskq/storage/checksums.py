@@ -121,8 +121,12 @@ class Sidecar:
         return sidecar
 
     def add(self, end: int, size: int, records: int, data: memoryview) -> None:
-        """A block ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
-        self.waiting += _packed(end, size, records, crc32c(data))
+        """A block of these bytes ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
+        self.add_row(end, size, records, crc32c(data))
+
+    def add_row(self, end: int, size: int, records: int, crc: int) -> None:
+        """As `add`, for a block whose checksum is known."""
+        self.waiting += _packed(end, size, records, crc)
         self.covered = end
         if len(self.waiting) >= _WRITE_AT:
             self.flush()

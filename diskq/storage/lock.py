@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from diskq.errors import LockedError
@@ -21,6 +22,8 @@ from diskq.storage.smallfile import read_small
 
 __all__ = ["Holder", "Lock", "read_holder"]
 
+# A stream has so many slates at most: they are named in the sector.
+_MOST_STAGED = 64
 _SIZE = 512  # one sector, written by one call: read whole, or not ours
 
 
@@ -32,6 +35,8 @@ class Holder:
     host: str = ""
     since: str = ""
     boot_id: str = ""
+    staged: tuple[int, ...] = ()
+    """The numbers of its slates in use: after a kill they should be there."""
 
     def __str__(self) -> str:
         if not self.pid:
@@ -48,11 +53,14 @@ class Lock:
         self.path = path
         self.guarded = guarded
         self.handle = -1
+        self._holder = Holder()
         self.previous = self._take()
         """Who had it before; None where nobody ever had, or a peer has emptied the file since."""
         previous = self.previous
         self.was_restarted = previous is not None and previous.boot_id != fs.identity().boot_id
         """Was the machine restarted since then, so that the page cache is another one?"""
+        if previous is not None:
+            self._holder = previous
 
     def _take(self) -> Holder | None:
         fs = self._fs
@@ -90,7 +98,26 @@ class Lock:
         """Say who has it now. Only after recovery, which needs to know who had it before."""
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
-        content = {"pid": me.pid, "host": me.host, "since": since, "boot_id": me.boot_id}
+        self._holder = Holder(me.pid, me.host, since, me.boot_id, self._holder.staged)
+        self._write()
+
+    @property
+    def staged(self) -> tuple[int, ...]:
+        """The slates that the file names."""
+        return self._holder.staged
+
+    def note_staged(self, staged: Sequence[int]) -> None:
+        """Say which slates are in use from here on, and nothing else that is new. Raises OSError."""
+        if tuple(staged) != self._holder.staged:
+            self._holder = replace(self._holder, staged=tuple(staged))
+            self._write()
+
+    def _write(self) -> None:
+        its = self._holder
+        content: dict[str, str | int] = {"pid": its.pid, "host": its.host, "since": its.since}
+        content["boot_id"] = its.boot_id
+        if its.staged:
+            content["staged"] = sum(1 << number for number in its.staged)
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
@@ -112,7 +139,17 @@ def _parse(data: bytes) -> Holder | None:
     try:
         content = json.loads(data)
         return Holder(
-            int(content["pid"]), str(content["host"]), str(content["since"]), str(content["boot_id"])
+            int(content["pid"]),
+            str(content["host"]),
+            str(content["since"]),
+            str(content["boot_id"]),
+            _bits_of(content.get("staged", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()
+
+
+def _bits_of(mask: object) -> tuple[int, ...]:
+    if not isinstance(mask, int) or not 0 <= mask < 1 << _MOST_STAGED:
+        return ()
+    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)

@@ -9,7 +9,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.segments import free_aside
 
-__all__ = ["Repair", "cut_tail", "keep_copy", "rewrite"]
+__all__ = ["Repair", "cut_tail", "keep_content", "keep_copy", "rewrite"]
 
 _PIECE = 1024 * 1024
 
@@ -72,6 +72,26 @@ def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int
             Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
         finally:
             fs.close(copy)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Barrier(removals=(aside,)).pay(fs)
+        raise
+    return aside
+
+
+def keep_content(fs: FileSystem, beside: str, content: bytes) -> str:
+    """These bytes, durable in a new file `beside.bad`, whose path it returns.
+
+    Raises OSError; there is then no such file.
+    """
+    aside = free_aside(fs, beside)
+    made = fs.open(aside, write=True, create=True, exclusive=True)
+    try:
+        try:
+            write_all(fs, made, content, 0)
+            Barrier(files=(made,), directories=(directory_of(aside),)).pay(fs)
+        finally:
+            fs.close(made)
     except OSError:
         with contextlib.suppress(OSError):
             Barrier(removals=(aside,)).pay(fs)

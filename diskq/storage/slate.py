@@ -1,37 +1,58 @@
-# The slate: what was accepted and waits to be written. Law: it only ever repeats what the data
-# file is to hold at that place, so writing it again is always right, and needed only after a kill.
+# The slate: what was accepted and waits to be written, and the checksums of what was written last. Law: it
+# says itself what it holds and where that belongs; no other file has to be there for it to be believed.
 #
 # A file of one fixed size, mapped into memory and shared with the page cache: a message laid down
 # there outlives the process without a system call. It is not synced, and after a restart of the
 # machine it means nothing: what was promised to survive that went through a barrier. So it begins
 # with the kernel's name for this run of the machine, and under another name nobody reads on.
+#
+# It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
+# kill the next open judges by the file (`put_back`):
+#
+#   it holds them                  nothing to do
+#   it ends in a prefix of them    the rest is written
+#   it holds other bytes there     another program has written since. Its bytes stay, and ours are displaced:
+#                                  the engine appends them again, at the end, and reports it
+#
+# And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a
+# kill leaves no byte that nothing vouches for. `put_back` adds them where they belong.
+# Format: docs/format/checksums.md.
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, AppendBuffer
+from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, SLATE_ROW_COUNT, SLATE_ROWS, AppendBuffer
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import write_all
+from diskq.storage.checksums import Row, Rows, Sidecar, checksum
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.recovery import Repair, keep_copy
 
 __all__ = [
     "RESERVE",
     "SIZE",
+    "PutBack",
     "Slate",
+    "Staging",
     "Waiting",
-    "clear_slates",
+    "clear_slate",
     "flush_to_the_end",
+    "is_of_this_run",
     "open_slate",
+    "put_back",
     "read_slate",
-    "write_waiting",
+    "tells_nothing",
+    "view_with",
 ]
 
 SIZE = 64 * 1024
 RESERVE = SIZE
-"""As much behind what is mapped, unused: on a full disk it is given up for what waits, at the end or after
+"""As much after what is mapped, unused: on a full disk it is given up for what waits, at the end or after
 a restart. A writer with many slates has one: the slate that is written then makes room for the next."""
 
 # What stands in a slate's place where there is no room for it, so that the next open has a little.
@@ -41,8 +62,18 @@ _FOOTING = 16 * 1024
 _BOOT = 64
 
 # In the machine's own byte order: nobody but the next process on this machine reads it.
-_HEADER = struct.Struct("=8sqqq")
-assert _HEADER.size == SLATE_HEADER
+_HEADER = struct.Struct("=8sI4x")
+_ENTRY = struct.Struct("=QqqII")
+_SHOWN = struct.Struct("=qQIIII")
+_CHECKED_ENTRY, _CHECKED_SHOWN = 24, 28
+_ENTRY_AT = _BOOT + _HEADER.size
+_ROWS_AT = _BOOT + SLATE_ROWS
+_RECORDS_AT = _BOOT + SLATE_HEADER
+assert _ENTRY_AT + _ENTRY.size == _ROWS_AT
+
+# Slates of before had an entry without a checksum, which stayed when its records were written, and no rows.
+_OLD_MAGIC = b"diskqsl1"
+_OLD_HEADER = struct.Struct("=8sqqq")
 
 
 class Waiting(NamedTuple):
@@ -51,6 +82,28 @@ class Waiting(NamedTuple):
     file: int
     start: int
     records: bytes
+
+
+class Staging(NamedTuple):
+    """Where a slate is, and the files that it tells of."""
+
+    path: str
+    data: Callable[[int], str]
+    """The path of a data file, by its number;"""
+    sidecar: Callable[[int], str]
+    """of the checksums beside it."""
+    is_last: Callable[[int], bool] = lambda _: True
+    """Is that file the last one? Behind a file that is not, records would lie in the wrong place."""
+
+
+@dataclass(slots=True)
+class PutBack:
+    """What was done with what stood on a slate."""
+
+    displaced: Waiting | None = None
+    """Accepted, and their place is taken, or gone: they are to be appended again."""
+    repairs: list[Repair] = field(default_factory=list)
+    """What could not be read of it, or is missing."""
 
 
 class Slate:
@@ -66,7 +119,7 @@ class Slate:
         self._handle = fs.open(path, write=True, create=True)
         try:
             # Real zeros, so that a full disk says so here and not when the memory is touched.
-            write_all(fs, self._handle, _boot(fs) + bytes(SIZE - _BOOT + reserve), 0)
+            write_all(fs, self._handle, _head(fs) + bytes(SIZE - _ENTRY_AT + reserve), 0)
             self._memory = fs.share_memory(self._handle, SIZE)
         except BaseException:
             fs.close(self._handle)
@@ -85,6 +138,16 @@ class Slate:
         self._memory.release()
         self._fs.close(self._handle)
 
+    @property
+    def has_records(self) -> bool:
+        """Does anything stand on it that is not written?"""
+        return self._buffer.end > self._buffer.flushed
+
+    def wipe(self) -> None:
+        """All that it tells of is durable: it tells of nothing any more."""
+        if not self._is_closed:
+            self._memory[_ENTRY_AT:_RECORDS_AT] = bytes(_RECORDS_AT - _ENTRY_AT)
+
     def give_up(self) -> None:
         """Close it, and give its room back: for who needs nothing of what stands on it. Raises OSError."""
         self.close()
@@ -102,7 +165,7 @@ class Slate:
             self._has_reserve = False
             _truncate(self._fs, self._path, SIZE)
             return True
-        if is_last or self._is_given_up or self._buffer.end > self._buffer.flushed:
+        if is_last or self._is_given_up or self.has_records:
             return False
         self.give_up()
         return True
@@ -154,8 +217,24 @@ def _leave_footing(fs: FileSystem, path: str) -> None:
         _truncate(fs, path, 0)
 
 
-def read_slate(fs: FileSystem, path: str) -> Waiting | None:
-    """What a process that was killed may have left unwritten; None where nothing."""
+# --- reading it -----------------------------------------------------------------------------------
+
+
+class _Content(NamedTuple):
+    """A slate as it is found."""
+
+    is_of_this_run: bool | None
+    """None: what says so cannot be read."""
+    is_old: bool = False
+    waiting: Waiting | None = None
+    unreadable: int = 0
+    """So many bytes of records may have waited, and cannot be read."""
+    rows: tuple[tuple[int, Row], ...] = ()
+    """Checksums of blocks, and the numbers of the files that they are of."""
+
+
+def _load(fs: FileSystem, path: str) -> _Content | None:
+    """None where there is no slate, or no whole one. Raises OSError."""
     if (fs.size_of(path) or 0) < SIZE:
         return None
     handle = fs.open(path)
@@ -163,59 +242,225 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
         content = fs.pread(handle, SIZE, 0)
     finally:
         fs.close(handle)
-    magic, file, start, used = _HEADER.unpack_from(content, _BOOT)
-    records = content[_BOOT + _HEADER.size :]
-    is_ours = content.startswith(_boot(fs)) and magic == SLATE_MAGIC
-    if not is_ours or not 0 < used <= len(records) or min(file, start) < 0:
+    if len(content) < SIZE or not content.strip(b"\0"):
         return None
-    return Waiting(file, start, records[:used])
+    if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
+        return _load_old(fs, content)
+    magic, check = _HEADER.unpack_from(content, _BOOT)
+    is_whole = magic == SLATE_MAGIC and check == checksum(content[: _BOOT + len(magic)])
+    told = content.startswith(_boot(fs)) if is_whole else None
+    waiting, unreadable = _entry_in(content)
+    return _Content(told, False, waiting, unreadable, _rows_in(content))
 
 
-def write_waiting(fs: FileSystem, path: str, data: Callable[[int], str]) -> None:
-    """After a kill: write what stands on the slate at `path` where it belongs, and is not yet.
+def _load_old(fs: FileSystem, content: bytes) -> _Content:
+    _, file, start, used = _OLD_HEADER.unpack_from(content, _BOOT)
+    records = content[_BOOT + _OLD_HEADER.size :]
+    has_entry = 0 < used <= len(records) and min(file, start) >= 0
+    waiting = Waiting(file, start, records[:used]) if has_entry else None
+    return _Content(content.startswith(_boot(fs)), True, waiting)
 
-    `data(file)` is the path of that file. Doing it twice changes nothing. Raises OSError; on a full
-    disk only where the slate has no reserve, or somebody else took what it gave up.
+
+def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
+    """The records that wait; and where they cannot be read, how many bytes they may be."""
+    _, file, start, size, check = _ENTRY.unpack_from(content, _ENTRY_AT)
+    state = content[_ENTRY_AT + _CHECKED_ENTRY : _ENTRY_AT + _ENTRY.size]
+    if not any(state):
+        return None, 0
+    records = content[_RECORDS_AT : _RECORDS_AT + size]
+    known = checksum(content[_ENTRY_AT : _ENTRY_AT + _CHECKED_ENTRY])
+    if size == len(records) > 0 and check == checksum(records, known) and min(file, start) >= 0:
+        return Waiting(file, start, records), 0
+    if sum(map(bool, state)) == 1:
+        return None, 0  # a rotten byte of an entry that was empty
+    return None, size if 0 < size <= SIZE - _RECORDS_AT else SIZE - _RECORDS_AT
+
+
+def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
+    found = []
+    for at in range(_ROWS_AT, _ROWS_AT + SLATE_ROW_COUNT * _SHOWN.size, _SHOWN.size):
+        file, end, size, records, crc, check = _SHOWN.unpack_from(content, at)
+        if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_SHOWN]):
+            found.append((file, Row(end - size, end, records, crc)))
+    return tuple(found)
+
+
+def read_slate(fs: FileSystem, path: str) -> Waiting | None:
+    """What waits there to be written: by its owner, or, after a kill, by the next open. Raises OSError.
+
+    None where nothing does, and where it cannot be read.
     """
-    waiting = _unwritten(fs, path, data)
-    if waiting is not None:
-        handle = fs.open(data(waiting.file), write=True)
+    content = _load(fs, path)
+    return content.waiting if content is not None and content.is_of_this_run else None
+
+
+def is_of_this_run(fs: FileSystem, path: str) -> bool:
+    """Does the slate say that it was made since the machine was started? Raises OSError."""
+    content = _load(fs, path)
+    return content is not None and content.is_of_this_run is True
+
+
+def tells_nothing(fs: FileSystem, path: str) -> bool:
+    """Is there nothing on the slate, or nothing that is of this run of the machine? Raises OSError."""
+    content = _load(fs, path)
+    if content is None or content.is_of_this_run is False:
+        return True
+    return content.waiting is None and not content.unreadable and not content.rows
+
+
+# --- after a kill ---------------------------------------------------------------------------------
+
+
+def put_back(
+    fs: FileSystem,
+    staging: Staging,
+    *,
+    was_restarted: bool | None,
+    was_staging: bool,
+    in_place: bool = True,
+) -> PutBack:
+    """After a kill: write what stands on the slate where it belongs, and is not yet.
+
+    `was_restarted`: was the machine, as far as others than the slate know; None: they do not. `was_staging`:
+    it should be there. Without `in_place` nothing is written: what is not all there is displaced. That is for
+    files of which a power cut in this moment could not be judged by checksums. Doing it twice changes nothing, and the slate stays as it is. Raises OSError; on a
+    full disk only where the slate has no reserve, or another program took what it gave up.
+    """
+    found = PutBack()
+    content = _load(fs, staging.path)
+    if content is None:
+        if was_staging and not was_restarted:
+            size = fs.size_of(staging.path)
+            what = "is gone" if size is None else f"has only {size} bytes that can be read"
+            reason = f"it {what}: messages accepted just before the process died may be lost"
+            found.repairs.append(Repair(path=staging.path, kept=0, dropped=0, reason=reason, records=None))
+        return found
+    is_believed = content.is_of_this_run
+    if is_believed is None:
+        is_believed = was_restarted is False
+    if not is_believed:
+        return found
+    if content.waiting is not None:
+        found.displaced = _write_waiting(fs, staging, content.waiting, content.is_old, in_place)
+    elif content.unreadable:
+        found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
+    _add_rows(fs, staging, content.rows)
+    return found
+
+
+def _write_waiting(
+    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool
+) -> Waiting | None:
+    """Write it, if its place is free. Returns it if that is not so."""
+    path, records = staging.data(waiting.file), waiting.records
+    size = fs.size_of(path)
+    if size is None:
+        # An old slate does not say whether they had been written, and then consumed with their file.
+        return None if is_old else waiting
+    handle = fs.open(path, write=True)
+    try:
+        there = fs.pread(handle, len(records), waiting.start)
+        if size < waiting.start or not records.startswith(there):
+            return waiting
+        if len(there) < len(records):
+            if not in_place or not staging.is_last(waiting.file):
+                return waiting
+            _write(fs, staging.path, handle, waiting)
+    finally:
+        fs.close(handle)
+    return None
+
+
+def _write(fs: FileSystem, slate: str, handle: int, waiting: Waiting) -> None:
+    try:
+        write_all(fs, handle, waiting.records, waiting.start)
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+        _truncate(fs, slate, SIZE)
+        write_all(fs, handle, waiting.records, waiting.start)
+
+
+def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
+    handle = fs.open(path)
+    try:
+        aside = keep_copy(fs, handle, path, end=SIZE)
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+        aside = None
+    finally:
+        fs.close(handle)
+    reason = "its checksum is wrong: messages accepted just before the process died may be lost"
+    return Repair(path=path, kept=_RECORDS_AT, dropped=size, reason=reason, records=None, saved_as=aside)
+
+
+def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> None:
+    """Beside each file, add the checksums that follow those that are there. On a full disk do without."""
+    for file in sorted({file for file, _ in shown}):
+        if fs.size_of(staging.data(file)) is None:
+            continue
+        rows = Rows(fs, staging.sidecar(file))
         try:
-            write_all(fs, handle, waiting.records, waiting.start)
+            rows.seek(2**62)
+            kept, covered, last = rows.consumed, rows.last_end, rows.last
+        finally:
+            rows.close()
+        following = _following([row for its, row in shown if its == file], covered)
+        if not following or (last is not None and last.is_seal):
+            continue
+        try:
+            sidecar = Sidecar.open(fs, staging.sidecar(file), kept, covered)
+            try:
+                for row in following:
+                    sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
+                sidecar.flush()
+            finally:
+                fs.close(sidecar.handle)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
-            _truncate(fs, path, SIZE)
-            write_all(fs, handle, waiting.records, waiting.start)
-        finally:
-            fs.close(handle)
 
 
-def clear_slates(fs: FileSystem, slates: Iterable[tuple[str, Callable[[int], str]]]) -> None:
-    """After a kill: `write_waiting` for all slates of a writer (path, data), and give back their room.
+def _following(rows: Sequence[Row], covered: int) -> list[Row]:
+    """Those of the rows that go on from byte `covered`, without a gap; of several the longest."""
+    found: list[Row] = []
+    while True:
+        starting = [row for row in rows if row.start == covered]
+        if not starting:
+            return found
+        found.append(max(starting, key=lambda row: row.end))
+        covered = found[-1].end
 
-    Then the rest of the open has it, also on a full disk. Doing it twice changes nothing. Raises as
-    `write_waiting`.
-    """
-    needed = []
-    for path, data in slates:
-        size = fs.size_of(path) or 0
-        if size and _unwritten(fs, path, data) is not None:
-            needed.append((size, path, data))
-        elif size:
-            _truncate(fs, path, 0)
-    # The one with the reserve first: each makes room for the next.
-    for _, path, data in sorted(needed, key=lambda each: each[0], reverse=True):
-        write_waiting(fs, path, data)
+
+def clear_slate(fs: FileSystem, path: str) -> None:
+    """Nothing of what stands on it is needed any more: give back its room. Raises OSError."""
+    if fs.size_of(path):
         _truncate(fs, path, 0)
 
 
-def _unwritten(fs: FileSystem, path: str, data: Callable[[int], str]) -> Waiting | None:
-    """What stands there and not yet in the data file, at the place where it belongs."""
-    waiting = read_slate(fs, path)
-    if waiting is None or (size := fs.size_of(data(waiting.file))) is None:
-        return None
-    return waiting if waiting.start <= size < waiting.start + len(waiting.records) else None
+def view_with(
+    fs: FileSystem,
+    stagings: Mapping[int, Staging],
+    *,
+    was_restarted: bool | None,
+    staged: Sequence[int],
+) -> tuple[OverlayFS, dict[int, PutBack]]:
+    """The files as `put_back` would leave them, and what it would say, by number of the slate.
+
+    To look at what no process has open. `staged` are the slates that should be there. Nothing is changed.
+    The caller closes the view. Raises OSError.
+    """
+    view = OverlayFS(fs)
+    try:
+        told = {
+            number: put_back(view, staging, was_restarted=was_restarted, was_staging=number in staged)
+            for number, staging in stagings.items()
+        }
+    except BaseException:
+        view.close_all()
+        raise
+    return view, told
 
 
 def _truncate(fs: FileSystem, path: str, size: int) -> None:
@@ -228,3 +473,8 @@ def _truncate(fs: FileSystem, path: str, size: int) -> None:
 
 def _boot(fs: FileSystem) -> bytes:
     return fs.identity().boot_id.encode().ljust(_BOOT, b"\n")[:_BOOT]
+
+
+def _head(fs: FileSystem) -> bytes:
+    named = _boot(fs) + SLATE_MAGIC
+    return named + _HEADER.pack(SLATE_MAGIC, checksum(named))[len(SLATE_MAGIC) :]

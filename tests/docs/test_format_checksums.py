@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,10 +110,38 @@ def test_the_slate_is_what_the_document_says() -> None:
     killed = trio.run(jot)
     slate = killed.read("/q/.diskq/events.slate")
     assert slate[:64] == killed.identity().boot_id.encode().ljust(64, b"\n")
-    magic, file, start, used = struct.unpack_from("=8sqqq", slate, 64)
     written = killed.read("/q/events.diskqueue.000000.dat")
-    assert (len(slate), magic, file) == (131072, b"diskqsl1", 0)
-    assert start == len(written)
+    magic, check = struct.unpack_from("=8sI", slate, 64)
+    assert (len(slate), magic, check) == (131072, b"diskqsl2", castagnoli(slate[:72]))
+    file, position, size, crc = struct.unpack_from("=qqII", slate, 88)
+    assert (file, position) == (0, len(written))
+    assert crc == castagnoli(slate[80:104] + slate[1024 : 1024 + size])
     assert not any(slate[65536:])
-    assert oracle.frames(written + slate[96 : 96 + used]) == [b"written", b"one", b"two", b"three"]
+    assert oracle.frames(written + slate[1024 : 1024 + size]) == [b"written", b"one", b"two", b"three"]
+    rows = [
+        struct.unpack_from("=qQIIII", slate, at) for at in range(112, 944, 32) if any(slate[at : at + 32])
+    ]
+    ends = (len(written) - 7, len(written))  # the first of a slice is written alone
+    assert rows == [
+        (0, end, end, number, castagnoli(written[:end]), castagnoli(slate[at : at + 28]))
+        for number, (end, at) in enumerate(zip(ends, (112, 144), strict=True), 1)
+    ]
     assert contents(killed, name="events") == [b"written", b"one", b"two", b"three"]
+
+
+def test_the_example_of_a_slate_is_what_a_kill_leaves() -> None:
+    fs = disk()
+
+    async def jot() -> CrashFS:
+        async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
+            for body in (b"next", b"one", b"two", b"three"):
+                await queue.send(body)
+            return fs.kill()
+
+    slate = trio.run(jot).read("/q/.diskq/events.slate")
+    entry, records = (
+        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.slate, the records")
+    )
+    if sys.byteorder == "little":
+        assert (entry, records) == (slate[80:176], slate[1024 : 1024 + len(records)])
+    assert oracle.frames(records) == [b"two", b"three"]

@@ -1,0 +1,141 @@
+# The slates of one writer, and what its lock file says of them. Law: the lock file names the slates in use
+# after they are there, and stops naming them before they go; so one that is missing after a kill is noticed.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from diskq._native.appendbuffer import AppendBuffer
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import Lock
+from diskq.storage.recovery import Repair
+from diskq.storage.slate import (
+    RESERVE,
+    Slate,
+    Staging,
+    Waiting,
+    clear_slate,
+    flush_to_the_end,
+    is_of_this_run,
+    open_slate,
+    put_back,
+    tells_nothing,
+)
+
+__all__ = ["Displaced", "Slates"]
+
+
+class Displaced(NamedTuple):
+    """Accepted messages whose place is another's, or gone: to be appended again, before `Slates.clear`."""
+
+    number: int
+    """Of the slate."""
+    path: str
+    """The file in which they were to be."""
+    waiting: Waiting
+
+
+class Slates:
+    """All that a writer has, by number: a queue and a journal have slate 0, a stream one a partition."""
+
+    def __init__(self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging]) -> None:
+        self._fs = fs
+        self._lock = lock
+        self._stagings = stagings
+        self._in_use: dict[int, Slate] = {}
+        self.displaced: list[Displaced] = []
+        self.repairs: list[Repair] = []
+        self.was_restarted = lock.was_restarted and not any(
+            is_of_this_run(fs, staging.path) for staging in stagings.values()
+        )
+        """Was the machine, since a writer of ours last was at work? A lock file may be rotten, or gone."""
+
+    def __bool__(self) -> bool:
+        """Is one in use?"""
+        return bool(self._in_use)
+
+    def __len__(self) -> int:
+        return len(self._in_use)
+
+    def put_back(self, *, in_place: bool = True) -> None:
+        """After a kill: as `slate.put_back`, for all of them, whose room it gives back. Raises OSError.
+
+        Doing it twice changes nothing. Slates with displaced records stay.
+        """
+        previous = self._lock.previous
+        was_restarted = None if previous is None else self.was_restarted
+        staged = self._lock.staged
+        # The one with the reserve first: each makes room for the next.
+        sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
+        for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            staging = self._stagings[number]
+            done = put_back(
+                self._fs,
+                staging,
+                was_restarted=was_restarted,
+                was_staging=number in staged,
+                in_place=in_place,
+            )
+            self.repairs += done.repairs
+            if done.displaced is not None:
+                path = staging.data(done.displaced.file)
+                self.displaced.append(Displaced(number, path, done.displaced))
+            else:
+                self._clear(number)
+
+    def clear_empty(self) -> None:
+        """Give back the room of those that tell nothing. Raises OSError."""
+        for number, staging in self._stagings.items():
+            if tells_nothing(self._fs, staging.path):
+                self._clear(number)
+
+    def clear(self) -> None:
+        """What was displaced was appended again, and is durable. Raises OSError."""
+        for displaced in self.displaced:
+            self._clear(displaced.number)
+        self.displaced.clear()
+
+    def _clear(self, number: int) -> None:
+        previous = self._lock.previous
+        if previous is not None:
+            self._lock.note_staged([other for other in self._lock.staged if other != number])
+        clear_slate(self._fs, self._stagings[number].path)
+
+    def open(self, buffers: Mapping[int, AppendBuffer | None]) -> None:
+        """Begin new ones, for the buffers that want one; the first has the reserve. Raises OSError."""
+        assert not self.displaced
+        for number, buffer in buffers.items():
+            reserve = 0 if self._in_use else RESERVE
+            slate = open_slate(self._fs, self._stagings[number].path, buffer, reserve)
+            if slate is not None:
+                self._in_use[number] = slate
+        self._lock.note_staged(list(self._in_use))
+
+    def flush_to_the_end(self, flush: Callable[[], None]) -> None:
+        """As `slate.flush_to_the_end`. Raises OSError."""
+        with contextlib.suppress(OSError):
+            flush_to_the_end(flush, list(self._in_use.values()))
+
+    def give_up(self) -> None:
+        """Nothing of what stands on them is needed: give back their room. Raises OSError."""
+        self._lock.note_staged(())
+        in_use, self._in_use = self._in_use, {}
+        for slate in in_use.values():
+            slate.give_up()
+
+    def retire(self) -> None:
+        """At a clean end: all is written and synced that is not told of by those with records left."""
+        with contextlib.suppress(OSError):
+            self._lock.note_staged([number for number, slate in self._in_use.items() if slate.has_records])
+            for slate in self._in_use.values():
+                if not slate.has_records:
+                    slate.wipe()
+
+    def close(self) -> None:
+        """Let go of them. Idempotent."""
+        in_use, self._in_use = self._in_use, {}
+        with contextlib.ExitStack() as stack:
+            for slate in in_use.values():
+                stack.callback(slate.close)

@@ -1,0 +1,195 @@
+# Between a kill and the next open. Law: what was acknowledged is there, or reported; what another program
+# wrote meanwhile stays; no byte comes back altered. Nothing beside the slate has to be there for that.
+#
+# The killed process is a channel in the middle of its time slice: some messages are in the data file, the
+# last ones on the slate alone. The other program is played by its format's own layout in `struct`.
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from diskq.storage.slate import SIZE, read_slate
+from diskq.testing import CrashFS, PowerCut
+from tests.contract.kinds import ChannelKind, bodies, channels
+from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
+
+PATH = "/x"
+STAGED = ("priority",)  # has no slate
+WRITTEN, ON_SLATE = 20, 5
+
+kinds = pytest.mark.parametrize("kind", channels(*STAGED), ids=str)
+
+
+def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
+    """A disk after the kill, and what was acknowledged, oldest first."""
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+
+    async def run() -> CrashFS:
+        async with kind.open(PATH, fs=fs, checkpoint_slice=60.0) as channel:
+            for body in sent[:-ON_SLATE]:
+                await channel.send(body)
+            await trio.testing.wait_all_tasks_blocked()
+            for body in sent[-ON_SLATE:]:
+                await channel.send(body)
+            return fs.kill()
+
+    sent = bodies(WRITTEN + ON_SLATE, size=size)
+    return trio.run(run), sent
+
+
+def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
+    """The paths of what is there: the data, its checksums, the slate, the lock."""
+    names = kind.engine.names(PATH)
+    slate = names.slates[0]
+    data = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
+    sums = next(path for path in sorted(fs.files()) if path.endswith(f"{Path(data).name}.sums"))
+    return {"data": data, "sums": sums, "slate": slate, "lock": names.lock}
+
+
+# --- another program writes -----------------------------------------------------------------------------
+
+
+def append_frames(fs: CrashFS, data: str, values: list[bytes]) -> None:
+    fs.write_durably(data, fs.files()[data] + b"".join(map(nsq_oracle.frame, values)))
+
+
+def append_records(fs: CrashFS, data: str, values: list[bytes]) -> None:
+    there = fs.files()[data]
+    first = len(sej_oracle.records(there)[0])
+    records = (sej_oracle.record(first + n, b"", 7, 0, value) for n, value in enumerate(values))
+    fs.write_durably(data, there + b"".join(records))
+
+
+def append_triplets(fs: CrashFS, data: str, values: list[bytes]) -> None:
+    """As go-diskq: it goes on where the index ends and where the data ends."""
+    index, times = (data.removesuffix("data") + suffix for suffix in ("index", "timeindex"))
+    for value in values:
+        offset, position = len(fs.files()[index]) // 24, len(fs.files()[data])
+        record = triplet_oracle.record(b"peer", 7, value)
+        fs.write_durably(times, fs.files()[times] + struct.pack("<Qq", offset, 7))
+        fs.write_durably(data, fs.files()[data] + record)
+        fs.write_durably(index, fs.files()[index] + struct.pack("<QQQ", offset, position, len(record)))
+
+
+APPENDERS: dict[str, Callable[[CrashFS, str, list[bytes]], None]] = {
+    "queue": append_frames,
+    "spool": append_frames,
+    "stream": append_triplets,
+    "journal": append_records,
+}
+
+
+@kinds
+@pytest.mark.parametrize("count", [1, 2, ON_SLATE, 20])
+@pytest.mark.parametrize("lock", ["as it was", "emptied"])
+def test_what_another_program_wrote_meanwhile_stays_and_ours_comes_after_it(
+    kind: ChannelKind, count: int, lock: str
+) -> None:
+    fs, sent = killed(kind)
+    theirs = [b"theirs %d" % number for number in range(count)]
+    APPENDERS[kind.name](fs, files(kind, fs)["data"], theirs)
+    if lock == "emptied":
+        fs.write_durably(files(kind, fs)["lock"], b"")
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert found == sent[:-ON_SLATE] + theirs + sent[-ON_SLATE:]
+    assert any("again" in repair.reason and not repair.records for repair in repairs)
+    assert kind.read(PATH, fs=fs) == found
+
+
+@kinds
+def test_a_kill_in_the_middle_of_that_loses_nothing(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    APPENDERS[kind.name](fs, files(kind, fs)["data"], [b"theirs"])
+    cut = 0
+    while True:
+        cut += 1
+        first = fs.copy()
+        first.cut_at = cut
+        with contextlib.suppress(PowerCut):
+            kind.read(PATH, fs=first)
+        found = kind.read(PATH, fs=first.kill())
+        assert set(found) == {*sent, b"theirs"}
+        if not first.is_cut:
+            break
+
+
+# --- one file is touched --------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize("damage", ["removed", "emptied"])
+@pytest.mark.parametrize("which", ["lock", "sums"])
+def test_a_small_file_that_goes_takes_no_message_with_it(kind: ChannelKind, which: str, damage: str) -> None:
+    fs, sent = killed(kind)
+    path = files(kind, fs)[which]
+    if damage == "removed":
+        fs.unlink(path)
+    else:
+        fs.write_durably(path, b"")
+    assert kind.engine.read_with_repairs(PATH, fs=fs)[0] == sent
+
+
+@kinds
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
+def test_a_slate_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
+    fs, sent = killed(kind)
+    path = files(kind, fs)["slate"]
+    if damage == "removed":
+        fs.unlink(path)
+    else:
+        fs.write_durably(path, fs.files()[path][: 1000 if damage == "cut" else 0])
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert found == sent[:-ON_SLATE]
+    assert [(repair.path, repair.records) for repair in repairs] == [(path, None)]
+
+
+@kinds
+def test_every_flipped_byte_of_the_slate_is_harmless_or_reported(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    path = files(kind, fs)["slate"]
+    content = fs.files()[path]
+    used = 1024 + len(read_slate(fs, path).records)  # type: ignore[union-attr]
+    for at in [*range(0, 180, 3), *range(1024, used, 7)]:
+        after = fs.copy()
+        after.write_durably(path, content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
+        found, repairs = kind.engine.read_with_repairs(PATH, fs=after)
+        assert found == sent or (found == sent[:-ON_SLATE] and repairs[0].path == path), at
+
+
+@kinds
+@pytest.mark.parametrize("size", [30, 700])
+def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -> None:
+    fs, sent = killed(kind, size=size)
+    path = files(kind, fs)["data"]
+    content = fs.files()[path]
+    for at in range(len(content) % 37, len(content), 37 if size < 100 else 1777):
+        after = fs.copy()
+        after.write_durably(path, content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        found = kind.read(PATH, fs=after)
+        assert set(found) < set(sent), at
+        assert set(found) >= set(sent[-ON_SLATE:]), at
+
+
+@kinds
+def test_after_a_clean_close_the_slate_tells_nothing(kind: ChannelKind) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+
+    async def run() -> None:
+        async with kind.open(PATH, fs=fs) as channel:
+            await channel.send_many(bodies(5))
+            await channel.send(b"last")
+
+    trio.run(run)
+    slate = fs.files()[files(kind, fs)["slate"]]
+    assert not any(slate[80:SIZE][:1024])
+    fs.unlink(files(kind, fs)["slate"])
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert (len(found), repairs) == (6, ())
