@@ -210,7 +210,9 @@ def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
     store.ack_many(queue, done)
     more = store.create_queue("more")
     store.enqueue(more, b"of another queue")
-    store.ack(queue, store.dequeue(queue))
+    third = store.dequeue(queue)
+    assert third is not None
+    store.ack(queue, third)
     store.sync()
     left = {record.id: record.payload for record in store.peek(queue, 100)}
     if closes:
