@@ -252,6 +252,8 @@ class FifoQueue(Closing):
                 self._debts,
                 was_owned=self._lock.previous is not None,
                 was_restarted=slates.was_restarted,
+                was_killed=slates.was_killed,
+                has_all_checksums=slates.was_killed and not slates.repairs,
                 strict=self.options.strict,
             )
             self._lock.sign()

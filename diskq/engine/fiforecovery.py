@@ -24,13 +24,15 @@ from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
 from diskq.engine.damagedfiles import DamagedFiles
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
+from diskq.engine.overwritten import find_overwritten
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Debts, close_all
+from diskq.storage.barrier import Barrier, Debts, close_all, write_all
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Rows, Sidecar
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import read_holder
+from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
 
@@ -70,15 +72,20 @@ def recover(
     *,
     was_owned: bool,
     was_restarted: bool,
+    was_killed: bool = False,
+    has_all_checksums: bool = False,
     strict: bool,
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
     `any_size` is the framing for what is ours for certain, under whatever limits it was written.
-    `was_owned`: has diskq had this queue before (there was a lock file)? Raises CorruptionError
-    if `strict` and something other than a torn tail was found.
+    `was_owned`: has diskq had this queue before (there was a lock file)? `was_killed`: did it have a slate,
+    and was not closed? `has_all_checksums`: that slate was there, and checksums cover all that was written.
+    Raises CorruptionError if `strict` and something other than a torn tail was found.
     """
-    return _Recovery(fs, files, framing, any_size, debts, strict).run(was_owned, was_restarted)
+    recovery = _Recovery(fs, files, framing, any_size, debts, strict)
+    recovery.was_killed, recovery.has_all_checksums = was_killed, has_all_checksums
+    return recovery.run(was_owned, was_restarted)
 
 
 def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing) -> Recovered:
@@ -90,6 +97,7 @@ def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framin
     looking = _Survey(fs, files, framing, any_size, Debts(), strict=False)
     holder = read_holder(fs, files.lock)
     is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+    looking.was_killed = holder is not None and bool(holder.staged)
     found = looking.run(holder is not None, is_restarted)
     found.unchecked = looking.unchecked
     return found
@@ -115,6 +123,8 @@ class _Recovery:
         self.asides = Debts()
         self.repairs: list[Repair] = []
         self.has_torn_tail = False
+        self.was_killed = self.has_all_checksums = False
+        self.unchecked: set[int] = set()
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
@@ -126,6 +136,8 @@ class _Recovery:
         metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
         if is_foreign:
+            assert metadata is not None
+            self._give_way(metadata)
             self._forget_stale_checksums()
         if metadata is None:
             read = known = Position(numbers[0] if numbers else 0, 0)
@@ -134,12 +146,17 @@ class _Recovery:
             read, known, depth = self._placed(metadata)
             if self._report_missing(metadata):
                 depth = None
+            if self.was_killed and not was_restarted:
+                self._report_gone(metadata)
             self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
         told = len(self.repairs)
         if was_owned and was_restarted and not is_foreign:
             tail = self._cut_at_checksums(known, prefix=metadata is not None)
         else:
-            tail = self._cut_at_framing(known, is_ours=was_owned and not is_foreign)
+            is_ours = was_owned and not is_foreign
+            if is_ours:
+                self._cut_zeros(read.file)
+            tail = self._cut_at_framing(known, is_ours=is_ours)
         write = self._write_position(known)
         read = min(read, write)
         if depth is not None:
@@ -157,7 +174,7 @@ class _Recovery:
 
     def _sums(self, number: int) -> str | None:
         """The checksums beside a file; None where they are of other bytes."""
-        return self.files.sidecar(number)
+        return None if number in self.unchecked else self.files.sidecar(number)
 
     # --- what the metadata says, against the files ------------------------------------------------
 
@@ -255,6 +272,15 @@ class _Recovery:
         # Else they were consumed: their removal may outrun the position behind them on a full disk,
         # and with a peer it always does.
 
+    def _report_gone(self, metadata: Metadata) -> None:
+        """Tell of files after the position that was written to which are not there, and had messages."""
+        for number in self.files.sidecars():
+            if number not in self.sizes and (number, 0) >= metadata.write:
+                size, records = self._checksummed(number)
+                if records:
+                    reason = "the file is missing, its checksums are there"
+                    self._report(self.files.data(number), 0, size, reason, records)
+
     def _checksummed(self, number: int) -> tuple[int, int]:
         """The size and the records of a file, by its checksums."""
         size = records = 0
@@ -274,9 +300,41 @@ class _Recovery:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
             self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
 
+    def _give_way(self, metadata: Metadata) -> None:
+        """Where a peer has begun files of ours anew, keep its messages, and move ours to the end."""
+        touched = [number for number in self.sizes if metadata.read.file <= number <= metadata.write.file]
+        for number in touched:
+            path = self.files.data(number)
+            end = metadata.write.byte if number == metadata.write.file else None
+            found = find_overwritten(self.fs, path, self.files.sidecar(number), end)
+            if found is None:
+                continue
+            if not self.was_killed and not found.ours and found.end == self.sizes[number]:
+                continue  # all of it is the peer's, and the checksums may be of a file consumed long ago
+            if found.ours:
+                self._move(found.ours)
+            reason = f"another program has begun it anew, and written over {found.lost} messages"
+            if found.end < self.sizes[number]:
+                self._cut(number, found.end, reason, found.lost)
+            else:
+                self._report(path, 0, found.end, reason, found.lost)
+            # At once: where the metadata is ours, checksums are believed.
+            self._forget(number)
+
+    def _move(self, records: bytes) -> None:
+        """Have them in a file of their own behind all others, durably."""
+        number = max(self.sizes) + 1
+        handle = self.fs.open(self.files.data(number), write=True, create=True, exclusive=True)
+        try:
+            write_all(self.fs, handle, records, 0)
+            Barrier(files=(handle,), directories=(self.files.directory,)).pay(self.fs)
+        finally:
+            self.fs.close(handle)
+        self.sizes[number] = len(records)
+
     def _forget_stale_checksums(self) -> None:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
-        for number in self.sizes:
+        for number in self.sizes.keys() - self.unchecked:
             sidecar = self.files.sidecar(number)
             if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False)[0]:
                 self._forget(number)
@@ -290,6 +348,30 @@ class _Recovery:
 
     # --- the tail ---------------------------------------------------------------------------------
 
+    def _cut_zeros(self, first: int) -> None:
+        """Zeros after what the checksums cover are no empty messages: nobody wrote them.
+
+        They cover all of a file that is complete, and of the last one if there was a slate.
+        """
+        for number in [number for number in self.sizes if number >= first]:
+            rows = Rows(self.fs, self._sums(number))
+            rows.seek(NO_NUMBER)
+            last = rows.last
+            rows.close()
+            is_last = number == max(self.sizes)
+            size = self.sizes[number]
+            if last is None or not (self.has_all_checksums if is_last else last.is_seal):
+                continue
+            if not 0 < last.end < size <= last.end + _STRETCH:
+                continue
+            handle = self.fs.open(self.files.data(number))
+            try:
+                is_zeros = not self.fs.pread(handle, size - last.end, last.end).strip(b"\0")
+            finally:
+                self.fs.close(handle)
+            if is_zeros:
+                self._cut(number, last.end, "zeros after the last message that was written", 0)
+
     def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
         """Believe the page cache. Returns the records behind `known`."""
         judging = self.ahead
@@ -301,14 +383,48 @@ class _Recovery:
             losses, records = self._scan(number, start, self.sizes[number])
             counted += records
             is_last = number == max(self.sizes)
-            if is_last and losses and losses[-1].end >= self.sizes[number]:
+            size = self.sizes[number]
+            if is_last and losses and losses[-1].end >= size:
                 self._cut_loss(number, losses[-1])
+            if is_last and is_ours and self.was_killed:
+                self._report_cut_off(number, size)
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
                 self._owe(number, start)
         self.ahead = judging
         return counted
+
+    def _report_cut_off(self, number: int, size: int) -> None:
+        """Tell of messages that the checksums know past the end of the last file, of `size` bytes."""
+        path = self.files.data(number)
+        told = [repair for repair in self.repairs if repair.path == path]
+        if any(repair.records is None for repair in told):
+            return
+        rows = Rows(self.fs, self._sums(number))
+        lost = start = end = 0
+        while group := rows.covering(end, BLOCK_SIZE):
+            row = group[0]
+            end = row.end
+            if end > size:
+                start = start or row.start
+                lost += row.records
+        rows.close()
+        if end <= size:
+            return
+        lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)
+        if start < self.sizes[number]:
+            lost -= self._scan(number, start, self.sizes[number])[1]
+        if lost > 0:
+            kept = self.sizes[number]
+            reason = f"the file ends at byte {size}, its checksums at {end}"
+            if told and told[-1].kept == kept:
+                repair = told[-1]
+                self.repairs[self.repairs.index(repair)] = replace(
+                    repair, reason=f"{repair.reason}; {reason}", records=(repair.records or 0) + lost
+                )
+            else:
+                self._report(path, kept, end - size, reason, lost)
 
     def _cover(self, number: int, start: int) -> None:
         """Give the records at the file's end their checksums: the process died before it wrote them.
@@ -516,29 +632,17 @@ class _Survey(_Recovery):
 
     count_up_to = -1  # who looks counts for himself
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: QueueFiles,
-        framing: Framing,
-        any_size: Framing,
-        debts: Debts,
-        strict: bool,
-    ) -> None:
-        super().__init__(fs, files, framing, any_size, debts, strict)
-        self.unchecked: set[int] = set()
-
     def _sweep(self, numbers: list[int]) -> None:
         pass
-
-    def _sums(self, number: int) -> str | None:
-        return None if number in self.unchecked else super()._sums(number)
 
     def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
         self.sizes = {number: size for number, size in self.sizes.items() if number >= read.file}
 
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
+
+    def _move(self, records: bytes) -> None:
+        pass
 
     def _cover(self, number: int, start: int) -> None:
         pass
@@ -554,6 +658,8 @@ class _Survey(_Recovery):
         self.sizes[number] = loss.start
 
     def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
+        if records:
+            self._report(self.files.data(number), end, self.sizes[number] - end, reason, records)
         self.sizes[number] = end
 
     def _set_aside(self, number: int, reason: str) -> None:

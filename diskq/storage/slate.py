@@ -322,9 +322,10 @@ def put_back(
     """After a kill: write what stands on the slate where it belongs, and is not yet.
 
     `was_restarted`: was the machine, as far as others than the slate know; None: they do not. `was_staging`:
-    it should be there. Without `in_place` nothing is written: what is not all there is displaced. That is for
-    files of which a power cut in this moment could not be judged by checksums. Doing it twice changes nothing, and the slate stays as it is. Raises OSError; on a
-    full disk only where the slate has no reserve, or another program took what it gave up.
+    it should be there. Without `in_place` nothing is written, and what is not all there is displaced: for
+    files of which a power cut in this moment could not be judged by checksums. Doing it twice changes
+    nothing, and the slate stays as it is. Raises OSError; on a full disk only where the slate has no
+    reserve, or another program took what it gave up.
     """
     found = PutBack()
     content = _load(fs, staging.path)
@@ -398,7 +399,7 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
 def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> None:
     """Beside each file, add the checksums that follow those that are there. On a full disk do without."""
     for file in sorted({file for file, _ in shown}):
-        if fs.size_of(staging.data(file)) is None:
+        if fs.size_of(staging.data(file)) is None and fs.size_of(staging.sidecar(file)) is None:
             continue
         rows = Rows(fs, staging.sidecar(file))
         try:

@@ -47,6 +47,8 @@ class Slates:
         self._in_use: dict[int, Slate] = {}
         self.displaced: list[Displaced] = []
         self.repairs: list[Repair] = []
+        self.was_killed = False
+        """Was a slate in use when its process ended?"""
         self.was_restarted = lock.was_restarted and not any(
             is_of_this_run(fs, staging.path) for staging in stagings.values()
         )
@@ -71,6 +73,7 @@ class Slates:
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
             staging = self._stagings[number]
+            self.was_killed |= number in staged or not tells_nothing(self._fs, staging.path)
             done = put_back(
                 self._fs,
                 staging,
