@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -85,6 +86,8 @@ def salvage(
         mend(overlay, thing, take_over=take_over)
         scraps = _scraps_of(overlay, thing)
         rare = {entry for scrap in scraps for entry in scrap.found.entries} if _has_places(thing) else set()
+        is_store = thing.kind == "jobs"
+        is_read: Counter[Entry] = Counter()
         messages = 0
         with open_reading(thing, fs=overlay) as reading:
             for batch in reading.batches():
@@ -92,6 +95,8 @@ def salvage(
                 messages += len(batch)
                 if rare:
                     rare -= {_placeless(entry, thing) for entry in batch.entries()}
+                if is_store and scraps:
+                    is_read.update(map(_as_in_a_log, batch.entries()))
     told = 0
     seen: set[Entry] = set()
     for scrap in scraps:
@@ -99,11 +104,31 @@ def salvage(
         if _has_places(thing):
             entries = list(dict.fromkeys(entries))
             seen.update(entries)
+        if is_store:
+            # What is whole of a damaged log is carried on with, and its file is kept aside as it was.
+            entries, is_read = _without(entries, is_read)
         for at in range(0, len(entries), _AT_ONCE):
             write(to_lines(EntryBatch.of(entries[at : at + _AT_ONCE])))
         told += len(entries)
     unread = tuple(Unread(scrap.path, scrap.found.unread) for scrap in scraps if scrap.found.unread)
     return Salvaged(thing=thing, messages=messages, scraps=told, unread=unread)
+
+
+def _as_in_a_log(entry: Entry) -> Entry:
+    """As a store's log tells of a message."""
+    return Entry(entry.value, priority=entry.priority, queue=entry.queue)
+
+
+def _without(entries: list[Entry], is_read: Counter[Entry]) -> tuple[list[Entry], Counter[Entry]]:
+    """The entries but for as many of each as were read; and of those that were, what is left."""
+    rest = is_read.copy()
+    left = []
+    for entry in entries:
+        if rest[entry] > 0:
+            rest[entry] -= 1
+        else:
+            left.append(entry)
+    return left, rest
 
 
 def _has_places(thing: Thing) -> bool:
