@@ -20,7 +20,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.smallfile import read_small
 
-__all__ = ["Holder", "Lock", "read_holder"]
+__all__ = ["Holder", "Lock", "parse_holder", "read_holder"]
 
 # A stream has so many slates at most: they are named in the sector.
 _MOST_STAGED = 64
@@ -67,7 +67,7 @@ class Lock:
         while True:
             handle = fs.open(self.path, write=True, create=True)
             try:
-                previous = _parse(fs.pread(handle, _SIZE, 0))
+                previous = parse_holder(fs.pread(handle, _SIZE, 0))
                 if not fs.try_lock(handle):
                     raise LockedError(self.guarded, str(previous or Holder()))
                 has_name = fs.has_name(handle)
@@ -130,10 +130,11 @@ class Lock:
 def read_holder(fs: FileSystem, path: str) -> Holder | None:
     """Who wrote the lock file last; None where nobody ever did. Takes nothing. Raises OSError."""
     data = read_small(fs, path, _SIZE)
-    return None if data is None else _parse(data)
+    return None if data is None else parse_holder(data)
 
 
-def _parse(data: bytes) -> Holder | None:
+def parse_holder(data: bytes) -> Holder | None:
+    """Who a lock file with this content names; None: nobody. One without a name where it cannot be read."""
     if not data:
         return None
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import socket
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamowner import owner_state
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.lock import Holder
+from diskq.storage.lock import Holder, parse_holder
 
 __all__ = ["StoreOwner", "holder_of", "in_words", "owner_of", "writer_of"]
 
@@ -31,9 +29,7 @@ def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
         status = os.fstat(handle) if fs.native else None
     finally:
         fs.close(handle)
-    holder = Holder()
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
-        holder = Holder(**json.loads(content))
+    holder = parse_holder(content) or Holder()
     return holder, None if status is None else _is_locked(holder, status)
 
 

@@ -22,6 +22,7 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of
+from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -31,6 +32,15 @@ __all__ = ["verify_journal"]
 def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
     """Raises JournalNotFoundError, OSError."""
     files = JournalFiles(fs, thing.path)
+    with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
+        _look_over(there, JournalFiles(there, thing.path), report)
+
+
+def _count(records: bytes) -> int:
+    return sej.count(records).records
+
+
+def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     points = read_points(fs, files)
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)

@@ -19,6 +19,7 @@ from diskq.storage.blockreader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.recovery import Repair
 from diskq.tools.holders import holder_of
+from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing
 
@@ -28,7 +29,13 @@ __all__ = ["verify_queue"]
 def verify_queue(fs: FileSystem, thing: Thing, report: Report) -> None:
     """Raises QueueMovedError, OSError."""
     files = QueueFiles(fs, thing.path, thing.name)
-    report.take(settled(lambda part: _Look(fs, files, part).run(), report.progress))
+    with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
+        files = QueueFiles(there, thing.path, thing.name)
+        report.take(settled(lambda part: _Look(there, files, part).run(), report.progress))
+
+
+def _count(records: bytes) -> int:
+    return count(records).records
 
 
 class _Look:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
+from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
 from diskq.engine.missingstart import missing_start
@@ -24,6 +24,7 @@ from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import holder_of, writer_of
+from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -41,7 +42,10 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
         report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
         return
     found = Report(report.progress)
-    _Look(fs, files, settings, found).run()
+    stagings = {index: files.partition(index).staging for index in files.partitions()}
+    varuint = settings.encoding == "varuint"
+    with as_put_back(fs, files.lock, stagings, lambda its: count(its, varuint).records, found) as there:
+        _Look(there, StreamFiles(there, thing.path), settings, found).run()
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(fs, files, settings, found)
     report.take(found)

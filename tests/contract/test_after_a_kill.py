@@ -16,7 +16,10 @@ import trio
 
 from diskq.storage.slate import SIZE, read_slate
 from diskq.testing import CrashFS, PowerCut
-from tests.contract.kinds import ChannelKind, bodies, channels
+from diskq.tools.findings import Verification
+from diskq.tools.things import Thing
+from diskq.tools.verify import verify
+from tests.contract.kinds import NAME, ChannelKind, bodies, channels
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 
 PATH = "/x"
@@ -51,6 +54,11 @@ def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
     data = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
     sums = next(path for path in sorted(fs.files()) if path.endswith(f"{Path(data).name}.sums"))
     return {"data": data, "sums": sums, "slate": slate, "lock": names.lock}
+
+
+def verified(kind: ChannelKind, fs: CrashFS) -> Verification:
+    name = NAME if kind.name == "queue" else None
+    return verify(Thing(kind.name, PATH, name), fs=fs)  # type: ignore[arg-type]
 
 
 # --- another program writes -----------------------------------------------------------------------------
@@ -95,6 +103,7 @@ def test_what_another_program_wrote_meanwhile_stays_and_ours_comes_after_it(
     fs, sent = killed(kind)
     theirs = [b"theirs %d" % number for number in range(count)]
     APPENDERS[kind.name](fs, files(kind, fs)["data"], theirs)
+    assert (verified(kind, fs).messages, verified(kind, fs).lost) == (len(sent) + count, 0)
     if lock == "emptied":
         fs.write_durably(files(kind, fs)["lock"], b"")
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
@@ -145,6 +154,7 @@ def test_a_slate_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
         fs.unlink(path)
     else:
         fs.write_durably(path, fs.files()[path][: 1000 if damage == "cut" else 0])
+    assert path in [finding.path for finding in verified(kind, fs).findings if finding.severity == "damage"]
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert found == sent[:-ON_SLATE]
     assert [(repair.path, repair.records) for repair in repairs] == [(path, None)]
@@ -172,6 +182,7 @@ def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -
     for at in range(len(content) % 37, len(content), 37 if size < 100 else 1777):
         after = fs.copy()
         after.write_durably(path, content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        assert any(finding.severity == "damage" for finding in verified(kind, after).findings), at
         found = kind.read(PATH, fs=after)
         assert set(found) < set(sent), at
         assert set(found) >= set(sent[-ON_SLATE:]), at

@@ -12,7 +12,7 @@ import trio
 
 import diskq
 from diskq.storage.checksums import Row, unpack_row
-from diskq.storage.lock import Holder, _parse
+from diskq.storage.lock import Holder, parse_holder
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, blocks, hex_block
 from tests.docs.test_format_nsq import castagnoli, write_the_example
@@ -93,8 +93,8 @@ def test_the_lock_file_is_what_the_document_shows(tmp_path: Path) -> None:
     assert (len(written), written[-1:]) == (512, b"\n")
     assert json.loads(written).keys() == shown.keys()
     padded = block.text.rstrip("\n").ljust(511).encode() + b"\n"
-    assert _parse(padded) == Holder(**shown)
-    assert _parse(b"nobody can read this") == Holder()
+    assert parse_holder(padded) == Holder(**shown)
+    assert parse_holder(b"nobody can read this") == Holder()
 
 
 def test_the_slate_is_what_the_document_says() -> None:

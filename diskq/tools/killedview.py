@@ -1,0 +1,61 @@
+# What a killed process left, as the next open finds it. Law: nothing is changed; what the open would write,
+# report or append again is said, and the rest of a look goes over files as they are after that.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from diskq.storage.fs import FileSystem
+from diskq.storage.slate import PutBack, Staging, read_slate, tells_nothing, view_with
+from diskq.tools.holders import holder_of
+from diskq.tools.looking import Report
+
+__all__ = ["as_put_back"]
+
+
+@contextmanager
+def as_put_back(
+    fs: FileSystem,
+    lock: str,
+    stagings: Mapping[int, Staging],
+    counted: Callable[[bytes], int],
+    report: Report,
+) -> Iterator[FileSystem]:
+    """The files with what stands on slates where it belongs; `report` gets what the open would say of it.
+
+    `counted` tells how many messages some records are. Where a process has the lock, and where no slate
+    tells anything, these are the files themselves. Raises OSError.
+    """
+    holder, is_held = holder_of(fs, lock)
+    staged = () if holder is None else holder.staged
+    if is_held or (not staged and all(tells_nothing(fs, its.path) for its in stagings.values())):
+        yield fs
+        return
+    was_restarted = None if holder is None else holder.boot_id != fs.identity().boot_id
+    view, told = view_with(fs, stagings, was_restarted=was_restarted, staged=staged)
+    try:
+        for number, done in told.items():
+            _tell(fs, stagings[number], done, counted, report)
+        yield view
+    finally:
+        view.close_all()
+
+
+def _tell(
+    fs: FileSystem, staging: Staging, done: PutBack, counted: Callable[[bytes], int], report: Report
+) -> None:
+    for repair in done.repairs:
+        report.damage(repair.path, None, repair.reason, repair.records or 0)
+    if done.displaced is not None:
+        count = counted(done.displaced.records)
+        report.messages += count
+        what = f"{count} messages wait here, and their place is taken: the next open appends them at the end"
+        report.note(staging.path, None, what)
+        return
+    waiting = read_slate(fs, staging.path)
+    size = None if waiting is None else fs.size_of(staging.data(waiting.file))
+    if waiting is None or size is None or not waiting.start <= size < waiting.start + len(waiting.records):
+        return
+    count = counted(waiting.records[size - waiting.start :])
+    report.note(staging.path, None, f"{count} messages wait here: the next open writes them")
