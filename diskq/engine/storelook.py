@@ -58,6 +58,8 @@ class StoreLook:
     queues: Mapping[str, StoredQueue]
     lsn: int
     """The last command that they have seen; -1: none."""
+    losses: tuple[Repair, ...] = ()
+    """Damage that was passed over, with which messages were, or may have been, lost."""
 
     def infos(self) -> list[QueueInfo]:
         """What queues there are, by name."""
@@ -78,7 +80,8 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
         overlay.make_directory(there.private)
         point = Point.read(overlay, there)
         found = recover_store(overlay, there, point, Debts(), strict=False, until=until)
-        return StoreLook(queues=found.queues, lsn=_last(found, until))
+        losses = tuple(repair for repair in found.repairs if repair.records != 0)
+        return StoreLook(queues=found.queues, lsn=_last(found, until), losses=losses)
 
     return _steadily(disk, files, look)
 

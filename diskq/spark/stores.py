@@ -104,6 +104,8 @@ def state_of(options: ReadOptions, schema: StructType, task: OffsetRange) -> Ite
                 f"{task.path}: what it held after command {task.detail}, when it was loaded, is gone: a "
                 f"snapshot was taken after command {look.lsn}; load it again",
             )
+        for loss in look.losses:
+            losses.tell("DISKQ_CORRUPT", f"{loss.path}: byte {loss.kept}: {loss.reason}")
         queues = [queue for _, queue in sorted(look.queues.items())]
         del look
         for batch in chain.from_iterable(_taken(queue, options) for queue in queues):

@@ -92,7 +92,7 @@ def test_damage_is_an_error_with_its_code(tmp_path):
     content = bytearray(segment.read_bytes())
     content[40] ^= 1
     segment.write_bytes(content)
-    with pytest.raises(DiskqSparkError, match=r"DISKQ_CORRUPT.*byte 8, record 0"):
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_CORRUPT.*\.log: byte 8"):
         read(options(tmp_path))
 
 
