@@ -367,8 +367,9 @@ class _Recovery:
             self.state.doubt()
             self.next_lsn = expected
         elif len(self.found.repairs) == told:
+            # So a full disk leaves it. Where the point knows how many there were, they are all there.
             reason = "the file ends here, without the marker of an end"
-            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
+            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, 0, aside)
         self.found.is_mended = True
 
     def _carry_out(

@@ -169,7 +169,8 @@ class Life:
                 assert set(found) <= set(self.known), "refused, and in all the same"
         found, repairs = self._read(self.fs.inner)
         self.compare(found)
-        assert [repair for repair in repairs if repair.records != 0] == []
+        wrong = [repair for repair in repairs if repair.records != 0]
+        assert wrong == []
 
     def check_words(self) -> None:
         """A full disk is called so."""
