@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from diskq._native.appendbuffer import BLOCK_SIZE
@@ -354,10 +355,9 @@ class _Recovery:
         They cover all of a file that is complete, and of the last one if there was a slate.
         """
         for number in [number for number in self.sizes if number >= first]:
-            rows = Rows(self.fs, self._sums(number))
-            rows.seek(NO_NUMBER)
-            last = rows.last
-            rows.close()
+            with closing(Rows(self.fs, self._sums(number))) as rows:
+                rows.seek(NO_NUMBER)
+                last = rows.last
             is_last = number == max(self.sizes)
             size = self.sizes[number]
             if last is None or not (self.has_all_checksums if is_last else last.is_seal):
@@ -401,15 +401,14 @@ class _Recovery:
         told = [repair for repair in self.repairs if repair.path == path]
         if any(repair.records is None for repair in told):
             return
-        rows = Rows(self.fs, self._sums(number))
         lost = start = end = 0
-        while group := rows.covering(end, BLOCK_SIZE):
-            row = group[0]
-            end = row.end
-            if end > size:
-                start = start or row.start
-                lost += row.records
-        rows.close()
+        with closing(Rows(self.fs, self._sums(number))) as rows:
+            while group := rows.covering(end, BLOCK_SIZE):
+                row = group[0]
+                end = row.end
+                if end > size:
+                    start = start or row.start
+                    lost += row.records
         if end <= size:
             return
         lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple
 
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.nsq import scan
 from diskq.storage.checksums import Row, Rows
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Overwritten", "find_overwritten"]
@@ -49,7 +51,7 @@ def find_overwritten(fs: FileSystem, data: str, sidecar: str, end: int | None) -
         # What stood on the slate has no checksum yet.
         rest = fs.pread(handle, max(0, size - covered), covered)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)
     whole = scan(begun).valid_end
     if end is None:
         whole = _before_ours(begun, whole, min(first, bad[-1].end))
@@ -89,15 +91,14 @@ def _judged(fs: FileSystem, data: str, sidecar: str) -> tuple[list[Row], list[Ro
     """The rows of blocks that are as they were written, and those of the others."""
     good: list[Row] = []
     bad: list[Row] = []
-    rows = Rows(fs, sidecar)
     handle = fs.open(data)
     try:
-        at = 0
-        while group := rows.covering(at, BLOCK_SIZE):
-            row = group[0]
-            at = row.end
-            (good if row.matches(fs.pread(handle, row.end - row.start, row.start)) else bad).append(row)
+        with closing(Rows(fs, sidecar)) as rows:
+            at = 0
+            while group := rows.covering(at, BLOCK_SIZE):
+                row = group[0]
+                at = row.end
+                (good if row.matches(fs.pread(handle, row.end - row.start, row.start)) else bad).append(row)
     finally:
-        fs.close(handle)
-        rows.close()
+        let_go(fs, handle)
     return good, bad

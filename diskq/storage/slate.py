@@ -29,6 +29,7 @@ from diskq._native.appendbuffer import SLATE_HEADER, SLATE_MAGIC, SLATE_ROW_COUN
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import Row, Rows, Sidecar, checksum
+from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.recovery import Repair, keep_copy
@@ -241,7 +242,7 @@ def _load(fs: FileSystem, path: str) -> _Content | None:
     try:
         content = fs.pread(handle, SIZE, 0)
     finally:
-        fs.close(handle)
+        let_go(fs, handle)
     if len(content) < SIZE or not content.strip(b"\0"):
         return None
     if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
