@@ -32,7 +32,7 @@ from diskq.storage.checksums import Row, Rows, Sidecar, checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.recovery import Repair, keep_copy
+from diskq.storage.recovery import Repair, keep_content, keep_copy
 
 __all__ = [
     "RESERVE",
@@ -342,8 +342,24 @@ def put_back(
         is_believed = was_restarted is False
     if not is_believed:
         return found
-    if content.waiting is not None:
-        found.displaced = _write_waiting(fs, staging, content.waiting, content.is_old, in_place)
+    waiting = content.waiting
+    size = fs.size_of(staging.data(waiting.file)) if waiting is not None else None
+    if waiting is not None and size is not None and size < waiting.start:
+        # What was before them is not there: behind it they would hide that. Kept aside, and reported.
+        reason = f"the file ends at byte {size}, accepted messages belong at byte {waiting.start}"
+        aside = keep_content(fs, staging.path, waiting.records)
+        found.repairs.append(
+            Repair(
+                path=staging.data(waiting.file),
+                kept=size,
+                dropped=len(waiting.records),
+                reason=reason,
+                records=None,
+                saved_as=aside,
+            )
+        )
+    elif waiting is not None:
+        found.displaced = _write_waiting(fs, staging, waiting, content.is_old, in_place)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
     _add_rows(fs, staging, content.rows)
@@ -362,7 +378,7 @@ def _write_waiting(
     handle = fs.open(path, write=True)
     try:
         there = fs.pread(handle, len(records), waiting.start)
-        if size < waiting.start or not records.startswith(there):
+        if not records.startswith(there):
             return waiting
         if len(there) < len(records):
             if not in_place or not staging.is_last(waiting.file):
