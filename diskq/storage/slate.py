@@ -344,14 +344,16 @@ def put_back(
         return found
     waiting = content.waiting
     size = fs.size_of(staging.data(waiting.file)) if waiting is not None else None
-    if waiting is not None and size is not None and size < waiting.start:
+    is_gone = size is None and not content.is_old
+    if waiting is not None and (is_gone or (size is not None and size < waiting.start)):
         # What was before them is not there: behind it they would hide that. Kept aside, and reported.
-        reason = f"the file ends at byte {size}, accepted messages belong at byte {waiting.start}"
+        ends = "is gone" if size is None else f"ends at byte {size}"
+        reason = f"the file {ends}, accepted messages belong at byte {waiting.start}"
         aside = keep_content(fs, staging.path, waiting.records)
         found.repairs.append(
             Repair(
                 path=staging.data(waiting.file),
-                kept=size,
+                kept=size or 0,
                 dropped=len(waiting.records),
                 reason=reason,
                 records=None,
