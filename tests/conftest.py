@@ -55,3 +55,11 @@ class _Sharing:
                 return next((shared for shared in _SHARING if nodeid.startswith(shared)), nodeid)
 
         return BySharing(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_on():
+    """What a test, or a program that it runs in this process, turned off is on again for the next one."""
+    logging.disable(logging.NOTSET)
+    logger = logging.getLogger("diskq")
+    logger.disabled, logger.propagate = False, True
