@@ -58,7 +58,7 @@ class _Sharing:
 
 
 @pytest.fixture(autouse=True)
-def _logs_are_on():
+def _logs_are_on() -> None:
     """What a test, or a program that it runs in this process, turned off is on again for the next one."""
     logging.disable(logging.NOTSET)
     logger = logging.getLogger("diskq")
