@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from diskq.storage.barrier import Barrier, write_all
@@ -63,20 +64,12 @@ def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int
     Raises OSError; there is then no such file.
     """
     size = fs.size(handle) if end is None else end
-    aside = free_aside(fs, beside)
-    copy = fs.open(aside, write=True, create=True, exclusive=True)
-    try:
-        try:
-            for at in range(start, size, _PIECE):
-                write_all(fs, copy, fs.pread(handle, min(_PIECE, size - at), at), at - start)
-            Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
-        finally:
-            fs.close(copy)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Barrier(removals=(aside,)).pay(fs)
-        raise
-    return aside
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(start, size, _PIECE):
+            yield fs.pread(handle, min(_PIECE, size - at), at)
+
+    return _keep(fs, beside, pieces())
 
 
 def keep_content(fs: FileSystem, beside: str, content: bytes) -> str:
@@ -84,14 +77,21 @@ def keep_content(fs: FileSystem, beside: str, content: bytes) -> str:
 
     Raises OSError; there is then no such file.
     """
+    return _keep(fs, beside, [content])
+
+
+def _keep(fs: FileSystem, beside: str, pieces: Iterable[bytes]) -> str:
     aside = free_aside(fs, beside)
-    made = fs.open(aside, write=True, create=True, exclusive=True)
+    copy = fs.open(aside, write=True, create=True, exclusive=True)
     try:
         try:
-            write_all(fs, made, content, 0)
-            Barrier(files=(made,), directories=(directory_of(aside),)).pay(fs)
+            end = 0
+            for piece in pieces:
+                write_all(fs, copy, piece, end)
+                end += len(piece)
+            Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
         finally:
-            fs.close(made)
+            fs.close(copy)
     except OSError:
         with contextlib.suppress(OSError):
             Barrier(removals=(aside,)).pay(fs)

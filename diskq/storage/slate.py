@@ -102,7 +102,7 @@ class PutBack:
     """What was done with what stood on a slate."""
 
     displaced: Waiting | None = None
-    """Accepted, and their place is taken, or gone: they are to be appended again."""
+    """Accepted, and their place is taken: they are to be appended again."""
     repairs: list[Repair] = field(default_factory=list)
     """What could not be read of it, or is missing."""
 
@@ -342,53 +342,44 @@ def put_back(
         is_believed = was_restarted is False
     if not is_believed:
         return found
-    waiting = content.waiting
-    size = fs.size_of(staging.data(waiting.file)) if waiting is not None else None
-    is_gone = size is None and not content.is_old
-    if waiting is not None and (is_gone or (size is not None and size < waiting.start)):
-        # What was before them is not there: behind it they would hide that. Kept aside, and reported.
-        ends = "is gone" if size is None else f"ends at byte {size}"
-        reason = f"the file {ends}, accepted messages belong at byte {waiting.start}"
-        aside = keep_content(fs, staging.path, waiting.records)
-        found.repairs.append(
-            Repair(
-                path=staging.data(waiting.file),
-                kept=size or 0,
-                dropped=len(waiting.records),
-                reason=reason,
-                records=None,
-                saved_as=aside,
-            )
-        )
-    elif waiting is not None:
-        found.displaced = _write_waiting(fs, staging, waiting, content.is_old, in_place)
+    if content.waiting is not None:
+        _judge_waiting(fs, staging, content.waiting, content.is_old, in_place, found)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
     _add_rows(fs, staging, content.rows)
     return found
 
 
-def _write_waiting(
-    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool
-) -> Waiting | None:
-    """Write it, if its place is free. Returns it if that is not so."""
+def _judge_waiting(
+    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: PutBack
+) -> None:
+    """Write it, if its place is free; or say in `found` what else becomes of it."""
     path, records = staging.data(waiting.file), waiting.records
     size = fs.size_of(path)
-    if size is None:
-        # An old slate does not say whether they had been written, and then consumed with their file.
-        return None if is_old else waiting
+    if size is None and is_old:
+        return  # it does not say whether they had been written, and then consumed with their file
+    if size is None or size < waiting.start:
+        # What was before them is not there: behind it they would hide that. Kept aside, and reported.
+        ends = "is gone" if size is None else f"ends at byte {size}"
+        reason = f"the file {ends}, accepted messages belong at byte {waiting.start}"
+        aside = keep_content(fs, staging.path, records)
+        found.repairs.append(
+            Repair(
+                path=path, kept=size or 0, dropped=len(records), reason=reason, records=None, saved_as=aside
+            )
+        )
+        return
     handle = fs.open(path, write=True)
     try:
         there = fs.pread(handle, len(records), waiting.start)
-        if not records.startswith(there):
-            return waiting
-        if len(there) < len(records):
-            if not in_place or not staging.is_last(waiting.file):
-                return waiting
+        if there == records:
+            return
+        if in_place and records.startswith(there) and staging.is_last(waiting.file):
             _write(fs, staging.path, handle, waiting)
+        else:
+            found.displaced = waiting
     finally:
         fs.close(handle)
-    return None
 
 
 def _write(fs: FileSystem, slate: str, handle: int, waiting: Waiting) -> None:

@@ -28,7 +28,7 @@ __all__ = ["Displaced", "Slates"]
 
 
 class Displaced(NamedTuple):
-    """Accepted messages whose place is another's, or gone: to be appended again, before `Slates.clear`."""
+    """Accepted messages whose place is another's: to be appended again, before `Slates.clear`."""
 
     number: int
     """Of the slate."""
@@ -117,7 +117,7 @@ class Slates:
         self._lock.note_staged(list(self._in_use))
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
-        """As `slate.flush_to_the_end`. Raises OSError."""
+        """As `slate.flush_to_the_end`; what cannot be written stays where it is."""
         with contextlib.suppress(OSError):
             flush_to_the_end(flush, list(self._in_use.values()))
 

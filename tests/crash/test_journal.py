@@ -492,7 +492,7 @@ MUTATIONS = [
     Mutation(JOURNAL, "slates.put_back(in_place=was_ours)", "pass", by=killed_with_a_slate),
     Mutation(JOURNAL, "self._append_again(displaced)", "pass", by=a_slate_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.sync()", "is_held=False)", by=a_slate_of_long_ago),
-    Mutation(SLATE, "or not records.startswith(there)", "", by=a_slate_of_long_ago),
+    Mutation(SLATE, "in_place and records.startswith(there)", "in_place", by=a_slate_of_long_ago),
 ]
 
 
