@@ -25,7 +25,7 @@ from benchmarks.floors import FIGURES, Row, Section
 from tests.compat.golang import GoUnavailableError
 from tests.compat.gopeer import GoPeer
 
-__all__ = ["GoBench", "Measurement", "MissingError", "Result", "Scale", "Spread", "Work", "run"]
+__all__ = ["GoBench", "Measurement", "MissingError", "Result", "Scale", "Spread", "Work", "forking", "run"]
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 300.0
@@ -74,14 +74,7 @@ class Work:
         if self.after is not None:
             self.after.measure(directory)
         arguments = [self.module, self.name, str(directory), json.dumps(dict(self.options))]
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.child", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
+        done = (_forks or _fresh)(arguments)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr}")
         report = json.loads(done.stdout.splitlines()[-1])
@@ -92,6 +85,60 @@ class Work:
 
     def describe(self) -> dict[str, Any]:
         return {"python": f"benchmarks.{self.module}.{self.name}", **self.options}
+
+
+def _fresh(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.child", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+class _Forks:
+    """A Python that has imported nearly all, and forks for each work."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.child", "--forks"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as directory:
+            output, errors = Path(directory, "output"), Path(directory, "errors")
+            print(json.dumps([arguments, str(output), str(errors)]), file=self._process.stdin, flush=True)
+            code = int(self._process.stdout.readline())
+            return subprocess.CompletedProcess(arguments, code, output.read_text(), errors.read_text())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+_forks: _Forks | None = None
+
+
+@contextmanager
+def forking() -> Iterator[None]:
+    """For the length of a block a work is not a fresh Python but the fork of a warm one.
+
+    That saves its start, which is most of a short run. For tests: what it measures of memory is not its own.
+    """
+    global _forks
+    _forks = _Forks()
+    try:
+        yield
+    finally:
+        _forks.close()
+        _forks = None
 
 
 class GoProgram(Protocol):
