@@ -4,7 +4,7 @@ A shell lets what it runs in its background ignore SIGINT, and so do all whom th
 interrupt would wait for ever.
 
 `make test` has two processes run the tests (pytest-xdist). What shares something that is costly
-to make stays in one of them.
+to make stays in one of them, and so do the tests of one file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _SHARING = (
     "tests/test_demo.py",
     "tests/test_floors.py",
 )
+# Tests that take seconds each: one by one, at the end, so that neither process ends long before the other.
+_LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
 
 
 @pytest.fixture
@@ -49,10 +51,20 @@ class _Sharing:
         from xdist.scheduler import LoadScopeScheduling
 
         class BySharing(LoadScopeScheduling):  # type: ignore[misc] # it has no types
-            """The largest shares first, as they take longest; then one test at a time."""
+            """The largest shares first, as they take longest; the tests that are alone in theirs last."""
 
             def _split_scope(self, nodeid: str) -> str:
-                return next((shared for shared in _SHARING if nodeid.startswith(shared)), nodeid)
+                for shared in _SHARING:
+                    if nodeid.startswith(shared):
+                        return shared
+                return nodeid if nodeid.startswith(_LONG) else nodeid.partition("::")[0]
+
+            def _reschedule(self, node: Any) -> None:
+                # Each time it counts what is left of all that a process was given: what is done goes.
+                given = self.assigned_work[node]
+                for scope in [scope for scope, tests in given.items() if all(tests.values())]:
+                    del given[scope]
+                super()._reschedule(node)
 
         return BySharing(config, log)
 
