@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -33,9 +32,9 @@ from diskq.tools.things import Thing, things_below
 from diskq.tools.verify import verify
 from tests.contract.kinds import ENGINES, ChannelKind, Kind, bodies, body, channels, engines
 from tests.hub.rig import message, put, store
+from tests.sampling import IS_FULL
 
 PATH = "/k"
-ALL = os.environ.get("DISKQ_EVERY_FAULT", "") not in ("", "0")
 FAULTS = [
     ("close", errno.EIO),
     ("pread", errno.EIO),
@@ -181,7 +180,7 @@ def turns(step: float) -> Iterator[int]:
     at = 1.0
     while True:
         yield int(at)
-        at = at + 1 if ALL else max(at + 1, at * step)
+        at = at + 1 if IS_FULL else max(at + 1, at * step)
 
 
 # --- what holds then --------------------------------------------------------------------------------------

@@ -32,10 +32,10 @@ from diskq.tools.salvage import salvage
 from diskq.tools.things import Thing, things_below
 from diskq.tools.verify import verify
 from tests.contract.kinds import Kind, bodies, engines
+from tests.sampling import IS_FULL
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such things")
 
-ALL = os.environ.get("DISKQ_EVERY_FAULT", "") not in ("", "0")
 WAITS = 30  # seconds: then it hangs
 CPU = 2.0  # seconds, of one call
 MEMORY = 4 * 1024**3
@@ -175,7 +175,7 @@ def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, ro
     names = list(THINGS)
     for number, file in enumerate(sorted(path for path in whole.rglob("*") if path.is_file())):
         place = file.relative_to(whole)
-        for what in names if ALL else (names[number % 7], names[(number + 3) % 7]):
+        for what in names if IS_FULL else (names[number % 7], names[(number + 3) % 7]):
             shutil.copytree(whole, tried)
             (tried / place).unlink()
             THINGS[what](tried / place, file.read_bytes())

@@ -17,6 +17,7 @@ from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
+from tests.sampling import stride
 
 # Some blocks to a file and some files to a queue, in few operations.
 OPTIONS = diskq.QueueOptions(max_bytes_per_file=6000, sync_every=7, sync_timeout=1000.0)
@@ -177,22 +178,22 @@ def crash(seed: int, **options: int) -> Report:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
-    report = crash(seed)
-    assert report.cuts > 60
+    report = crash(seed, every=stride(1))
+    assert report.cuts > 60 // stride(1)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
-    report = run_cuts(lifetimes(seed, is_pressed=True), check, witness=Promises)
-    assert report.cuts > 80
+    report = run_cuts(lifetimes(seed, is_pressed=True), check, witness=Promises, every=stride(1))
+    assert report.cuts > 80 // stride(1)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_they_hold_too_where_most_messages_are_larger_than_a_file(seed: int) -> None:
     """Such a file is left with the next barrier, though it is the last one."""
     options = dataclasses.replace(OPTIONS, max_bytes_per_file=100)
-    report = run_cuts(lifetimes(seed, options=options), check, witness=Promises, every=4)
-    assert report.cuts > 20
+    report = run_cuts(lifetimes(seed, options=options), check, witness=Promises, every=stride(4))
+    assert report.cuts > 20 // stride(1)
 
 
 def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
