@@ -585,24 +585,6 @@ def is_within(some: list[Triple], more: list[Triple]) -> bool:
     return all(one in rest for one in some)
 
 
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - NEVER_CALLED))
-def test_whatever_call_fails_nothing_promised_is_lost(verb, error):
-    surfaced = 0
-    for nth in range(1, 1000, 11):
-        witness = Witness(failing_disk())
-        fault = witness.fs.fail(verb, nth=nth, error=error)
-        witness.run()
-        if not fault.hits:
-            break
-        surfaced += witness.errors > 0
-        witness.check()
-        assert open_handles(witness.fs) == 0, nth
-    assert nth > 1
-    if error == errno.EIO and verb not in ("unlink", "close", "truncate"):  # it is tried again
-        assert surfaced, "an error that nobody hears of"
-
-
 @pytest.mark.parametrize("taken", [1, 3, 11])
 def test_however_little_a_write_takes_nothing_is_torn(taken):
     for nth in range(1, 400, 2 * taken):
