@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -198,11 +199,14 @@ MODULES = {module_name(path) for path in FILES}
 
 
 def imports_of(path: Path) -> list[str]:
-    source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        tree = ast.parse(source, path)
-        return list(python_imports(tree, module_name(path), is_package=path.stem == "__init__"))
-    return list(cython_imports(source))
+        return list(python_imports(tree_of(path), module_name(path), is_package=path.stem == "__init__"))
+    return list(cython_imports(path.read_text(encoding="utf-8")))
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"), path)
 
 
 # --- the laws ---------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ def test_a_room_imports_only_what_its_row_allows(path):
     "path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
-    assert call_violations(module_name(path), ast.parse(path.read_text(encoding="utf-8"))) == []
+    assert call_violations(module_name(path), tree_of(path)) == []
 
 
 # --- the checker, checked ---------------------------------------------------------------------

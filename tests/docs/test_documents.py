@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def test_every_test_that_is_named_exists(path: Path) -> None:
         assert name in defined_tests(ROOT / file), f"{file}::{name}"
 
 
+@functools.cache
 def defined_tests(path: Path) -> set[str]:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
