@@ -44,6 +44,7 @@ TABLE = """
   diskq._native.platform   POSIX_C <errno.h> <windows.h> <intrin.h>
   diskq._native.crc32c     <nmmintrin.h> <arm_acle.h>
   diskq.storage.fs         os.* fcntl mmap socket threading time portalocker.*
+  diskq.channels.cancellation  diskq._native.cancellation
   diskq.storage.filewatch  diskq._native.inotify
   diskq.storage.forks      os.* diskq._native.turn
   diskq.storage.budget     threading

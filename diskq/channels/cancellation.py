@@ -2,25 +2,34 @@
 #
 # `trio.lowlevel.checkpoint_if_cancelled` is a cancellation point that costs a quarter of a
 # microsecond when nothing is cancelled, most of it for being a coroutine; a message costs little
-# more than that here. So the question is asked first, of the attribute that Trio's function asks.
-# It is not public: where a Trio does not have it, every call takes the public way.
+# more than that here. So the question is asked first, of the attributes that Trio's function asks.
+# They are not public: where a Trio does not have them, every call takes the public way.
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 
 import trio
 
-__all__ = ["cancellation_test"]
+from diskq._native.cancellation import CancellationTest
 
-_is_cancelled: Callable[[trio.lowlevel.Task], bool] = attrgetter("_cancel_status.effectively_cancelled")
+__all__ = ["always", "cancellation_test"]
 
 
-def cancellation_test() -> Callable[[trio.lowlevel.Task], bool]:
-    """A test of a task: False means that `checkpoint_if_cancelled` would do nothing. Call it in a task."""
+def cancellation_test() -> Callable[[], bool]:
+    """A test of the running task: False means that `checkpoint_if_cancelled` would do nothing.
+
+    Call it in a task.
+    """
     try:
-        _is_cancelled(trio.lowlevel.current_task())
-    except AttributeError:
-        return lambda _: True
-    return _is_cancelled
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        is_cancelled = CancellationTest(GLOBAL_RUN_CONTEXT)
+        return is_cancelled if is_cancelled() in (True, False) else always
+    except (AttributeError, ImportError, RuntimeError):
+        trio.lowlevel.current_task()  # outside a run it is this that raises
+        return always
+
+
+def always() -> bool:
+    return True

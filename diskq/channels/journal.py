@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import trio
-from trio.lowlevel import current_task, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.gathering import LARGEST_GATHERED
@@ -173,7 +173,7 @@ class JournalWriter(Sender[int]):
         the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
         a reopen will tell), trio.ClosedResourceError.
         """
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         if durability is None:
             try:
@@ -197,7 +197,7 @@ class JournalWriter(Sender[int]):
         all are checked before the first is added, and `Cancelled` means that none is in.
         `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
         """
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         await self._loop.schedule_point()
         word = self._checked_word(durability)

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
-from diskq.channels.cancellation import cancellation_test
+from diskq.channels.cancellation import always, cancellation_test
 from diskq.channels.leaving import Leaving
 from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLines, Want
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
@@ -61,7 +61,7 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
+        self._needs_point: Any = always if loop.is_strict else cancellation_test()
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         trio.ClosedResourceError.
         """
         task = current_task()
-        if self._needs_point(task):
+        if self._needs_point():
             await self._first_point()
         if (durability or self._word) == "synced" and not self._is_closed:
             self._loop.own_thread.check()
@@ -320,7 +320,7 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
 
     async def _begin(self) -> None:
         """What every call begins with: a cancellation point, and a schedule point when one is due."""
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         await self._loop.schedule_point()
 
@@ -354,10 +354,6 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         if self._is_closed:
             raise trio.ClosedResourceError("this handle was closed")
         self._loop.check()
-
-
-def _always(_: object) -> bool:
-    return True
 
 
 def checked_word(durability: Durability | None, default: Durability) -> Durability:

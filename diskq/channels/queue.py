@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.cancellation import cancellation_test
+from diskq.channels.cancellation import always, cancellation_test
 from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
@@ -64,7 +64,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
+        self._needs_point: Any = always if loop.is_strict else cancellation_test()
         self._put: Any = _refuse
         self._put_now: Any = _refuse
         self._put_all: Any = _refuse
@@ -102,7 +102,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
         trio.ClosedResourceError.
         """
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         try:
             if durability is None and self._put(body):
@@ -127,7 +127,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
         """
         batch = list(bodies)
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         try:
             if durability is None and self._put_all(batch):
@@ -190,7 +190,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
         open files, say): nothing was taken then, either.
         """
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         if (body := self._take()) is not None:
             return body  # type: ignore[no-any-return]
@@ -210,7 +210,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
         """
         if linger == 0 and max_items > 0:
-            if self._needs_point(current_task()):
+            if self._needs_point():
                 await self._first_point()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
                 return bodies  # type: ignore[no-any-return]
@@ -411,10 +411,6 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
 
 def _refuse(_: object) -> bool:
     return False
-
-
-def _always(_: object) -> bool:
-    return True
 
 
 def _refuse_to_take(*_: object) -> None:

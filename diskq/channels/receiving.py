@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
-from diskq.channels.cancellation import cancellation_test
+from diskq.channels.cancellation import always, cancellation_test
 from diskq.channels.leaving import Leaving
 from diskq.channels.ownthread import OwnThread
 from diskq.channels.tail import Part, Tail, take_one
@@ -86,7 +86,7 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = _always if is_strict else cancellation_test()
+        self._needs_point: Any = always if is_strict else cancellation_test()
         self._take: Callable[[], M | None] = _refuse
         self._take_now: Callable[[], M | None] = _refuse
         self._take_some: Callable[[int, int], list[M] | None] = _refuse
@@ -126,7 +126,7 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
 
     @enable_ki_protection
     async def _receive(self, ended: type[Exception]) -> M:
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         if (message := self._take()) is not None:
             return message
@@ -158,7 +158,7 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
         `receive`; `Cancelled` means: nothing was received.
         """
         if linger == 0 and max_items > 0:
-            if self._needs_point(current_task()):
+            if self._needs_point():
                 await self._first_point()
             if (messages := self._take_some(max_items, max_bytes)) is not None:
                 return messages
@@ -336,7 +336,3 @@ def checked_end(end: End) -> End:
 
 def _refuse(*_: object) -> None:
     return None
-
-
-def _always(_: object) -> bool:
-    return True

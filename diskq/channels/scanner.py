@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import trio
-from trio.lowlevel import current_task, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.markerloop import MarkerLoop
@@ -76,7 +76,7 @@ class Scanner(TailReceiver[JournalMessage]):
         the block is left, or with `sync`. Raises ValueError where the reader has no name;
         trio.BrokenResourceError after the disk failed.
         """
-        if self._needs_point(current_task()):
+        if self._needs_point():
             await self._first_point()
         await self._schedule_point()
         self._check()

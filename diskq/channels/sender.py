@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
-from diskq.channels.cancellation import cancellation_test
+from diskq.channels.cancellation import always, cancellation_test
 from diskq.channels.leaving import Leaving
 from diskq.channels.sendingloop import SendingLoop
 from diskq.errors import StorageFailedError
@@ -43,7 +43,7 @@ class Sender(Leaving, Closing, Generic[P]):
         self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = _always if loop.is_strict else cancellation_test()
+        self._needs_point: Any = always if loop.is_strict else cancellation_test()
         self._waiting = loop.waiting
         self._word = loop.options.durability
         self._is_written = self._word == "written"
@@ -171,7 +171,3 @@ class Sender(Leaving, Closing, Generic[P]):
 
 def _refuse(*_: object) -> None:
     return None
-
-
-def _always(_: object) -> bool:
-    return True
