@@ -19,6 +19,7 @@ import pytest
 
 from diskq.engine.stream import Stream
 from diskq.options import StreamOptions
+from tests.spark.cluster import LIGHT
 from tests.spark.conftest import require_java
 from tests.spark.sinks import found
 
@@ -34,7 +35,12 @@ def running(directory: Path) -> Iterator[Iterator[str]]:
     names = (directory / name for name in ("source", "out", "checkpoint"))
     command = [sys.executable, str(QUERY), *map(str, names), str(ROWS_A_BATCH)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        command,
+        env=os.environ | {"JDK_JAVA_OPTIONS": LIGHT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     watchdog = threading.Timer(SECONDS, kill, (process.pid,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import DOCUMENTS, ROOT, blocks
+from tests.spark.cluster import LIGHT
 
 RUN = """
 import collections, json, sys
@@ -29,7 +31,12 @@ def test_what_is_shown_of_spark_runs(java: None, tmp_path: Path) -> None:
         if block.info == "python spark"
     ]
     done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(shown), cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", RUN],
+        input=json.dumps(shown),
+        cwd=tmp_path,
+        env=os.environ | {"JDK_JAVA_OPTIONS": LIGHT},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "|  ada|    2|" in done.stdout.splitlines()
