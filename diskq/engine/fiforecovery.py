@@ -29,7 +29,7 @@ from diskq.engine.overwritten import find_overwritten
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts, close_all, write_all
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import Rows, Sidecar
+from diskq.storage.checksums import Row, Rows, Sidecar
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import read_holder
@@ -62,6 +62,8 @@ class Recovered:
     """Did we write the metadata, and nobody after us?"""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes; `recover` empties those instead."""
+    shown: dict[int, list[Row]] = field(default_factory=dict)
+    """Of a look, by file: checksums on the slate that go on where those beside the file end."""
 
 
 def recover(
@@ -648,6 +650,12 @@ class _Survey(_Recovery):
 
     def _owe(self, number: int, start: int) -> None:
         pass
+
+    def _report_cut_off(self, number: int, size: int) -> None:
+        told = list(self.repairs)
+        super()._report_cut_off(number, size)
+        if self.fs.size_of(self.files.data(number)) != size:
+            self.repairs = told  # its owner is at work, and the checksums are of what has come since
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
         if not loss.is_torn or loss.records:

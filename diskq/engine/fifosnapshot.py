@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from diskq._native.gate import Gate
@@ -22,11 +23,11 @@ from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.engine.partitionreader import Gap
 from diskq.errors import QueueMovedError
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import checksum
+from diskq.storage.checksums import Row, checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.slate import Waiting, read_slate
+from diskq.storage.slate import Waiting, read_slate, rows_behind, view_with_rows
 
 __all__ = [
     "FifoSnapshot",
@@ -64,6 +65,8 @@ class SnapshotRange:
     """What is smaller, in bytes without checksums, no writer wrote."""
     waiting: bytes | None = None
     """The bytes themselves, where they stood on the slate and not yet in the file."""
+    shown: tuple[Row, ...] = ()
+    """Checksums of these bytes that stood on the slate."""
 
 
 class FifoSnapshot:
@@ -85,13 +88,21 @@ class FifoSnapshot:
         found = steady_survey(self._fs, self._files, min_message_size)
         self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
         self._unchecked = found.unchecked
-        self._waiting = waiting_behind(waiting, found.write)
+        self._shown = found.shown
+        self._waiting = waiting_behind(waiting, self._end_of_file(found))
         self.read = found.read
         """Where its first message begins."""
         self.end = found.write
         """Behind its last message, as far as it is in a file."""
         self.repairs = tuple(found.repairs)
         """What is known to be missing before a message is read; where `records` is 0, it is no message."""
+
+    def _end_of_file(self, found: Recovered) -> Position:
+        """Behind the last byte that was written, though the last block is rotten."""
+        end = found.write
+        path = self._files.data(end.file)
+        cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
+        return Position(end.file, max((each.kept + each.dropped for each in cut), default=end.byte))
 
     @property
     def size(self) -> int:
@@ -133,8 +144,10 @@ class FifoSnapshot:
         for number, start, end in self._stretches():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
             sums = self._files.sidecar(number) if is_checked else None
+            shown = tuple(self._shown.get(number, ())) if is_checked else ()
+            path = self._files.data(number)
             with _Passage(
-                self._fs, self._files.data(number), sums, start, end, first, is_complete, self._min_size
+                self._fs, path, sums, start, end, first, is_complete, self._min_size, shown
             ) as passage:
                 while not passage.is_over:
                     goal = start + target - done % target
@@ -152,6 +165,7 @@ class FifoSnapshot:
                             is_checked=is_checked,
                             is_last=is_complete and passage.is_over,
                             min_size=self._min_size,
+                            shown=shown,
                         )
                     done += passage.position - start
                     start, first = passage.position, passage.number
@@ -213,7 +227,16 @@ class SnapshotReader(Closing):
         path = self._files.data(its.file)
         sums = self._files.sidecar(its.file) if its.is_checked else None
         passage = _Passage(
-            self._fs, path, sums, its.start, its.end, its.first, its.is_last, its.min_size, self.losses
+            self._fs,
+            path,
+            sums,
+            its.start,
+            its.end,
+            its.first,
+            its.is_last,
+            its.min_size,
+            its.shown,
+            self.losses,
         )
         try:
             if passage.head(its.start, its.end) != its.head:
@@ -243,13 +266,16 @@ class _Passage(Closing):
         number: int,
         is_complete: bool,
         min_size: int,
+        shown: Sequence[Row] = (),
         losses: list[Gap] | None = None,
     ) -> None:
         framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
         self._fs = fs
         self._ahead = NsqAhead(fs, framing, Gate(), any_size)
         try:
-            self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
+            self._reader = BlockReader(
+                fs, self._ahead, path, sidecar, start, (lambda: shown) if shown else None
+            )
         except FileNotFoundError:
             raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
         self._end = end
@@ -333,13 +359,20 @@ class _Passage(Closing):
 
 
 def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recovered:
-    """As `survey`, also while somebody is at work on the queue. Raises QueueMovedError, OSError."""
+    """As `survey`, also while somebody is at work on the queue, and with the checksums on the slate.
+
+    Raises QueueMovedError, OSError.
+    """
     framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
     files.numbers()  # a directory that is not there will not be there later
     before: list[tuple[str, int, str]] = []
     for _ in range(_MOST_LOOKS):
         try:
-            found = survey(fs, files, framing, any_size)
+            shown = rows_behind(fs, files.staging)
+            with view_with_rows(fs, files.staging, shown) if shown else nullcontext(fs) as view:
+                seen = QueueFiles(view, files.directory, files.name) if shown else files
+                found = survey(view, seen, framing, any_size)
+            found.shown = shown
         except FileNotFoundError:
             continue
         # Where the owner is at work, what seems to be missing may just have come, or gone.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from diskq._native import sej
@@ -20,6 +21,7 @@ from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.blockreader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.slate import rows_on
 
 __all__ = ["JournalReader"]
 
@@ -65,7 +67,8 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
     # --- what its segments are --------------------------------------------------------------------
 
     def _open_segment(self, base: int) -> JournalSegmentReader:
-        return JournalSegmentReader(self._fs, self.ahead, self.files, base)
+        shown = partial(rows_on, self._fs, self.files.slate, base)
+        return JournalSegmentReader(self._fs, self.ahead, self.files, base, shown)
 
     def another(self) -> JournalReader:
         """Another reader of the same journal, at offset 0."""

@@ -15,7 +15,7 @@ from diskq._native.sej import RECORD_OVERHEAD
 from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import find_next
-from diskq.storage.blockreader import BlockReader, Loss
+from diskq.storage.blockreader import BlockReader, Loss, Shown
 from diskq.storage.checksums import Row
 from diskq.storage.fs import FileSystem
 
@@ -31,9 +31,11 @@ class JournalSegmentReader(BlockReader):
 
     index_size = 0
 
-    def __init__(self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int) -> None:
+    def __init__(
+        self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, shown: Shown | None = None
+    ) -> None:
         """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
-        super().__init__(fs, ahead, files.data(base), files.sidecar(base), 0)
+        super().__init__(fs, ahead, files.data(base), files.sidecar(base), 0, shown)
         self.base = base
         self._messages = ahead
         self._messages.next_offset = base

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from diskq._native.gate import Gate
 from diskq._native.message import Message
 from diskq._native.triplet import Columns, TripletFraming
@@ -12,6 +14,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.slate import rows_on
 
 __all__ = ["Gap", "LiveEnd", "PartitionReader"]
 
@@ -52,7 +55,8 @@ class PartitionReader(LogReader[Message, Columns, SegmentReader]):
         self.seek(end - 1 if end > active else end)
 
     def _open_segment(self, base: int) -> SegmentReader:
-        return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base)
+        shown = partial(rows_on, self._fs, self._partition.slate, base)
+        return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base, shown)
 
     def _another(self) -> PartitionReader:
         return PartitionReader(self._fs, self._partition, varuint=self._framing.varuint)

@@ -21,7 +21,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletahead import TripletAhead
 from diskq.engine.evidence import INDEX_ROW, Evidence, GoodRow, IndexRow
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.storage.blockreader import STRETCH, BlockReader, Loss
+from diskq.storage.blockreader import STRETCH, BlockReader, Loss, Shown
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -41,11 +41,17 @@ class SegmentReader(BlockReader):
     """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
 
     def __init__(
-        self, fs: FileSystem, ahead: TripletAhead, framing: TripletFraming, files: PartitionFiles, base: int
+        self,
+        fs: FileSystem,
+        ahead: TripletAhead,
+        framing: TripletFraming,
+        files: PartitionFiles,
+        base: int,
+        shown: Shown | None = None,
     ) -> None:
         """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
         self._sidecar = files.sidecar(base)
-        super().__init__(fs, ahead, files.data(base), self._sidecar, 0)
+        super().__init__(fs, ahead, files.data(base), self._sidecar, 0, shown)
         self.base = base
         self._messages = ahead
         self._messages.next_offset = base
@@ -207,6 +213,29 @@ class SegmentReader(BlockReader):
         return Loss(start, end, records, reason)
 
     # --- bytes with checksums ---------------------------------------------------------------------
+
+    def _takeable(self, row: Row, position: int) -> Row | None:
+        """Up to the last record that the index tells of: a go-diskq producer goes on there."""
+        offset = self._messages.next_offset
+        first = offset if position == row.start else self._offset_before(row, offset)
+        if first is None:
+            return None
+        data = self._evidence.rows(self._place(first), row.records)
+        told = list(INDEX_ROW.iter_unpack(data[: len(data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]))
+        for number in reversed(range(len(told))):
+            said, start, size = told[number]
+            end = start + self._drift + size
+            if said == first + number and position < end <= row.end:
+                return row._replace(end=end, records=number + 1)
+        return None
+
+    def _offset_before(self, row: Row, offset: int) -> int | None:
+        """The offset of the first message of a block in which message `offset` is."""
+        for number in range(offset - 1, max(self.base, offset - row.records) - 1, -1):
+            told = self._evidence.row(self._place(number))
+            if told is not None and (told.offset, told.position + self._drift) == (number, row.start):
+                return number
+        return None
 
     def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
         loss = super()._pass_over(row, position, reason)

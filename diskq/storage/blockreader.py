@@ -1,19 +1,31 @@
 # Reading a file by stretches. Law: bytes that have a checksum are handed out only if it agrees;
 # bytes that have none (a peer wrote them, or they are too young) on their framing alone; whatever
 # is passed over is told, byte for byte.
+#
+# A checksum is in a row of the sidecar, or, of the last blocks of who writes elsewhere, on its slate. There
+# it may be of a block that grows, and what is read of both in one moment need not belong together: bytes
+# are called rotten when the same row and the same bytes are found again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from diskq._native.readahead import ReadAhead
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
+from diskq.storage.slate import rows_from
 
-__all__ = ["BlockReader", "Loss"]
+__all__ = ["BlockReader", "Loss", "Shown"]
 
 STRETCH = 256 * 1024
+# A block that its writer is at work on is another one each time, until it is finished.
+_MOST_LOOKS = 20
+
+Shown = Callable[[], Sequence[Row]]
+"""What there is on a slate, now: rows of one file, in no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +41,32 @@ class Loss:
     """Does it look like a write that was not finished?"""
 
 
+class _Young(NamedTuple):
+    """A block whose checksum is on a slate."""
+
+    row: Row
+    part: Row
+    """Of it what may be taken."""
+
+
 class BlockReader:
-    """One file, read forward through `ahead`; by framing alone where `sidecar` is None."""
+    """One file, read forward through `ahead`; by framing alone where `sidecar` is None.
+
+    `shown` are checksums for what the sidecar has none for.
+    """
 
     def __init__(
-        self, fs: FileSystem, ahead: ReadAhead, path: str, sidecar: str | None, position: int
+        self,
+        fs: FileSystem,
+        ahead: ReadAhead,
+        path: str,
+        sidecar: str | None,
+        position: int,
+        shown: Shown | None = None,
     ) -> None:
         self._fs = fs
         self._ahead = ahead
+        self._shown = shown
         self.path = path
         self.rows = Rows(fs, None)
         self.handle = fs.open(path)
@@ -71,6 +101,11 @@ class BlockReader:
         row: Row | None = None
         if covered_end is None or position < covered_end:
             row = self.rows.first_after(position)
+            if self._shown is not None and (row is None or row.start <= position < readable_end < row.end):
+                young = self._shown_at(position, readable_end)
+                if young is not None:
+                    return self._fill_young(young, position, readable_end)
+                row = self.rows.first_after(position)  # it may have come while we looked elsewhere
         if row and row.start <= position:
             if row.end > readable_end:
                 return self._fill_unverified(position, readable_end, readable_end, row)
@@ -108,6 +143,57 @@ class BlockReader:
         self.verified += good_end - max(position, self._verified_to)
         self._verified_to = self._loaded_to = good_end
         return None
+
+    # --- bytes whose checksum is on a slate -------------------------------------------------------
+
+    def _shown_at(self, position: int, readable_end: int) -> _Young | None:
+        """What a slate says of the block at `position`; None: nothing, or of more than can be read."""
+        assert self._shown is not None
+        shown = [row for row in self._shown() if row.end <= readable_end]
+        if not any(row.end > position for row in shown):
+            return None
+        covering = self.rows.first_after(position)
+        last = self.rows.last
+        if covering is None:
+            if last is not None and last.is_seal:
+                return None
+        elif covering.start > position or covering.end <= readable_end:
+            return None  # it has a row by now, or is a peer's
+        covered = self.rows.last_end if covering is None else covering.start
+        row = rows_from(shown, covered, position)
+        part = None if row is None else self._takeable(row, position)
+        return None if row is None or part is None else _Young(row, part)
+
+    def _takeable(self, row: Row, position: int) -> Row | None:
+        """The part of this block, in which `position` is, whose records may be taken; None: none."""
+        return row
+
+    def _fill_young(self, young: _Young, position: int, readable_end: int) -> Loss | None:
+        why, claimed = self._ahead.why, self._ahead.claimed
+        for _ in range(_MOST_LOOKS):
+            row, part = young
+            if position < self._verified_to and why != "END":
+                return self._pass_over(part, position, "its checksum holds but its framing does not")
+            size = row.end - row.start
+            if self._ahead.load(self.handle, row.start, size) < size:
+                # Somebody cut the file under us.
+                return self._fill_unverified(position, readable_end, readable_end, None, why, claimed)
+            data = bytes(self._ahead.view(row.start, row.end))
+            if row.matches(data):
+                self._ahead.admit(position, part.end, is_verified=True)
+                self.verified += part.end - max(position, self._verified_to)
+                self._verified_to = self._loaded_to = part.end
+                return None
+            again = self._shown_at(position, readable_end)
+            if again == young and self._fs.pread(self.handle, size, row.start) == data:
+                break
+            self._ahead.seek(position)
+            if again is None:
+                return self.fill(readable_end)
+            young = again
+        return self._pass_over(young.part, position, "checksum mismatch")
+
+    # --- what is bad ------------------------------------------------------------------------------
 
     def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
         """Skip the rest of a block. Its first records may have been handed out before this open."""

@@ -47,8 +47,12 @@ __all__ = [
     "open_slate",
     "put_back",
     "read_slate",
+    "rows_behind",
+    "rows_from",
+    "rows_on",
     "tells_nothing",
     "view_with",
+    "view_with_rows",
 ]
 
 SIZE = 64 * 1024
@@ -295,6 +299,46 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
     return content.waiting if content is not None and content.is_of_this_run else None
 
 
+def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
+    """The checksums there of blocks of file number `file`, in no order: for who reads beside its owner.
+
+    Blocks were written before their rows came onto the slate. [] where there is no slate of this run of the
+    machine, or none that says so itself. What waits there to be written is not looked at. Raises OSError.
+    """
+    return [row for its, row in _shown(fs, path) if its == file]
+
+
+def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
+    if (fs.size_of(path) or 0) < SIZE:
+        return ()
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:  # it went in this moment
+        return ()
+    try:
+        content = fs.pread(handle, _RECORDS_AT, 0)
+    finally:
+        let_go(fs, handle)
+    if len(content) < _RECORDS_AT or not content[_ROWS_AT:].strip(b"\0"):
+        return ()
+    return _rows_in(content) if content.startswith(_head(fs)) else ()
+
+
+def rows_from(rows: Sequence[Row], covered: int, position: int) -> Row | None:
+    """Of rows on a slate the one of the block at `position`, where those beside the file end at `covered`."""
+    return next((row for row in _following(rows, covered) if row.end > position), None)
+
+
+def rows_behind(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
+    """Of the rows on the slate those that go on where the rows beside each file end. Raises OSError.
+
+    As with `rows_on`; they are what the next open would add.
+    """
+    shown = _shown(fs, staging.path)
+    found = {file: _behind(fs, staging, file, shown) for file in {file for file, _ in shown}}
+    return {file: behind.rows for file, behind in found.items() if behind is not None and behind.rows}
+
+
 def is_of_this_run(fs: FileSystem, path: str) -> bool:
     """Does the slate say that it was made since the machine was started? Raises OSError."""
     content = _load(fs, path)
@@ -406,31 +450,51 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
     return Repair(path=path, kept=_RECORDS_AT, dropped=size, reason=reason, records=None, saved_as=aside)
 
 
+class _Behind(NamedTuple):
+    """Rows that are to be added to those beside a file."""
+
+    kept: int
+    """Bytes of the rows that are there,"""
+    covered: int
+    """and how far they reach."""
+    rows: list[Row]
+
+
+def _behind(fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]) -> _Behind | None:
+    """None where rows are of no use: the file is gone, or they say that it is complete."""
+    if fs.size_of(staging.data(file)) is None and fs.size_of(staging.sidecar(file)) is None:
+        return None
+    rows = Rows(fs, staging.sidecar(file))
+    try:
+        rows.seek(2**62)
+        kept, covered, last = rows.consumed, rows.last_end, rows.last
+    finally:
+        rows.close()
+    if last is not None and last.is_seal:
+        return None
+    return _Behind(kept, covered, _following([row for its, row in shown if its == file], covered))
+
+
 def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> None:
     """Beside each file, add the checksums that follow those that are there. On a full disk do without."""
     for file in sorted({file for file, _ in shown}):
-        if fs.size_of(staging.data(file)) is None and fs.size_of(staging.sidecar(file)) is None:
-            continue
-        rows = Rows(fs, staging.sidecar(file))
-        try:
-            rows.seek(2**62)
-            kept, covered, last = rows.consumed, rows.last_end, rows.last
-        finally:
-            rows.close()
-        following = _following([row for its, row in shown if its == file], covered)
-        if not following or (last is not None and last.is_seal):
-            continue
-        try:
-            sidecar = Sidecar.open(fs, staging.sidecar(file), kept, covered)
+        behind = _behind(fs, staging, file, shown)
+        if behind is not None and behind.rows:
             try:
-                for row in following:
-                    sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
-                sidecar.flush()
-            finally:
-                fs.close(sidecar.handle)
-        except OSError as failure:
-            if failure.errno not in FULL_DISK_ERRNOS:
-                raise
+                _add_behind(fs, staging.sidecar(file), behind)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS:
+                    raise
+
+
+def _add_behind(fs: FileSystem, path: str, behind: _Behind) -> None:
+    sidecar = Sidecar.open(fs, path, behind.kept, behind.covered)
+    try:
+        for row in behind.rows:
+            sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
+        sidecar.flush()
+    finally:
+        fs.close(sidecar.handle)
 
 
 def _following(rows: Sequence[Row], covered: int) -> list[Row]:
@@ -472,6 +536,20 @@ def view_with(
         view.close_all()
         raise
     return view, told
+
+
+def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
+    """The files as they are, with these rows (`rows_behind`) where they belong. Nothing is changed.
+
+    To look at what a process may have open. The caller closes the view. Raises OSError.
+    """
+    view = OverlayFS(fs)
+    try:
+        _add_rows(view, staging, [(file, row) for file, its in rows.items() for row in its])
+    except BaseException:
+        view.close_all()
+        raise
+    return view
 
 
 def _truncate(fs: FileSystem, path: str, size: int) -> None:
