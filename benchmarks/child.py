@@ -17,7 +17,7 @@ import sys
 import traceback
 from importlib import import_module
 
-_WARM = (
+_WARM: tuple[str, ...] = (
     "trio",
     "benchmarks.works",
     "benchmarks.streamworks",
