@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -37,6 +37,32 @@ def quiet_log() -> Iterator[None]:
     logging.getLogger("diskq").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("diskq").setLevel(logging.NOTSET)
+
+
+# Made here, so that it is a plain one: PySpark sets a class of its own for loggers while it makes one, and
+# two of its threads at once leave that class set. Each logger made later would print JSON, unescaped.
+logging.getLogger("diskq")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What was captured can be sent to the process that collects reports, whatever a program printed.
+
+    A lone surrogate cannot be sent: xdist would end the whole run with an internal error, and name no test.
+    """
+    report = yield
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    if report.longrepr is not None and not _is_encodable(str(report.longrepr)):
+        report.longrepr = _encodable(str(report.longrepr))
+    return report
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _is_encodable(text: str) -> bool:
+    return text == _encodable(text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
