@@ -21,6 +21,7 @@ from diskq._native import sej
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import Stretch, Walk, walk
+from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.streampoints import Point
 from diskq.errors import CorruptionError
@@ -98,6 +99,7 @@ class _Recovery:
         found.bases = self.files.bases()
         missing = missing_start(found.bases, self.files.sidecars(), self.files.data)
         found.repairs += [missing] if missing is not None else []
+        told = told_end(self.fs, self.files)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
@@ -119,6 +121,8 @@ class _Recovery:
                 if base >= point.base and not was_closed:
                     self._owe(base, point)
             self._look_at_last(point)
+        if not (was_restarted and not was_closed):
+            promised = max(promised, told)
         if found.next_offset < promised or not found.bases:
             self._begin_behind(promised, point)
         else:

@@ -19,6 +19,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFra
 from diskq._native.tripletrows import rows_of
 from diskq.engine.groups import furthest
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
+from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
@@ -96,6 +97,7 @@ class _Recovery:
         first = read_first(self.fs, self.files)
         missing = missing_start(found.bases, self.files.sidecars(), self.files.data, first)
         found.repairs += [missing] if missing is not None else []
+        told = told_end(self.fs, self.files)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
@@ -126,7 +128,9 @@ class _Recovery:
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
         given = max(self.given, promised)
-        if is_doubtful:
+        if not is_doubtful:
+            given = max(given, told)
+        else:
             # A group that has read what was never synced must not skip what comes in its place.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))

@@ -27,8 +27,9 @@ from diskq._native.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "rotten_rows", "vouched"]
+__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "records_told", "rotten_rows", "vouched"]
 
 ROW = struct.Struct("<QIIII")
 assert ROW.size == ROW_SIZE == 24
@@ -308,6 +309,20 @@ class Rows:
             if row is not None:
                 return row
         return None
+
+
+def records_told(fs: FileSystem, path: str) -> int:
+    """Of how many records the sidecar at `path` tells, whether or not they are there. Raises OSError."""
+    rows = Rows(fs, path)
+    count = position = 0
+    try:
+        while True:
+            records, end = rows.counting(position, UNBOUNDED)
+            if end == position:
+                return count
+            count, position = count + records, end
+    finally:
+        rows.close()
 
 
 def rotten_rows(fs: FileSystem, path: str) -> list[int]:

@@ -13,6 +13,7 @@ from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalsegmentreader import JournalSegmentReader
+from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
@@ -45,8 +46,10 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
-    if not bases and point is not None:
-        _tell_of_nothing(files, point, report)
+    told = 0 if is_doubtful else told_end(fs, files)
+    promised = max(told, point.next_offset if point is not None else 0)
+    if not bases:
+        _tell_of_nothing(files, point.base if point is not None else 0, promised, report)
     ends: dict[int, int] = {}
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None
@@ -55,20 +58,25 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
         if is_doubtful and (point is None or base >= point.base):
             _believe_the_synced(part, point.end if point is not None and point.base == base else 0)
         report.take(part)
+    if bases and (end := max(ends.values(), default=0)) < told:
+        counted = sum(finding.lost for finding in report.findings)
+        if lost := max(0, told - end - counted):
+            what = f"messages {told - lost} to {told - 1}, of which there are checksums, are gone"
+            report.damage(files.data(files.sidecars()[-1]), None, what, lost)
     if point is not None and bases:
         # Checksums that are not this segment's own tell of messages that never were.
         first = min([bases[0], *files.sidecars()])
-        report.limit_lost(max(0, max([point.next_offset, *ends.values()]) - first - report.messages))
+        report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
     _tell_of_the_rest(fs, files, bases, report)
 
 
-def _tell_of_nothing(files: JournalFiles, point: Point, report: Report) -> None:
+def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
     """No segment is there any more."""
-    start = min(files.sidecars(), default=point.base)
-    if start < point.next_offset:
-        what = f"there is no segment: messages {start} to {point.next_offset - 1} are gone"
-        report.damage(files.data(point.base), None, what, point.next_offset - start)
+    start = min(files.sidecars(), default=base)
+    if start < promised:
+        what = f"there is no segment: messages {start} to {promised - 1} are gone"
+        report.damage(files.data(base), None, what, promised - start)
 
 
 def _believe_the_synced(part: Report, synced: int) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
+from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.partitionreader import PartitionReader
@@ -66,10 +67,13 @@ def _compare_with_an_open(
         except (DiskqError, OSError):
             return  # it is refused: what was seen stands
         _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
+    uncounted = {repair.path for repair in repairs if repair.records is None}
     lost = max(0, found.messages + found.lost - behind.messages)
     if all(repair.records is not None for repair in repairs):
         lost = min(lost, sum(repair.records or 0 for repair in repairs) + behind.lost)
     stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
+    # What the open cannot count it could not mend.
+    stays |= {(each.path, each.at) for each in found.findings if each.path in uncounted}
     found.messages = behind.messages
     for number, each in enumerate(found.findings):
         if each.severity != "damage":
@@ -202,6 +206,12 @@ class _Look:
         files = self._files.partition(partition)
         bases = files.bases()
         tell_of_the_start(missing_start(bases, files.sidecars(), files.data, read_first(fs, files)), report)
+        last = max(files.sidecars(), default=-1)
+        if last > max(bases, default=-1) and not self._was_restarted:
+            told = told_end(fs, files)
+            if told > last:
+                what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"
+                report.damage(files.data(last), None, what, told - last)
         for path in files.orphans(bases):
             report.note(path, None, "its segment is gone: the next open removes it")
         if fs.size_of(files.private) is None:

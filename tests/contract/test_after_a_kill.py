@@ -161,6 +161,24 @@ def test_a_slate_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
+def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -> None:
+    fs, sent = killed(kind)
+    path = files(kind, fs)["data"]
+    if damage == "removed":
+        fs.unlink(path)
+    else:
+        fs.write_durably(path, fs.files()[path][: 500 if damage == "cut" else 0])
+    told = verified(kind, fs).verdict, verified(kind, fs).lost
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert set(found) < set(sent)
+    gone = len(sent) - ON_SLATE - len(found)
+    assert sum(repair.records or 0 for repair in repairs) == gone
+    assert any(repair.records is None for repair in repairs)  # what is on the slate is kept aside
+    assert told == ("damaged", gone)
+
+
+@kinds
 def test_every_flipped_byte_of_the_slate_is_harmless_or_reported(kind: ChannelKind) -> None:
     fs, sent = killed(kind)
     path = files(kind, fs)["slate"]

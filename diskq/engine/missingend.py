@@ -1,0 +1,25 @@
+# Where did a partition or a journal end, as far as checksums tell? Law: they are written after the messages,
+# so what they tell of was there. A file that was cut, emptied or removed since is found out by them alone.
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from diskq.storage.checksums import records_told
+from diskq.storage.fs import FileSystem
+
+__all__ = ["told_end"]
+
+
+class _Files(Protocol):
+    def sidecars(self) -> list[int]: ...
+
+    def sidecar(self, base: int) -> str: ...
+
+
+def told_end(fs: FileSystem, files: _Files) -> int:
+    """The offset after the last message of which there is a checksum; 0: there is none. Raises OSError."""
+    for base in reversed(files.sidecars()):
+        if records := records_told(fs, files.sidecar(base)):
+            return base + records
+    return 0
