@@ -276,6 +276,7 @@ class FifoQueue(Closing):
                     rows=found.rows,
                 )
             self._sealed_bytes = -self.buffer.end
+            told = log.all_repaired(self._repairs)
             self.sync()
             for displaced in slates.displaced:
                 self._append_again(displaced)
@@ -287,8 +288,7 @@ class FifoQueue(Closing):
         except BaseException:
             self._release()
             raise
-        for repair in self._repairs:
-            log.repaired(repair)
+        log.all_repaired(self._repairs, told)
 
     @alone
     def close(self) -> None:

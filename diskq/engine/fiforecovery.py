@@ -100,7 +100,7 @@ def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framin
     looking = _Survey(fs, files, framing, any_size, Debts(), strict=False)
     holder = read_holder(fs, files.lock)
     is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
-    looking.was_killed = holder is not None and bool(holder.staged)
+    looking.was_killed = holder is not None and (bool(holder.staged) or holder.is_recovering)
     found = looking.run(holder is not None, is_restarted)
     found.unchecked = looking.unchecked
     return found

@@ -201,6 +201,7 @@ class Journal(Closing):
             self._segment.resume(found.bases[-1], found.end, found.rows, self._debts)
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
+            told = log.all_repaired(self._repairs)
             if not self._pay(self._ticket((), (self._point(),))):
                 raise DiskFullError(self.path, "the disk is full")
             self.note()
@@ -210,8 +211,7 @@ class Journal(Closing):
         except BaseException:
             self._release()
             raise
-        for repair in self._repairs:
-            log.repaired(repair)
+        log.all_repaired(self._repairs, told)
 
     def _append_again(self, displaced: Displaced) -> None:
         """Another writer has taken the place of accepted messages: append them again, durably."""

@@ -279,12 +279,12 @@ class PriorityStore(Closing):
             self._go_on(found, self._metadata)
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
+            told = log.all_repaired(self.repairs)
             self.sync()
         except BaseException:
             self._release()
             raise
-        for repair in self.repairs:
-            log.repaired(repair)
+        log.all_repaired(self.repairs, told)
 
     def _keep_state(self, found: Found) -> None:
         """Damage was passed over: have the state durable before anything of the log goes."""

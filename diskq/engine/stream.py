@@ -230,6 +230,7 @@ class Stream(Closing):
             self.door = self._door()
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
+            told = log.all_repaired(self._repairs)
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
             if not self._pay(self._ticket((), (*replacements, self._points()))):
                 raise DiskFullError(self.path, "the disk is full")
@@ -244,8 +245,7 @@ class Stream(Closing):
         except BaseException:
             self._give_up(made)
             raise
-        for repair in self._repairs:
-            log.repaired(repair)
+        log.all_repaired(self._repairs, told)
 
     def _door(self) -> StreamDoor:
         return StreamDoor(

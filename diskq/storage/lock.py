@@ -37,6 +37,8 @@ class Holder:
     boot_id: str = ""
     staged: tuple[int, ...] = ()
     """The numbers of its slates in use: after a kill they should be there."""
+    is_recovering: bool = False
+    """Did it find that the one before was killed, and was not yet ready itself?"""
 
     def __str__(self) -> str:
         if not self.pid:
@@ -98,7 +100,7 @@ class Lock:
         """Say who has it now. Only after recovery, which needs to know who had it before."""
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
-        self._holder = Holder(me.pid, me.host, since, me.boot_id, self._holder.staged)
+        self._holder = replace(self._holder, pid=me.pid, host=me.host, since=since, boot_id=me.boot_id)
         self._write()
 
     @property
@@ -106,10 +108,26 @@ class Lock:
         """The slates that the file names."""
         return self._holder.staged
 
+    @property
+    def is_recovering(self) -> bool:
+        """Does the file say that a recovery after a kill has begun, and was not finished?"""
+        return self._holder.is_recovering
+
     def note_staged(self, staged: Sequence[int]) -> None:
         """Say which slates are in use from here on, and nothing else that is new. Raises OSError."""
-        if tuple(staged) != self._holder.staged:
-            self._holder = replace(self._holder, staged=tuple(staged))
+        self._note(replace(self._holder, staged=tuple(staged)))
+
+    def note_recovering(self) -> None:
+        """Say that a recovery after a kill begins. Raises OSError."""
+        self._note(replace(self._holder, is_recovering=True))
+
+    def note_ready(self, staged: Sequence[int]) -> None:
+        """Say that recovery is over, and which slates are in use. Raises OSError."""
+        self._note(replace(self._holder, staged=tuple(staged), is_recovering=False))
+
+    def _note(self, holder: Holder) -> None:
+        if holder != self._holder:
+            self._holder = holder
             self._write()
 
     def _write(self) -> None:
@@ -118,6 +136,8 @@ class Lock:
         content["boot_id"] = its.boot_id
         if its.staged:
             content["staged"] = sum(1 << number for number in its.staged)
+        if its.is_recovering:
+            content["is_recovering"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
@@ -145,6 +165,7 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["since"]),
             str(content["boot_id"]),
             _bits_of(content.get("staged", 0)),
+            bool(content.get("is_recovering", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

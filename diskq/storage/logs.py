@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Literal
 
@@ -116,6 +116,16 @@ class Log:
             extra["diskq_event"] = event
             safe = map(_safe, args)
             self._logger.log(level, message, *safe, exc_info=exc_info, extra=extra, stacklevel=2)
+
+    def all_repaired(self, repairs: Sequence[Repair], start: int = 0) -> int:
+        """Log those from number `start` on; returns how many there are.
+
+        An open tells before its first barrier what it has found. If it is killed, the next one finds all
+        in order, and has nothing to tell.
+        """
+        for repair in repairs[start:]:
+            self.repaired(repair)
+        return len(repairs)
 
     def repaired(self, repair: Repair) -> None:
         """Log what was found wrong, and mended."""

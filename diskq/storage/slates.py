@@ -48,7 +48,7 @@ class Slates:
         self.displaced: list[Displaced] = []
         self.repairs: list[Repair] = []
         self.was_killed = False
-        """Was a slate in use when its process ended?"""
+        """Was a slate in use when its process ended, or that of an open which came after and ended, too?"""
         self.was_restarted = lock.was_restarted and not any(
             is_of_this_run(fs, staging.path) for staging in stagings.values()
         )
@@ -69,11 +69,16 @@ class Slates:
         previous = self._lock.previous
         was_restarted = None if previous is None else self.was_restarted
         staged = self._lock.staged
+        self.was_killed = self._lock.is_recovering or any(
+            number in staged or not tells_nothing(self._fs, its.path)
+            for number, its in self._stagings.items()
+        )
+        if self.was_killed and previous is not None:
+            self._lock.note_recovering()
         # The one with the reserve first: each makes room for the next.
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
             staging = self._stagings[number]
-            self.was_killed |= number in staged or not tells_nothing(self._fs, staging.path)
             done = put_back(
                 self._fs,
                 staging,
@@ -114,7 +119,7 @@ class Slates:
             slate = open_slate(self._fs, self._stagings[number].path, buffer, reserve)
             if slate is not None:
                 self._in_use[number] = slate
-        self._lock.note_staged(list(self._in_use))
+        self._lock.note_ready(list(self._in_use))
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
         """As `slate.flush_to_the_end`; what cannot be written stays where it is."""

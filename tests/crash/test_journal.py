@@ -477,7 +477,7 @@ MUTATIONS = [
     ),
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(JOURNAL, "Points(self._is_closing, {0", "Points(True, {0"),
-    Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            if not", "if not"),
+    Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            told", "told"),
     # The checksums of an older version: not moved, half moved, moved to where a power cut takes them away.
     Mutation(JOURNAL, "files.move_old_data()", "pass", by=left_by_an_older_version),
     Mutation(FILES, "installs=tuple(moves)", "installs=tuple(moves[1:])", by=left_by_an_older_version),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import pickle
 import random
@@ -159,23 +161,50 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
     return Done(", then ".join(told) or "nothing", written, is_hit, repairs)
 
 
+class _Told(logging.Handler):
+    """Writes each repair that is logged into a pipe, at once: what was told before a kill was told."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def emit(self, record: logging.LogRecord) -> None:
+        its = vars(record)
+        if its.get("diskq_event") == "repair":
+            told = Repair(
+                path=its["diskq_path"],
+                kept=its["diskq_offset"],
+                dropped=its["diskq_dropped_bytes"],
+                reason=its["diskq_reason"],
+                records=its.get("diskq_count"),
+                saved_as=its.get("diskq_saved_as"),
+            )
+            os.write(self._pipe, pickle.dumps(told))
+
+
 def _die(killed: Killed, files: Path, nth: int) -> tuple[str, list[Repair]]:
-    """Open it in a process that is killed, if it makes so many calls; returns what it reported, if not."""
+    """Open it in a process that is killed, if it makes so many calls; returns what it told until then."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            repairs = killed.kind.ours(files, killed.how, [], DyingDisk(nth))
-            os.write(writing, pickle.dumps(repairs))
+            logging.disable(logging.NOTSET)
+            logger = logging.getLogger("diskq")
+            logger.addHandler(_Told(writing))
+            logger.propagate = False
+            killed.kind.ours(files, killed.how, [], DyingDisk(nth))
+            os.write(writing, pickle.dumps(None))
         finally:
             os._exit(1)
     os.close(writing)
-    with open(reading, "rb") as pipe:
-        said = pipe.read()
+    repairs: list[Repair] = []
+    end = "killed at"
+    with open(reading, "rb") as pipe, contextlib.suppress(EOFError):
+        while (told := pickle.load(pipe)) is not None:
+            repairs.append(told)
+        end = "whole before"
     os.waitpid(child, 0)
-    if said:
-        return f"an open and close were whole before call {nth}", list(pickle.loads(said))
-    return f"an open and close were killed at call {nth}", []
+    return f"an open and close were {end} call {nth}", repairs
 
 
 def _hurt(path: Path, how: str, rng: random.Random) -> str:
