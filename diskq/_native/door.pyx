@@ -19,6 +19,7 @@ cdef extern from "platform.h" nogil:
     int diskq_stat_open(int fd, int64_t* size, int64_t* links)
     int diskq_stat_path(const char* path, int64_t* size)
     int diskq_full_sync(int fd)
+    int diskq_sync_file_system(int fd)
     int diskq_boot_id(char* into, size_t size)
     void diskq_start_writeback(int fd)
 
@@ -95,6 +96,15 @@ def full_sync(int fd):
         if errno != EINTR:
             PyErr_SetFromErrno(OSError)
         PyErr_CheckSignals()
+
+
+def sync_file_system(int fd):
+    """Return when all that was written to the file system of the open file is durable. Raises OSError."""
+    cdef int failed
+    with nogil:
+        failed = diskq_sync_file_system(fd)
+    if failed:
+        PyErr_SetFromErrno(OSError)
 
 
 def boot_id():

@@ -22,6 +22,7 @@ static inline int diskq_unsupported(void) { errno = ENOSYS; return -1; }
 #define diskq_stat_open(fd, size, links) diskq_unsupported()
 #define diskq_stat_path(path, size) diskq_unsupported()
 #define diskq_full_sync(fd) diskq_unsupported()
+#define diskq_sync_file_system(fd) diskq_unsupported()
 #define diskq_boot_id(into, size) diskq_unsupported()
 #define diskq_start_writeback(fd) ((void) 0)
 
@@ -95,6 +96,17 @@ static inline int diskq_full_sync(int fd) {
 #else
 static inline int diskq_full_sync(int fd) { return fsync(fd); }
 #endif
+
+/* All that is written to the file system that holds the file, names too. Only Linux can be asked for one of them. */
+static inline int diskq_sync_file_system(int fd) {
+#ifdef __linux__
+    return syncfs(fd);
+#else
+    (void) fd;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
 
 /* A name for "since this machine started". Linux has a file for it. */
 static inline int diskq_boot_id(char *into, size_t size) {

@@ -10,6 +10,7 @@ from diskq.channels.commitloop import CommitLoop, Engine, Ticket
 from diskq.engine.markers import MarkersTicket
 from diskq.engine.offsets import Marker
 from diskq.errors import DiskFullError
+from diskq.storage.barrier import NO_ROOM
 
 __all__ = ["MarkerLoop"]
 
@@ -36,4 +37,4 @@ class MarkerLoop(CommitLoop[E]):
         """It has none."""
 
     def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
-        return None if is_replaced else DiskFullError(self._path, "the disk is full, commits are not durable")
+        return None if is_replaced else DiskFullError(self._path, f"{NO_ROOM}: commits are not durable")

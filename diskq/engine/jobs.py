@@ -21,7 +21,7 @@ from typing import Any
 
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import CorruptionError, DiskFullError
-from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.lock import Lock
@@ -78,7 +78,7 @@ class Job(Closing):
         content = _HEAD + json.dumps(plan, separators=(",", ":"), sort_keys=True).encode() + b"\n"
         replacement = Replacement(self._path, checked(content), lambda number: f"{self._path}.{number}.tmp")
         if not Barrier(replacements=(replacement,)).pay(self._fs):
-            raise DiskFullError(self._path, "the disk is full")
+            raise DiskFullError(self._path, NO_ROOM)
         self.plan = dict(plan)
 
     def _read(self) -> dict[str, Any] | None:

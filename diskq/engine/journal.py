@@ -38,7 +38,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import Durability, JournalOptions, checked_durability, checked_options
-from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
@@ -203,7 +203,7 @@ class Journal(Closing):
             self._debts.files.append(self._lock.handle)
             told = log.all_repaired(self._repairs)
             if not self._pay(self._ticket((), (self._point(),))):
-                raise DiskFullError(self.path, "the disk is full")
+                raise DiskFullError(self.path, NO_ROOM)
             self.note()
             for displaced in slates.displaced:
                 self._append_again(displaced)
@@ -247,7 +247,7 @@ class Journal(Closing):
         self._repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)
         left = replace(points, was_left=True)
         if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
-            raise DiskFullError(self.path, "the disk is full")
+            raise DiskFullError(self.path, NO_ROOM)
 
     def _open_slate(self, is_wanted: bool) -> None:
         """Only now, with what stood on the old one written and synced, may there be a new one."""
@@ -658,7 +658,7 @@ class Journal(Closing):
             # The disk is full. Recovery will begin at an older point; the new one is still owed.
             log.tell(
                 "disk_full",
-                "%s: the disk is full, it will be written later",
+                f"%s: {NO_ROOM}, it will be written later",
                 self.files.points,
                 path=self.files.points,
             )

@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
-from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.forks import tell_of_forks
@@ -273,7 +273,7 @@ class Marker(Closing):
             self.fail(failure)
         self.mark(ticket, is_replaced)
         if not is_replaced:
-            raise DiskFullError(self.path, "the disk is full, the last commit is not durable")
+            raise DiskFullError(self.path, f"{NO_ROOM}: the last commit is not durable")
 
     def close(self) -> None:
         """Sync, and let go of it. Idempotent. Raises as `sync`; the marker is closed all the same."""
@@ -344,7 +344,7 @@ class Marker(Closing):
         self._outstanding = None
         self._owes_twin = False
         if not is_replaced:
-            log.tell("disk_full", "%s: the disk is full, it will be written later", self.path, path=self.path)
+            log.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", self.path, path=self.path)
             self._policy.passed(1, self._clock())
             return
         self.durable = ticket.offset

@@ -41,7 +41,7 @@ from diskq.errors import (
     UnsupportedFormatError,
 )
 from diskq.options import Durability, PriorityOptions, checked_durability, checked_options
-from diskq.storage.barrier import Barrier, Debts, close_all
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
@@ -884,7 +884,7 @@ class PriorityStore(Closing):
         else:
             log.tell(
                 "disk_full",
-                "%s: the disk is full, it will be written later",
+                f"%s: {NO_ROOM}, it will be written later",
                 self.files.point,
                 path=self.files.point,
             )

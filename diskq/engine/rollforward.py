@@ -35,7 +35,7 @@ from diskq.engine.transactions import (
     shares_of,
 )
 from diskq.errors import DiskFullError, OffsetOutOfRangeError, SinkError, StagedError
-from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
 from diskq.storage.fs import FileSystem
 
 __all__ = [
@@ -146,7 +146,7 @@ def forget(fs: FileSystem, files: StreamFiles) -> None:
 def _replace(fs: FileSystem, replacement: Replacement) -> None:
     # Nothing may be removed in the same barrier: on a full disk that would come first.
     if not Barrier(replacements=(replacement,)).pay(fs):
-        raise DiskFullError(replacement.path, "the disk is full")
+        raise DiskFullError(replacement.path, NO_ROOM)
 
 
 def _append(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> None:

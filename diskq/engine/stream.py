@@ -44,7 +44,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import Durability, StreamOptions, checked_durability, checked_options
-from diskq.storage.barrier import Barrier, Debts, Replacement, close_all, keep_path
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path
 from diskq.storage.budget import BLOCK, Share
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
@@ -233,7 +233,7 @@ class Stream(Closing):
             told = log.all_repaired(self._repairs)
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
             if not self._pay(self._ticket((), (*replacements, self._points()))):
-                raise DiskFullError(self.path, "the disk is full")
+                raise DiskFullError(self.path, NO_ROOM)
             # What was found is durable, the intent's name too. Before anything else may be appended:
             if intent is not None:
                 self._roll_forward(intent, is_new=False)
@@ -387,7 +387,7 @@ class Stream(Closing):
         if points.is_readable and not points.is_closed and not points.was_left:
             left = replace(points, was_left=True)
             if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
-                raise DiskFullError(self.path, "the disk is full")
+                raise DiskFullError(self.path, NO_ROOM)
 
     def _open_slates(self, most: int) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
@@ -421,7 +421,8 @@ class Stream(Closing):
                 self._pay(ticket)
                 # A power cut would bring the owner file back, and no go-diskq producer could open it.
                 self._debts.directories[self.path] = None
-                self._pay(self._ticket((), ()))
+                # The lock's handle: by way of it, where no descriptor is left to open the directory.
+                self._pay(self._ticket((self._lock.handle,), ()))
                 if self._slates is not None:
                     self._slates.retire()
                 self._tell_left_out(ticket)
@@ -921,7 +922,7 @@ class Stream(Closing):
             # The disk is full. Recovery will begin at an older point; the new one is still owed.
             log.tell(
                 "disk_full",
-                "%s: the disk is full, it will be written later",
+                f"%s: {NO_ROOM}, it will be written later",
                 self.files.points,
                 path=self.files.points,
             )

@@ -25,7 +25,7 @@ from typing import Literal
 
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import DiskFullError, LockedError
-from diskq.storage.barrier import Barrier, Replacement, write_all
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside
@@ -137,7 +137,7 @@ class OwnerFile:
         content = uuid.UUID(bytes=drawn, version=4).bytes
         replacement = Replacement(files.owner_id, content, files.temporary(files.owner_id))
         if not Barrier(directories=(files.path,), replacements=(replacement,)).pay(fs):
-            raise DiskFullError(files.owner_id, "the disk is full")
+            raise DiskFullError(files.owner_id, NO_ROOM)
         return content
 
     def _make(self, content: bytes) -> None:

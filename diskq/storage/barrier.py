@@ -13,9 +13,12 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem, directory_of
 
-__all__ = ["Barrier", "Debts", "Replacement", "keep_path"]
+__all__ = ["NO_ROOM", "Barrier", "Debts", "Replacement", "keep_path"]
+
+NO_ROOM = "the disk is full, or no file descriptor is left"
+"""Why `Barrier.pay` returned False."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ class Barrier:
     def pay(self, fs: FileSystem) -> bool:
         """Return when all of it is durable.
 
-        False: the disk is full and `replacements` could not be written; everything else holds,
-        what they pointed at before is still there or known to be consumed, and they are owed
-        still. Raises OSError for anything else; then nothing may be believed.
+        False: `replacements` could not be written, as the disk is full or no descriptor is left;
+        everything else holds, what they pointed at before is still there or known to be consumed,
+        and they are owed still. Raises OSError for anything else; then nothing may be believed.
         """
         try:
             if self.files:
@@ -63,7 +66,7 @@ class Barrier:
             # Before anything is removed: a file gives its room back when nobody holds it any more.
             close_all(fs, self.closing)
         for path in self.directories:
-            fs.sync_directory(path)
+            self._sync_directory(fs, path)
         self._install(fs)
         replaced = self._replace(fs)
         self._remove(fs)
@@ -73,22 +76,32 @@ class Barrier:
             replaced = self._replace(fs)
         return replaced
 
+    def _sync_directory(self, fs: FileSystem, path: str) -> None:
+        """A directory must be opened to be synced. Where no descriptor is left, its file system is synced."""
+        try:
+            fs.sync_directory(path)
+        except OSError as failure:
+            still_open = next((each for each in self.files if each not in self.closing), None)
+            if failure.errno not in NO_DESCRIPTOR_ERRNOS or still_open is None:
+                raise
+            fs.sync_file_system(still_open)
+
     def _install(self, fs: FileSystem) -> None:
         for path, target in self.installs:
             fs.rename(path, target)
         for path in dict.fromkeys(directory_of(target) for _, target in self.installs):
-            fs.sync_directory(path)
+            self._sync_directory(fs, path)
 
     def _replace(self, fs: FileSystem) -> bool:
         try:
             for replacement in self.replacements:
                 _replace_file(fs, replacement)
         except OSError as failure:
-            if failure.errno not in FULL_DISK_ERRNOS:
+            if failure.errno not in FULL_DISK_ERRNOS | NO_DESCRIPTOR_ERRNOS:
                 raise
             return False
         for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):
-            fs.sync_directory(path)
+            self._sync_directory(fs, path)
         return True
 
     def _remove(self, fs: FileSystem) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from diskq._native.door import has_name, size_at, size_of_file, start_writeback
+from diskq._native.door import has_name, size_at, size_of_file, start_writeback, sync_file_system
 from diskq.errors import ForkedError, NotAFileError
 from diskq.storage.filewatch import FileWatch, open_inotify
 from diskq.storage.forks import tell_of_forks
@@ -30,6 +30,7 @@ from diskq.storage.forks import tell_of_forks
 __all__ = [
     "FULL_DISK_ERRNOS",
     "IS_PORTABLE",
+    "NO_DESCRIPTOR_ERRNOS",
     "AnyPath",
     "FileSystem",
     "Identity",
@@ -45,6 +46,7 @@ __all__ = [
 
 # "There is no room", in the kernel's words: the disk, the quota, the process's file size limit.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 
 # "Somebody has it", of a lock.
 _CONTENTION = frozenset({errno.EWOULDBLOCK, errno.EACCES})
@@ -175,6 +177,12 @@ class FileSystem(Protocol):
     def sync_directory(self, path: str) -> None:
         """Return when the names in the directory are on the platter."""
 
+    def sync_file_system(self, handle: int) -> None:
+        """Return when all that was written to the file system of this open file is durable, names too.
+
+        It needs no descriptor. Raises OSError, also where the system has no call for it.
+        """
+
     def rename(self, source: str, target: str) -> None:
         """Give `source` the name `target`, whose old file loses it in the same moment."""
 
@@ -297,6 +305,9 @@ class PosixFileSystem:
         finally:
             os.close(handle)
 
+    def sync_file_system(self, handle: int) -> None:
+        sync_file_system(handle)
+
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
@@ -418,6 +429,9 @@ class PortableFileSystem(PosixFileSystem):
     def sync_directory(self, path: str) -> None:
         """Nothing, but that it must be there: systems without O_DIRECTORY have no call for it."""
         os.stat(path)
+
+    def sync_file_system(self, handle: int) -> None:
+        raise OSError(errno.ENOSYS, "this system cannot sync one file system", str(handle))
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)  # os.rename does not replace what is there on Windows

@@ -170,6 +170,9 @@ class OverlayFS:
     def sync_directory(self, path: str) -> None:
         pass
 
+    def sync_file_system(self, handle: int) -> None:
+        pass
+
     def rename(self, source: str, target: str) -> None:
         file = self._found(source)
         if file is None:

@@ -244,6 +244,16 @@ class CrashFS:
             self._count("sync directory", path)
             self._pending = commit(self._pending, directory)
 
+    def sync_file_system(self, handle: int) -> None:
+        with self._mutex:
+            self._check_power()
+            self._count("sync file system", self._handle(handle).path)
+            for _, file in _paths(self._root, ""):
+                file.sync()
+            while self._pending:
+                ((directory, _, _), *_) = self._pending[0]
+                self._pending = commit(self._pending, directory)
+
     def rename(self, source: str, target: str) -> None:
         with self._mutex:
             old_directory, old_name = self._parent(source)

@@ -30,6 +30,7 @@ __all__ = ["Call", "Fault", "FaultFS"]
 
 VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
+    "sync_file_system",
     *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
     *("try_lock", "share_memory", "link", "place_of", "open_watch"),
 )
@@ -213,6 +214,9 @@ class FaultFS(Generic[Disk]):
 
     def sync_directory(self, path: str) -> None:
         self._call(Call("sync_directory", path), lambda: self.inner.sync_directory(path))
+
+    def sync_file_system(self, handle: int) -> None:
+        self._call(Call("sync_file_system", self._path(handle)), lambda: self.inner.sync_file_system(handle))
 
     def rename(self, source: str, target: str) -> None:
         self._call(Call("rename", source, target=target), lambda: self._rename(source, target))

@@ -92,6 +92,9 @@ class RamFS:
     def sync_directory(self, path: str) -> None:
         self.list_directory(path)
 
+    def sync_file_system(self, handle: int) -> None:
+        self._handles[handle]
+
     def rename(self, source: str, target: str) -> None:
         self.now[target] = self._file(source)
         del self.now[source]
