@@ -23,9 +23,7 @@ errors = pytest.mark.parametrize(
 @slates
 @errors
 @pytest.mark.parametrize("count", [3, 40], ids=["one file", "rolls"])
-def test_a_barrier_without_descriptors_can_be_had_again(
-    kind: Kind, slate: bool, error: int, count: int
-) -> None:
+def test_a_barrier_goes_on_without_descriptors(kind: Kind, slate: bool, error: int, count: int) -> None:
     fs = disk()
     sent = bodies(count + 5)
     store = kind.open(PATH, fs=fs, slate=slate, **kind.small)
