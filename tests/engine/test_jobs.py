@@ -109,7 +109,7 @@ def test_a_name_is_part_of_a_file_name(name):
         Mutation("diskq.storage.barrier", "            fs.sync_files((handle,))\n", "            pass\n"),
         Mutation(
             "diskq.storage.barrier",
-            "            fs.sync_directory(path)\n        return True",
+            "            self._sync_directory(fs, path)\n        return True",
             "            pass\n        return True",
         ),
     ],
