@@ -99,7 +99,7 @@ class _Recovery:
         found.bases = self.files.bases()
         missing = missing_start(found.bases, self.files.sidecars(), self.files.data)
         found.repairs += [missing] if missing is not None else []
-        told = told_end(self.fs, self.files)
+        told = told_end(self.fs, self.files, found.bases)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None

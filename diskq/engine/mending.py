@@ -406,6 +406,15 @@ class SegmentRows:
         """Position and size of the records that have rows."""
         return {(position, size) for _, position, size in self._all()}
 
+    def fill(self, size: int) -> bool:
+        """Do the records that have rows follow each other from byte 0 to byte `size`?"""
+        end = 0
+        for number, (offset, position, length) in enumerate(self._all()):
+            if offset != self.base + number or position != end:
+                return False
+            end += length
+        return end == size
+
     def first_skipped(self) -> int | None:
         """The first row that begins after the end of the one before; None: none does, or rows are wrong."""
         end, found = 0, None

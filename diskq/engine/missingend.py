@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from diskq.storage.checksums import records_told
@@ -17,9 +18,15 @@ class _Files(Protocol):
     def sidecar(self, base: int) -> str: ...
 
 
-def told_end(fs: FileSystem, files: _Files) -> int:
-    """The offset after the last message of which there is a checksum; 0: there is none. Raises OSError."""
+def told_end(fs: FileSystem, files: _Files, bases: Sequence[int]) -> int:
+    """The offset after the last message of which there is a checksum. Raises OSError.
+
+    `bases`: the segments that are there. 0 where no checksum is of the last of them, or of one after it.
+    """
+    last = bases[-1] if bases else 0
     for base in reversed(files.sidecars()):
+        if base < last:
+            break
         if records := records_told(fs, files.sidecar(base)):
             return base + records
     return 0

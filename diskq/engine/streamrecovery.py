@@ -23,11 +23,12 @@ from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
+from diskq.engine.unindexed import find_unindexed
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Debts
 from diskq.storage.checksums import Rows, Sidecar, vouched
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.recovery import Repair, cut_tail, keep_content, rewrite
 from diskq.storage.segments import free_aside
 
 __all__ = ["Found", "recover_partition"]
@@ -97,7 +98,7 @@ class _Recovery:
         first = read_first(self.fs, self.files)
         missing = missing_start(found.bases, self.files.sidecars(), self.files.data, first)
         found.repairs += [missing] if missing is not None else []
-        told = told_end(self.fs, self.files)
+        told = told_end(self.fs, self.files, found.bases)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)
         is_told = point is not None
@@ -125,6 +126,7 @@ class _Recovery:
         else:
             for base in found.bases[:-1]:
                 if base >= point.base and not was_closed:
+                    self._keep_unindexed(base)
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
         given = max(self.given, promised)
@@ -247,6 +249,24 @@ class _Recovery:
         self.given = max(self.given, mended.given)
         self.found.end, self.found.next_offset = mended.end, mended.next_offset
         self._owe(base, point)
+
+    def _keep_unindexed(self, base: int) -> None:
+        """Keep aside what of ours a peer has written after, and rolled: its messages have those offsets."""
+        left = find_unindexed(self.fs, self.files, self.framing, base)
+        if left is None:
+            return
+        path = self.files.data(base)
+        aside = keep_content(self.fs, self.files.kept(path), left.records)
+        sidecar = left.give_up_checksums(self.fs, self.files, base)
+        self.fs.close(sidecar.handle)
+        self._changed(base)
+        reason = "messages without index rows, whose offsets another producer's messages have now"
+        size = len(left.records)
+        self._report(
+            Repair(
+                path=path, kept=left.start, dropped=size, reason=reason, records=left.count, saved_as=aside
+            )
+        )
 
     def _owe(self, base: int, point: Point) -> None:
         """Let the first barrier write and sync what may never have reached the platter."""

@@ -46,7 +46,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
-    told = 0 if is_doubtful else told_end(fs, files)
+    told = 0 if is_doubtful else told_end(fs, files, bases)
     promised = max(told, point.next_offset if point is not None else 0)
     if not bases:
         _tell_of_nothing(files, point.base if point is not None else 0, promised, report)

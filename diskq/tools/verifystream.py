@@ -208,7 +208,7 @@ class _Look:
         tell_of_the_start(missing_start(bases, files.sidecars(), files.data, read_first(fs, files)), report)
         last = max(files.sidecars(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
-            told = told_end(fs, files)
+            told = told_end(fs, files, bases)
             if told > last:
                 what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"
                 report.damage(files.data(last), None, what, told - last)

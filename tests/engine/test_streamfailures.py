@@ -40,8 +40,9 @@ ONE: dict[str, Any] = {"partition_count": 1}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # By a stream that is opened, written, read and closed.
-NEVER_CALLED = {"share_memory", "has_name", "stamp_of", "remove_directory", "place_of", "open_watch"} | {
-    "sync_file_system"
+NEVER_CALLED = {
+    *("share_memory", "has_name", "stamp_of", "remove_directory", "place_of", "open_watch"),
+    "sync_file_system",
 }
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.streams import data, disk, flip, held, index, opened, stored, timeindex, triples
+from diskq.engine.stream import Stream
+from diskq.options import StreamOptions
+from tests.engine.partitions import messages, read
+from tests.engine.streams import ROOT, data, disk, flip, held, index, opened, stored, timeindex, triples
 from tests.reference import triplet_oracle as oracle
 
 OURS, THEIRS = triples(9), triples(6, start=100)
@@ -49,6 +52,45 @@ def test_the_second_open_finds_nothing_to_mend() -> None:
     with opened(fs) as stream:
         assert stream.repairs == ()
     assert len(stored(fs)[0]) == 15
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8])
+@pytest.mark.parametrize("after", [0, 4])
+def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_aside(
+    rows: int, after: int
+) -> None:
+    """Its next segment has the name of its first offset: no offsets are left for what has no rows."""
+    fs = disk()
+    stream = Stream(ROOT, StreamOptions(partition_count=1), fs=fs, uses_slate=True)
+    stream.append_many([(key, value, time) for key, time, value in OURS])
+    stream.flush()
+    fs = fs.kill()
+    files = (data(), index(), timeindex())
+    whole = oracle.segment(OURS, 0)
+    content = {"data": bytearray(whole["data"]), "index": bytearray(whole["index"][: 24 * rows])}
+    content["timeindex"] = bytearray(whole["timeindex"][: 16 * rows])
+    for offset, (key, time, value) in enumerate(THEIRS[:after], rows):
+        record = oracle.record(key, time, value)
+        content["timeindex"] += oracle.timeindex_row(offset, time)
+        content["index"] += oracle.index_row(offset, len(content["data"]), len(record))
+        content["data"] += record
+    for path, its in zip(files, content.values(), strict=True):
+        fs.write_durably(path, bytes(its))
+    base = rows + after
+    rolled = oracle.segment(THEIRS[after:], base)
+    for path, file in zip((data(base), index(base), timeindex(base)), rolled.values(), strict=True):
+        fs.write_durably(path, file)
+    with opened(fs) as stream:
+        (repair,) = (each for each in stream.repairs if each.records)
+        assert (repair.path, repair.records) == (data(), len(OURS) - rows)
+        assert repair.saved_as is not None
+        lost = b"".join(oracle.record(*each) for each in OURS[rows:])
+        assert fs.files()[repair.saved_as] == lost
+    found, losses = read(fs)
+    assert found == messages(OURS[:rows] + THEIRS)
+    assert losses == []
+    with opened(fs) as stream:
+        assert stream.repairs == ()
 
 
 def test_a_rotten_record_among_those_that_a_checksum_covers_is_not_taken_for_one_without_a_row() -> None:

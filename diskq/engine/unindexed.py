@@ -1,0 +1,99 @@
+# Records without index rows in a segment that is not the last one. Law: bytes that a peer wrote keep their
+# offsets; acknowledged records of ours that have none are kept aside and reported.
+#
+# A writer that died between data and rows leaves them. go-diskq takes its next position from the size of the
+# data and its next offset from the index, so its messages follow in the data, with the offsets that ours were
+# to have. In the last segment ours get rows, and the offsets of the others go up (mending.py). Once go-diskq
+# has rolled to another segment, whose name is its first offset, no offset is left for them.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskq._native.triplet import TripletFraming
+from diskq._native.tripletrows import rows_of
+from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of
+from diskq.engine.streamfiles import PartitionFiles
+from diskq.storage.checksums import Row, Rows, Sidecar
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Unindexed", "find_unindexed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """Records of ours in a segment's data that no row of its index names."""
+
+    start: int
+    """The byte of the data at which the first of them begins."""
+    count: int
+    records: bytes
+    """All of them, as they are in the data file."""
+    block: Row
+    """The checksum of the block in which the first of them is."""
+    before: int
+    """How many records of the block are before them."""
+
+    def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> Sidecar:
+        """Keep those before `start`, so that readers go by the index from there on. The caller closes it."""
+        rows = Rows(fs, files.sidecar(base))
+        try:
+            rows.seek(self.block.start)
+            kept, covered = rows.consumed, rows.last_end
+        finally:
+            rows.close()
+        sidecar = Sidecar.open(fs, files.sidecar(base), kept, covered)
+        if self.before:
+            size = self.start - self.block.start
+            sidecar.add(
+                self.start, size, self.before, memoryview(_read(fs, files, base, self.block.start, size))
+            )
+            sidecar.flush()
+        return sidecar
+
+
+def find_unindexed(
+    fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int
+) -> Unindexed | None:
+    """None where each record has its row, and where what is there says anything else. Raises OSError."""
+    size = fs.size_of(files.data(base)) or 0
+    rows = SegmentRows(base, content_of(fs, files.index_of(base)), b"")
+    if rows.fill(size):
+        return None
+    data = _read(fs, files, base, 0, size)
+    made = rows_of(framing, data, base, 0)
+    places = {(position, length) for _, position, length in INDEX_ROW.iter_unpack(made.index_rows)}
+    left_out = sorted(places - rows.places())
+    if made.valid_end < size or not rows.places() <= places or not left_out:
+        return None
+    blocks = _blocks(fs, files, base)
+    is_ours = [any(row.start <= at < row.end for row in blocks) for at, _ in left_out]
+    if not all(row.matches(data[row.start : row.end]) for row in blocks):
+        return None
+    ours = [place for place, is_its in zip(left_out, is_ours, strict=True) if is_its]
+    if not ours:
+        return None  # a peer's own: nobody knows whether they were acknowledged
+    start = ours[0][0]
+    block = next(row for row in blocks if row.start <= start < row.end)
+    before = sum(block.start <= at < start for at, _ in places)
+    return Unindexed(start, len(ours), b"".join(data[at : at + length] for at, length in ours), block, before)
+
+
+def _read(fs: FileSystem, files: PartitionFiles, base: int, start: int, size: int) -> bytes:
+    handle = fs.open(files.data(base))
+    try:
+        return fs.pread(handle, size, start)
+    finally:
+        let_go(fs, handle)
+
+
+def _blocks(fs: FileSystem, files: PartitionFiles, base: int) -> list[Row]:
+    rows = Rows(fs, files.sidecar(base))
+    found: list[Row] = []
+    try:
+        while (row := rows.first_after(found[-1].end if found else 0)) is not None:
+            found.append(row)
+        return found
+    finally:
+        rows.close()
