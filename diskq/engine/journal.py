@@ -141,6 +141,7 @@ class Journal(Closing):
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._slates: Slates | None = None
         self._first_offset = first_offset
+        self._uses_slate = uses_slate
         self._segment = JournalSegment(
             self._fs,
             self.files,
@@ -155,7 +156,7 @@ class Journal(Closing):
         self._log = SegmentedLog(self._segment, [])
         try:
             self._open()
-            self._open_slate(uses_slate)
+            self._open_slate()
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
@@ -176,7 +177,7 @@ class Journal(Closing):
             was_ours = self._lock.previous is not None
             if not points.partitions and points.is_readable:
                 keep_path(fs, self.path)  # once: where there is a point, it was done
-            slates = self._slates = Slates(fs, self._lock, {0: files.staging})
+            slates = self._slates = Slates(fs, self._lock, {0: files.staging}, points.staged)
             slates.put_back(in_place=was_ours)
             self._repairs += slates.repairs
             if not was_ours:
@@ -249,11 +250,11 @@ class Journal(Closing):
         if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
             raise DiskFullError(self.path, NO_ROOM)
 
-    def _open_slate(self, is_wanted: bool) -> None:
+    def _open_slate(self) -> None:
         """Only now, with what stood on the old one written and synced, may there be a new one."""
         assert self._slates is not None
         try:
-            self._slates.open({0: self.buffer if is_wanted else None})
+            self._slates.open({0: self.buffer if self._uses_slate else None})
         except BaseException:
             self._release()
             raise
@@ -645,7 +646,8 @@ class Journal(Closing):
         return self._outstanding
 
     def _point(self) -> Replacement:
-        return Points(self._is_closing, {0: self._segment.point}).replacing(self.files)
+        staged = (0,) if self._uses_slate and not self._is_closing else ()
+        return Points(self._is_closing, {0: self._segment.point}, staged=staged).replacing(self.files)
 
     @alone
     def mark(self, ticket: JournalTicket, is_replaced: bool) -> None:

@@ -177,13 +177,14 @@ class Stream(Closing):
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
         self._barriers = 0
         self._slates: Slates | None = None
+        self._most_slates = _MOST_SLATES if uses_slate else 0
         self.share: Share | None = None
         """What it has of a budget,"""
         self._room: StreamRoom | None = None  # and what for
         self._could_not_drop = False
         try:
             self._open(take_over)
-            self._open_slates(_MOST_SLATES if uses_slate else 0)
+            self._open_slates()
             self._join_budget()
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
@@ -200,7 +201,10 @@ class Stream(Closing):
             finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
             slates = self._slates = Slates(
-                fs, self._lock, {index: files.partition(index).staging for index in files.partitions()}
+                fs,
+                self._lock,
+                {index: files.partition(index).staging for index in files.partitions()},
+                read_points(fs, files).staged,
             )
             if not was_ours:
                 slates.clear_empty()
@@ -389,13 +393,15 @@ class Stream(Closing):
             if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
                 raise DiskFullError(self.path, NO_ROOM)
 
-    def _open_slates(self, most: int) -> None:
+    def _open_slates(self) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
         assert self._slates is not None
         stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
         self._slates = Slates(self._fs, self._lock, stagings)
         try:
-            self._slates.open({index: its.buffer for index, its in enumerate(self._partitions[:most])})
+            self._slates.open(
+                {index: its.buffer for index, its in enumerate(self._partitions[: self._most_slates])}
+            )
         except BaseException:
             self._release()
             raise
@@ -908,7 +914,8 @@ class Stream(Closing):
 
     def _points(self) -> Replacement:
         points = {partition.files.index: partition.segment.point for partition in self._partitions}
-        return Points(self._is_closing, points | self._others).replacing(self.files)
+        staged = () if self._is_closing else tuple(range(min(self._most_slates, len(self._partitions))))
+        return Points(self._is_closing, points | self._others, staged=staged).replacing(self.files)
 
     @alone
     def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:

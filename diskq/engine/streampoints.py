@@ -18,13 +18,14 @@ from typing import NamedTuple, Protocol
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import Replacement
 from diskq.storage.fs import FileSystem
+from diskq.storage.lock import as_bits, bits_in
 from diskq.storage.smallfile import checked, is_checked, read_small
 
 __all__ = ["Point", "Points", "first_as", "read_first", "read_points"]
 
 # Far more than a line of each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
-_HEAD = re.compile(rb"diskq points 1 (open|closed|left)\n")
+_HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged ([0-9]{1,20}))?\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
 
 
@@ -55,6 +56,8 @@ class Points:
     """If not, there are some, and nobody knows which."""
     was_left: bool = False
     """Was our owner file gone since? Then a peer may have written, of whose bytes no checksum tells."""
+    staged: tuple[int, ...] = ()
+    """The slates in use, in case a peer empties the lock file, which names them too."""
 
     def was_closed(self, partition: int) -> bool:
         """Is all of ours in the partition durable? So it is where they do not tell of it."""
@@ -62,7 +65,8 @@ class Points:
 
     def render(self) -> bytes:
         word = "closed" if self.is_closed else "left" if self.was_left else "open"
-        lines = [f"diskq points 1 {word}\n"]
+        staged = f" staged {as_bits(self.staged)}" if self.staged else ""
+        lines = [f"diskq points 1 {word}{staged}\n"]
         lines += [f"{index} {p.base} {p.end} {p.next_offset}\n" for index, p in self.partitions.items()]
         return checked("".join(lines).encode())
 
@@ -80,7 +84,8 @@ class Points:
             at = line.end()
         if not is_checked(content, at):
             return None
-        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left")
+        staged = bits_in(int(head[2] or 0))
+        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left", staged=staged)
 
     def replacing(self, files: _Files) -> Replacement:
         return Replacement(files.points, self.render(), files.temporary(files.points))

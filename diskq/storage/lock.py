@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.smallfile import read_small
 
-__all__ = ["Holder", "Lock", "parse_holder", "read_holder"]
+__all__ = ["Holder", "Lock", "as_bits", "bits_in", "parse_holder", "read_holder"]
 
 # A stream has so many slates at most: they are named in the sector.
 _MOST_STAGED = 64
@@ -104,9 +104,9 @@ class Lock:
         self._write()
 
     @property
-    def staged(self) -> tuple[int, ...]:
-        """The slates that the file names."""
-        return self._holder.staged
+    def staged(self) -> tuple[int, ...] | None:
+        """The slates that the file names; None where a peer has emptied it, or nobody can read it."""
+        return None if self.previous is None or not self.previous.pid else self._holder.staged
 
     @property
     def is_recovering(self) -> bool:
@@ -135,7 +135,7 @@ class Lock:
         content: dict[str, str | int] = {"pid": its.pid, "host": its.host, "since": its.since}
         content["boot_id"] = its.boot_id
         if its.staged:
-            content["staged"] = sum(1 << number for number in its.staged)
+            content["staged"] = as_bits(its.staged)
         if its.is_recovering:
             content["is_recovering"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
@@ -164,14 +164,20 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["host"]),
             str(content["since"]),
             str(content["boot_id"]),
-            _bits_of(content.get("staged", 0)),
+            bits_in(content.get("staged", 0)),
             bool(content.get("is_recovering", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()
 
 
-def _bits_of(mask: object) -> tuple[int, ...]:
+def as_bits(numbers: Iterable[int]) -> int:
+    """A number in which the bits with these numbers are set."""
+    return sum(1 << number for number in numbers)
+
+
+def bits_in(mask: object) -> tuple[int, ...]:
+    """The numbers of the bits that are set; none where it is no such number."""
     if not isinstance(mask, int) or not 0 <= mask < 1 << _MOST_STAGED:
         return ()
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)

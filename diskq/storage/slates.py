@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from diskq._native.appendbuffer import AppendBuffer
@@ -40,10 +40,14 @@ class Displaced(NamedTuple):
 class Slates:
     """All that a writer has, by number: a queue and a journal have slate 0, a stream one a partition."""
 
-    def __init__(self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging]) -> None:
+    def __init__(
+        self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging], told: Sequence[int] = ()
+    ) -> None:
+        """`told`: the numbers of those in use, by another file than the lock's, which a peer may empty."""
         self._fs = fs
         self._lock = lock
         self._stagings = stagings
+        self._staged = told if lock.staged is None else lock.staged
         self._in_use: dict[int, Slate] = {}
         self.displaced: list[Displaced] = []
         self.repairs: list[Repair] = []
@@ -68,7 +72,7 @@ class Slates:
         """
         previous = self._lock.previous
         was_restarted = None if previous is None else self.was_restarted
-        staged = self._lock.staged
+        staged = self._staged
         self.was_killed = self._lock.is_recovering or any(
             number in staged or not tells_nothing(self._fs, its.path)
             for number, its in self._stagings.items()
@@ -108,7 +112,8 @@ class Slates:
     def _clear(self, number: int) -> None:
         previous = self._lock.previous
         if previous is not None:
-            self._lock.note_staged([other for other in self._lock.staged if other != number])
+            self._staged = [other for other in self._staged if other != number]
+            self._lock.note_staged(self._staged)
         clear_slate(self._fs, self._stagings[number].path)
 
     def open(self, buffers: Mapping[int, AppendBuffer | None]) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
@@ -21,18 +21,22 @@ def as_put_back(
     stagings: Mapping[int, Staging],
     counted: Callable[[bytes], int],
     report: Report,
+    named: Sequence[int] = (),
 ) -> Iterator[FileSystem]:
     """The files with what stands on slates where it belongs; `report` gets what the open would say of it.
 
-    `counted` tells how many messages some records are. Where a process has the lock, and where no slate
-    tells anything, these are the files themselves. Raises OSError.
+    `counted` tells how many messages some records are. `named` are the slates in use by another file than the
+    lock's, which a peer may empty. Where a process has the lock, and where no slate tells anything, these are
+    the files themselves. Raises OSError.
     """
     holder, is_held = holder_of(fs, lock)
-    staged = () if holder is None else holder.staged
+    staged = named if holder is None or not holder.pid else holder.staged
     if is_held or (not staged and all(tells_nothing(fs, its.path) for its in stagings.values())):
         yield fs
         return
-    was_restarted = None if holder is None else holder.boot_id != fs.identity().boot_id
+    was_restarted = None
+    if holder is not None and fs.size_of(lock):  # who empties it says nothing of the machine
+        was_restarted = holder.boot_id != fs.identity().boot_id
     view, told = view_with(fs, stagings, was_restarted=was_restarted, staged=staged)
     try:
         for number, done in told.items():

@@ -33,7 +33,8 @@ __all__ = ["verify_journal"]
 def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
     """Raises JournalNotFoundError, OSError."""
     files = JournalFiles(fs, thing.path)
-    with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
+    staged = read_points(fs, files).staged
+    with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
         _look_over(there, JournalFiles(there, thing.path), report)
 
 

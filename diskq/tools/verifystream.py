@@ -45,11 +45,17 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     found = Report(report.progress)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
     varuint = settings.encoding == "varuint"
-    with as_put_back(fs, files.lock, stagings, lambda its: count(its, varuint).records, found) as there:
+    staged = read_points(fs, files).staged
+    counted = partial(_count, varuint)
+    with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
         _Look(there, StreamFiles(there, thing.path), settings, found).run()
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(fs, files, settings, found)
     report.take(found)
+
+
+def _count(varuint: bool, records: bytes) -> int:
+    return count(records, varuint).records
 
 
 def _compare_with_an_open(

@@ -179,6 +179,27 @@ def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -
 
 
 @kinds
+@pytest.mark.parametrize("damage", ["removed", "emptied"])
+def test_a_slate_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
+    kind: ChannelKind, damage: str
+) -> None:
+    """A peer of a stream or a journal does so, also one that only tries to lock it; the points tell, too."""
+    if kind.name not in ("stream", "journal"):
+        pytest.skip("no peer of its empties the lock")
+    fs, sent = killed(kind)
+    its = files(kind, fs)
+    fs.write_durably(its["lock"], b"")
+    if damage == "removed":
+        fs.unlink(its["slate"])
+    else:
+        fs.write_durably(its["slate"], b"")
+    assert its["slate"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert set(found) <= set(sent)
+    assert (its["slate"], None) in [(repair.path, repair.records) for repair in repairs]
+
+
+@kinds
 def test_every_flipped_byte_of_the_slate_is_harmless_or_reported(kind: ChannelKind) -> None:
     fs, sent = killed(kind)
     path = files(kind, fs)["slate"]
