@@ -43,6 +43,7 @@ __all__ = [
     "Waiting",
     "clear_slate",
     "flush_to_the_end",
+    "is_gone",
     "is_of_this_run",
     "open_slate",
     "put_back",
@@ -343,6 +344,11 @@ def is_of_this_run(fs: FileSystem, path: str) -> bool:
     """Does the slate say that it was made since the machine was started? Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True
+
+
+def is_gone(fs: FileSystem, path: str) -> bool:
+    """Is there no slate, or only a part of one? Raises OSError."""
+    return (fs.size_of(path) or 0) < SIZE
 
 
 def tells_nothing(fs: FileSystem, path: str) -> bool:

@@ -18,6 +18,7 @@ from diskq.storage.slate import (
     Waiting,
     clear_slate,
     flush_to_the_end,
+    is_gone,
     is_of_this_run,
     open_slate,
     put_back,
@@ -98,9 +99,9 @@ class Slates:
                 self._clear(number)
 
     def clear_empty(self) -> None:
-        """Give back the room of those that tell nothing. Raises OSError."""
+        """Give back the room of those that tell nothing; one that is gone stays missed. Raises OSError."""
         for number, staging in self._stagings.items():
-            if tells_nothing(self._fs, staging.path):
+            if not is_gone(self._fs, staging.path) and tells_nothing(self._fs, staging.path):
                 self._clear(number)
 
     def clear(self) -> None:

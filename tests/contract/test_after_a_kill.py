@@ -180,6 +180,26 @@ def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -
 
 @kinds
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
+def test_a_slate_that_goes_is_reported_also_where_another_program_has_written(
+    kind: ChannelKind, damage: str
+) -> None:
+    fs, sent = killed(kind)
+    its = files(kind, fs)
+    APPENDERS[kind.name](fs, its["data"], [b"theirs"])
+    if kind.name == "stream":
+        fs.unlink(f"{PATH}/owner")  # or go-diskq refuses to write
+    if damage == "removed":
+        fs.unlink(its["slate"])
+    else:
+        fs.write_durably(its["slate"], b"")
+    assert its["slate"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert b"theirs" in found
+    assert (its["slate"], None) in [(repair.path, repair.records) for repair in repairs]
+
+
+@kinds
+@pytest.mark.parametrize("damage", ["removed", "emptied"])
 def test_a_slate_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
     kind: ChannelKind, damage: str
 ) -> None:
