@@ -369,7 +369,8 @@ class _Recovery:
         elif len(self.found.repairs) == told:
             # So a full disk leaves it. Where the point knows how many there were, they are all there.
             reason = "the file ends here, without the marker of an end"
-            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, 0, aside)
+            lost = None if is_headless and expected is None else 0
+            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
         self.found.is_mended = True
 
     def _carry_out(
@@ -515,14 +516,16 @@ class _Recovery:
         if last is None:
             return  # looked at from beside: whoever has the store took it back in this moment
         fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
+        # The marker of an end was written over it: no command of the log is there.
+        lost = 0 if reason == STALE and not records_behind(fs, handle, end) else None
         try:
-            repair = cut_tail(fs, handle, path, end, reason, None, beside=self.files.aside(base))
+            repair = cut_tail(fs, handle, path, end, reason, lost, beside=self.files.aside(base))
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS or records_behind(fs, handle, end):
                 raise
             # No room for a copy of what is no record: opening must not fail for that.
             fs.truncate(handle, end)
-            repair = Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=None)
+            repair = Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
         self._report(repair)
 
     def _open_again(self, base: int) -> None:
