@@ -36,6 +36,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
+from diskq.storage.slate import is_of_this_run, tells_nothing
 
 __all__ = ["Recovered", "recover", "survey"]
 
@@ -100,7 +101,9 @@ def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framin
     looking = _Survey(fs, files, framing, any_size, Debts(), strict=False)
     holder = read_holder(fs, files.lock)
     is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
-    looking.was_killed = holder is not None and (bool(holder.staged) or holder.is_recovering)
+    is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
+    is_told = holder is not None and (bool(holder.staged) or holder.is_recovering)
+    looking.was_killed = is_told or not tells_nothing(fs, files.slate)
     found = looking.run(holder is not None, is_restarted)
     found.unchecked = looking.unchecked
     return found

@@ -11,6 +11,7 @@ from diskq.engine.storerecovery import STALE, TORN
 from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
+from diskq.storage.lock import read_holder
 from diskq.storage.logs import nothing_logged
 from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
@@ -34,6 +35,14 @@ def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
 
 def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
     return any(holder_of(fs, path)[1] for path in (files.lock, files.metadata))
+
+
+def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
+    """Did a process end without closing it, and no power cut come since? Its commands are then whole."""
+    point, holder = Point.read(fs, files), read_holder(fs, files.lock)
+    if point is None or point.closed is not None or holder is None:
+        return False
+    return holder.boot_id == fs.identity().boot_id
 
 
 def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
@@ -74,7 +83,7 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
             continue
         if repair.reason == STALE:
             report.note(repair.path, repair.kept, f"{repair.reason}: the next open keeps them aside")
-        elif repair.reason.startswith(TORN):
+        elif repair.reason.startswith(TORN) and not _was_killed(fs, files):
             report.torn(repair.path, repair.kept, f"{repair.reason}: the next open cuts it, and keeps a copy")
         else:
             report.damage(repair.path, repair.kept, repair.reason)
@@ -90,6 +99,7 @@ class _Look:
         self._files = files
         self._report = report
         self._point = Point.read(fs, files)
+        self._was_killed = _was_killed(fs, files)
 
     def run(self) -> None:
         files, report = self._files, self._report
@@ -152,9 +162,11 @@ class _Look:
             report.damage(segment.path, at, what)
         elif is_last:
             if not _is_being_written(self._fs, self._files):
-                report.torn(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
+                found_it = report.damage if self._was_killed else report.torn
+                found_it(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
         elif self._may_be_unsynced(segment.lsn):
-            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
+            found_it = report.damage if self._was_killed else report.torn
+            found_it(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
         else:
             report.damage(segment.path, at, what)
 

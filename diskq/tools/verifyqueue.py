@@ -156,7 +156,7 @@ class _Look:
     def _tell_of_repair(self, repair: Repair, found: Recovered) -> None:
         numbers = {self._files.data(number): number for number in self._files.numbers()}
         number = numbers.get(repair.path)
-        if number is not None and number < found.read.file:
+        if number is not None and number < found.read.file and repair.records == 0:
             self._report.note(repair.path, None, repair.reason)
         else:
             self._report.damage(repair.path, repair.kept, repair.reason, repair.records or 0)

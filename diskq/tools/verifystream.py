@@ -54,6 +54,12 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     report.take(found)
 
 
+def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
+    """Was the machine, since the last process of ours had the stream?"""
+    holder = read_holder(fs, files.lock)
+    return holder is not None and holder.boot_id != fs.identity().boot_id
+
+
 def _count(varuint: bool, records: bytes) -> int:
     return count(records, varuint).records
 
@@ -73,13 +79,20 @@ def _compare_with_an_open(
         except (DiskqError, OSError):
             return  # it is refused: what was seen stands
         _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
-    uncounted = {repair.path for repair in repairs if repair.records is None}
-    lost = max(0, found.messages + found.lost - behind.messages)
+    told = sum(repair.records or 0 for repair in repairs)
+    # A power cut may take what was not synced: nobody was promised that.
+    was_restarted = _was_restarted(fs, files)
+    lost = max(0, 0 if was_restarted else told, found.messages + found.lost - behind.messages)
     if all(repair.records is not None for repair in repairs):
-        lost = min(lost, sum(repair.records or 0 for repair in repairs) + behind.lost)
+        lost = min(lost, told + behind.lost)
     stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
-    # What the open cannot count it could not mend.
-    stays |= {(each.path, each.at) for each in found.findings if each.path in uncounted}
+    # What the open calls lost, or cannot count, it could not mend.
+    unmended = {
+        repair.path: repair
+        for repair in repairs
+        if (repair.records is None if was_restarted else repair.records != 0)
+    }
+    stays |= {(each.path, each.at) for each in found.findings if each.path in unmended}
     found.messages = behind.messages
     for number, each in enumerate(found.findings):
         if each.severity != "damage":
@@ -87,6 +100,10 @@ def _compare_with_an_open(
         if not lost and (each.path, each.at) not in stays:
             what = each.what if each.what.endswith(_MENDS) else f"{each.what}{_MENDS}"
             found.findings[number] = replace(each, severity="torn", what=what, lost=0)
+    damaged = {each.path for each in found.findings if each.severity == "damage"}
+    for path, repair in unmended.items():
+        if path not in damaged:
+            found.damage(path, repair.kept, repair.reason, repair.records or 0)
     found.limit_lost(lost)
 
 
@@ -98,8 +115,7 @@ class _Look:
         self._files = files
         self._varuint = settings.encoding == "varuint"
         self._report = report
-        holder = read_holder(fs, files.lock)
-        self._was_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+        self._was_restarted = _was_restarted(fs, files)
 
     def run(self) -> None:
         points = read_points(self._fs, self._files)
