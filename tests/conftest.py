@@ -39,11 +39,6 @@ def quiet_log() -> Iterator[None]:
     logging.getLogger("diskq").setLevel(logging.NOTSET)
 
 
-# Made here, so that it is a plain one: PySpark sets a class of its own for loggers while it makes one, and
-# two of its threads at once leave that class set. Each logger made later would print JSON, unescaped.
-logging.getLogger("diskq")
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What was captured can be sent to the process that collects reports, whatever a program printed.

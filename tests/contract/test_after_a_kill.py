@@ -183,7 +183,7 @@ def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -
 def test_a_slate_that_goes_is_reported_also_where_another_program_has_written(
     kind: ChannelKind, damage: str
 ) -> None:
-    fs, sent = killed(kind)
+    fs, _ = killed(kind)
     its = files(kind, fs)
     APPENDERS[kind.name](fs, its["data"], [b"theirs"])
     if kind.name == "stream":

@@ -6,6 +6,7 @@ it fails instead, because a test that was skipped has shown nothing.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -13,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import diskq.spark
 from diskq.spark import sessions
 from diskq.spark.java import JavaNotFoundError, find_java
+
+# Its loggers make every handler that they are given write JSON. pytest gives its own ones to each logger that
+# does not propagate, as these do not: the logs of all later tests in the process would be JSON, unescaped.
+PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[assignment,method-assign]
 
 
 def require_java() -> None:
