@@ -48,7 +48,7 @@ torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## ever
 	@$(MAKE) --no-print-directory --keep-going -j1 $(TORTURES)
 
 torture-crashes:
-	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest tests/contract tests/crash tests/engine tests/torture
+	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest tests/contract tests/crash tests/engine tests/torture tests/spark/test_cluster.py
 
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)

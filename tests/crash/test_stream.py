@@ -480,7 +480,9 @@ def test_a_weaker_stream_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
         if callable(mutation.by):
             crash(mutation.by, again=1)
-        first = mutation.by if isinstance(mutation.by, int) else 2  # which catches most of them
+        first = mutation.by if isinstance(mutation.by, int) else 2  # which catches most of them,
+        if mutation.by is None:
+            crash(first, again=0, every=5, seeds=1)  # in a few cuts, each recovered from once
         for seed in (first, *SEEDS):
             crash(seed, again=1, every=3, seeds=2)
 

@@ -221,7 +221,7 @@ def check_that_it_is_over(fs: RamFS, found: list[Message]) -> None:
 @every_patient
 def test_a_rotten_byte_of_data_costs_its_block_or_its_message(whose, mask, step):
     it = PATIENTS[whose]()
-    for at in sampled(range(0, it.records[-1][1], step), 200):
+    for at in sampled(range(0, it.records[-1][1], step), 100):
         fs = it.fs.kill()
         flip(fs, data(it.base), at, mask)
         # Where nothing vouches for it, it may be handed out, or be lost.
@@ -239,7 +239,7 @@ def test_a_rotten_byte_of_data_costs_its_block_or_its_message(whose, mask, step)
 def test_a_rotten_byte_of_a_row_costs_nothing_and_is_mended(whose, which, mask, step):
     it = PATIENTS[whose]()
     path = index(it.base) if which == "index" else timeindex(it.base)
-    for at in sampled(range(0, len(it.fs.read(path)), step), 150):
+    for at in sampled(range(0, len(it.fs.read(path)), step), 70):
         fs = it.fs.kill()
         flip(fs, path, at, mask)
         repairs = examined(fs, it.sent)
@@ -275,7 +275,7 @@ def test_a_rotten_byte_of_what_is_ours_alone_costs_nothing(mask, step):
 @every_patient
 def test_of_data_cut_anywhere_every_whole_record_is_kept_and_the_others_offsets_are_not_given_again(whose):
     it = PATIENTS[whose]()
-    for cut in sampled(range(it.records[-1][1]), 300):
+    for cut in sampled(range(it.records[-1][1]), 150):
         fs = it.fs.kill()
         truncate(fs, data(it.base), cut)
         lost = {it.base + n for n, (_, end) in enumerate(it.records) if end > cut}
@@ -292,7 +292,7 @@ def test_of_data_cut_anywhere_every_whole_record_is_kept_and_the_others_offsets_
 def test_of_rows_cut_anywhere_all_are_made_again(whose, which):
     it = PATIENTS[whose]()
     path = index(it.base) if which == "index" else timeindex(it.base)
-    for cut in sampled(range(len(it.fs.read(path))), 200):
+    for cut in sampled(range(len(it.fs.read(path))), 100):
         fs = it.fs.kill()
         truncate(fs, path, cut)
         examined(fs, it.sent)
@@ -302,7 +302,7 @@ def test_of_rows_cut_anywhere_all_are_made_again(whose, which):
 def test_what_is_ours_alone_may_be_cut_anywhere():
     it = ours()
     for path in (sums(it.base), POINTS):
-        for cut in sampled(range(min(200, len(it.fs.read(path)))), 100):
+        for cut in sampled(range(min(200, len(it.fs.read(path)))), 60):
             fs = it.fs.kill()
             truncate(fs, path, cut)
             examined(fs, it.sent)
