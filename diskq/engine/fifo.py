@@ -244,16 +244,18 @@ class FifoQueue(Closing):
             finish_swap(fs, self._files.directory, self._files.swap)
             slates = self._slates = Slates(fs, self._lock, {0: self._files.staging})
             slates.put_back()
+            previous = self._lock.previous
+            was_closed = previous is not None and previous.is_closed
             found = recover(
                 fs,
                 self._files,
                 self._framing,
                 self._any_size,
                 self._debts,
-                was_owned=self._lock.previous is not None,
+                was_owned=previous is not None,
                 was_restarted=slates.was_restarted,
                 was_killed=slates.was_killed,
-                has_all_checksums=slates.was_killed and not slates.repairs,
+                has_all_checksums=was_closed or (slates.was_killed and not slates.repairs),
                 strict=self.options.strict,
             )
             self._lock.sign()
@@ -310,6 +312,8 @@ class FifoQueue(Closing):
                     self.sync()  # what gave way was gone only after the metadata had found no room
                 if self._slates is not None:
                     self._slates.retire()
+                with contextlib.suppress(OSError):
+                    self._lock.note_closed()
         finally:
             self._release()
 

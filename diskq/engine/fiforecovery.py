@@ -84,7 +84,8 @@ def recover(
 
     `any_size` is the framing for what is ours for certain, under whatever limits it was written.
     `was_owned`: has diskq had this queue before (there was a lock file)? `was_killed`: did it have a slate,
-    and was not closed? `has_all_checksums`: that slate was there, and checksums cover all that was written.
+    and was not closed? `has_all_checksums`: that slate was there, or the queue was closed, so that checksums
+    cover all that was written.
     Raises CorruptionError if `strict` and something other than a torn tail was found.
     """
     recovery = _Recovery(fs, files, framing, any_size, debts, strict)
@@ -104,6 +105,7 @@ def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framin
     is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
     is_told = holder is not None and (bool(holder.staged) or holder.is_recovering)
     looking.was_killed = is_told or not tells_nothing(fs, files.slate)
+    looking.has_all_checksums = holder is not None and holder.is_closed
     found = looking.run(holder is not None, is_restarted)
     found.unchecked = looking.unchecked
     return found
@@ -357,7 +359,7 @@ class _Recovery:
     def _cut_zeros(self, first: int) -> None:
         """Zeros after what the checksums cover are no empty messages: nobody wrote them.
 
-        They cover all of a file that is complete, and of the last one if there was a slate.
+        They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
         """
         for number in [number for number in self.sizes if number >= first]:
             with closing(Rows(self.fs, self._sums(number))) as rows:

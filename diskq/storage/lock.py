@@ -39,6 +39,8 @@ class Holder:
     """The numbers of its slates in use: after a kill they should be there."""
     is_recovering: bool = False
     """Did it find that the one before was killed, and was not yet ready itself?"""
+    is_closed: bool = False
+    """Did it let go after all that it wrote was durable?"""
 
     def __str__(self) -> str:
         if not self.pid:
@@ -100,7 +102,9 @@ class Lock:
         """Say who has it now. Only after recovery, which needs to know who had it before."""
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
-        self._holder = replace(self._holder, pid=me.pid, host=me.host, since=since, boot_id=me.boot_id)
+        self._holder = replace(
+            self._holder, pid=me.pid, host=me.host, since=since, boot_id=me.boot_id, is_closed=False
+        )
         self._write()
 
     @property
@@ -125,6 +129,10 @@ class Lock:
         """Say that recovery is over, and which slates are in use. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged), is_recovering=False))
 
+    def note_closed(self) -> None:
+        """Say that all that was written is durable, and nothing more will come. Raises OSError."""
+        self._note(replace(self._holder, is_closed=True))
+
     def _note(self, holder: Holder) -> None:
         if holder != self._holder:
             self._holder = holder
@@ -138,6 +146,8 @@ class Lock:
             content["staged"] = as_bits(its.staged)
         if its.is_recovering:
             content["is_recovering"] = 1
+        if its.is_closed:
+            content["is_closed"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
@@ -166,6 +176,7 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["boot_id"]),
             bits_in(content.get("staged", 0)),
             bool(content.get("is_recovering", 0)),
+            bool(content.get("is_closed", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

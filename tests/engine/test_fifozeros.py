@@ -1,0 +1,75 @@
+# Zeros after the end of a queue's file, which its framing takes for empty messages. Law: where checksums tell
+# where the file ended they are no messages: they are kept aside and reported, and all who look agree.
+
+from __future__ import annotations
+
+import pytest
+
+from diskq import FifoQueue
+from diskq.engine.fifosnapshot import FifoSnapshot
+from diskq.options import QueueOptions
+from diskq.testing import CrashFS
+from diskq.tools.things import Thing
+from diskq.tools.verify import verify
+from tests.engine.test_fifosnapshot import read
+from tests.reference import nsq_oracle
+
+DIRECTORY, NAME = "/q", "q"
+BODIES = [b"%04d" % number + b"." * 60 for number in range(40)]
+SMALL = QueueOptions(max_bytes_per_file=1000)
+
+
+def path(number: int) -> str:
+    return f"{DIRECTORY}/{NAME}.diskqueue.{number:06d}.dat"
+
+
+def filled() -> tuple[CrashFS, int]:
+    """A queue that was closed, and the number of its last file."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        queue.put_many(BODIES)
+    numbers = [number for number in range(10) if path(number) in fs.files()]
+    return fs, numbers[-1]
+
+
+def append(fs: CrashFS, number: int, content: bytes) -> None:
+    fs.write_durably(path(number), fs.files()[path(number)] + content)
+
+
+@pytest.mark.parametrize("size", [4, 24, 512, 4096])
+@pytest.mark.parametrize("which", ["last", "complete"])
+def test_they_are_no_messages(which: str, size: int) -> None:
+    fs, last = filled()
+    number = last if which == "last" else last - 1
+    append(fs, number, bytes(size))
+    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    assert (found.messages, found.lost) == (len(BODIES), 0)
+    assert path(number) in [each.path for each in found.findings if each.severity != "note"]
+    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs).plan()
+    assert [body for part in seen for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        assert [(each.path, each.dropped, each.records) for each in queue.repairs] == [
+            (path(number), size, 0)
+        ]
+        assert [queue.take() for _ in BODIES] == BODIES
+        assert queue.depth == 0
+
+
+def test_empty_messages_that_were_sent_are() -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        queue.put_many([b"1", *[b""] * 100])
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue.put_many([b""] * 100)
+    with FifoQueue(DIRECTORY, NAME, fs=fs.kill()) as queue:
+        assert queue.repairs == ()
+        assert queue.depth == 201
+
+
+def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
+    fs, last = filled()
+    append(fs, last, nsq_oracle.frame(b"theirs"))
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        assert [queue.take() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
