@@ -50,6 +50,8 @@ NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 
 # "Somebody has it", of a lock.
 _CONTENTION = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+# Linux lists who holds which lock, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
+_LOCKS = "/proc/locks"
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -217,6 +219,12 @@ class FileSystem(Protocol):
     def try_lock(self, handle: int) -> bool:
         """Take the exclusive lock that ends with the process (flock). False: somebody has it."""
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        """Has a process that lock? It is not taken. None: it cannot be told from here.
+
+        `pid` and `host` are of the process that is known to have had it last; 0 where none is.
+        """
+
     def identity(self) -> Identity: ...
 
     def monotonic(self) -> float:
@@ -367,6 +375,26 @@ class PosixFileSystem:
         _locked.add(handle)
         return True
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        is_here = host == socket.gethostname()
+        status = os.fstat(handle)
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        try:
+            with open(_LOCKS, encoding="ascii") as lines:
+                for _, kind, _, _, owner, file, *_ in map(str.split, lines):
+                    *listed, inode = file.rsplit(":", 1)
+                    # Some file systems (btrfs, overlays) give files another device than the list does.
+                    if (
+                        kind == "FLOCK"
+                        and inode == str(status.st_ino)
+                        and (listed == [device] or owner == str(pid))
+                    ):
+                        return True
+        except (OSError, ValueError):
+            return _is_alive(pid) if is_here else None
+        # What runs in another container, or beyond a network, is not in the list.
+        return False if is_here else None
+
     def identity(self) -> Identity:
         return Identity(os.getpid(), socket.gethostname(), _boot_id())
 
@@ -456,6 +484,9 @@ class PortableFileSystem(PosixFileSystem):
         _locked.add(handle)
         return True
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        return None
+
 
 def _open_file(path: str, flags: int) -> int:
     """A regular file. Raises NotAFileError for anything else, which is neither read nor waited for."""
@@ -537,6 +568,17 @@ IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") no
 OsFileSystem = PosixFileSystem
 if not TYPE_CHECKING and IS_PORTABLE:
     OsFileSystem = PortableFileSystem
+
+
+def _is_alive(pid: int) -> bool | None:
+    """Where no list tells of locks: a process that is gone has none. One that runs may have it: None."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return None
 
 
 def _refused(refusal: Exception, is_held: bool) -> bool:

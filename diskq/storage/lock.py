@@ -20,10 +20,11 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.smallfile import read_small
 
-__all__ = ["Holder", "Lock", "as_bits", "bits_in", "parse_holder", "read_holder"]
+__all__ = ["Holder", "Lock", "as_bits", "bits_in", "holder_of", "parse_holder", "read_holder"]
 
 # A stream has so many slates at most: they are named in the sector.
 _MOST_STAGED = 64
+_LARGEST_LOCK = 4096
 _SIZE = 512  # one sector, written by one call: read whole, or not ours
 
 
@@ -192,3 +193,18 @@ def bits_in(mask: object) -> tuple[int, ...]:
     if not isinstance(mask, int) or not 0 <= mask < 1 << _MOST_STAGED:
         return ()
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
+def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
+    """Who signed the lock file last, and whether a process has the lock (None: it cannot be told).
+
+    The lock is not taken: its owner, and who wants it, do not notice. Raises OSError.
+    """
+    if fs.size_of(path) is None:
+        return None, False
+    handle = fs.open(path)
+    try:
+        holder = parse_holder(fs.pread(handle, _LARGEST_LOCK, 0)) or Holder()
+        return holder, fs.is_locked(handle, holder.pid, holder.host)
+    finally:
+        fs.close(handle)

@@ -366,6 +366,10 @@ class CrashFS:
             file.locked_by = handle
             return True
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        with self._mutex:
+            return self._handle(handle).file.locked_by is not None
+
     def identity(self) -> Identity:
         self._check_power()
         return Identity(self._process, "crashfs", f"boot-{self._boot}")

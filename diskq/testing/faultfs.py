@@ -254,6 +254,9 @@ class FaultFS(Generic[Disk]):
     def try_lock(self, handle: int) -> bool:
         return self._call(Call("try_lock", self._path(handle)), lambda: self.inner.try_lock(handle))
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        return self.inner.is_locked(handle, pid, host)
+
     def identity(self) -> Identity:
         return self.inner.identity()
 

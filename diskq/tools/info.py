@@ -19,7 +19,8 @@ from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.engine.streamstats import stream_statistics
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.storage.fs import FileSystem, OsFileSystem, join
-from diskq.tools.holders import holder_of, owner_of, writer_of
+from diskq.storage.lock import holder_of
+from diskq.tools.holders import owner_of, writer_of
 from diskq.tools.queueview import QueueView, look, queue_names
 from diskq.tools.spoolview import look_at_spool
 from diskq.tools.things import Kind, Thing

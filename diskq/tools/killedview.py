@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
+from diskq.storage.lock import holder_of
 from diskq.storage.slate import PutBack, Staging, read_slate, tells_nothing, view_with
-from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report
 
 __all__ = ["as_put_back"]

@@ -13,7 +13,8 @@ from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import StreamFiles
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.fs import FileSystem
-from diskq.tools.holders import holder_of, in_words, writer_of
+from diskq.storage.lock import holder_of
+from diskq.tools.holders import in_words, writer_of
 from diskq.tools.samples import Aside, Part, Sample, own_status
 from diskq.tools.segmentlist import Growth, SegmentList
 from diskq.tools.things import Thing

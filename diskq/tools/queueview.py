@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from diskq.engine import layouts
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.storage.fs import FileSystem, OsFileSystem, join
-from diskq.storage.lock import Holder
+from diskq.storage.lock import Holder, holder_of
 from diskq.storage.slate import read_slate
-from diskq.tools.holders import holder_of
 
 __all__ = ["QueueView", "look", "queue_names"]
 

@@ -11,9 +11,8 @@ from diskq.engine.storerecovery import STALE, TORN
 from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import read_holder
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.logs import nothing_logged
-from diskq.tools.holders import holder_of
 from diskq.tools.looking import Report, settled
 from diskq.tools.things import Thing
 

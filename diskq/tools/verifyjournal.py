@@ -18,11 +18,10 @@ from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import read_holder
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.holders import holder_of
 from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing

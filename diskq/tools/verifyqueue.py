@@ -17,8 +17,8 @@ from diskq.engine.fifosnapshot import steady_slate, steady_survey, waiting_behin
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.storage.blockreader import BlockReader
 from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import holder_of
 from diskq.storage.recovery import Repair
-from diskq.tools.holders import holder_of
 from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows
 from diskq.tools.things import Thing

@@ -19,12 +19,12 @@ from diskq.engine.streampoints import Point, Points, read_first, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import read_holder
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.logs import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.holders import holder_of, writer_of
+from diskq.tools.holders import writer_of
 from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing

@@ -146,6 +146,9 @@ class RamFS:
         self._locked.add(id(self._handles[handle]))
         return True
 
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        return id(self._handles[handle]) in self._locked
+
     def identity(self) -> Identity:
         return Identity(1, "ram", "boot")
 

@@ -25,9 +25,8 @@ from diskq.engine.taskfluxfiles import read_settings
 from diskq.engine.transactions import Intent, Share
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.storage.fs import Stamp
-from diskq.storage.lock import read_holder
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.statusnote import Bound, StatusNote
-from diskq.tools.holders import holder_of
 from tests.engine.ram import RamFS
 from tests.torture import vouching
 
