@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.channels.rig import blocked
 from tests.channels.spools import letters_in, opened, spool_disk
 
 LIVES = 6
+MOST_ATTEMPTS = 4
 
 
 @dataclass
@@ -29,6 +31,10 @@ class Model:
     again: set[int] = field(default_factory=set)
     """Were dead letters, and are sent again."""
     purged: set[int] = field(default_factory=set)
+    letters: set[int] = field(default_factory=set)
+    """May have become dead letters. A power cut may undo that, and then they come again, after later ones."""
+    tried: list[int] = field(default_factory=list)
+    """Each time that one was handed to the far end."""
     ids: dict[str, int] = field(default_factory=dict)
     has_power_cuts: bool = False
 
@@ -50,6 +56,9 @@ class Chance:
             assert model.ids.setdefault(id_, number) == number, "two messages have one id"
         assert batch.attempts == 1 or not self._before or set(numbers) <= self._before, "another batch"
         self._before = set(numbers)
+        model.tried += numbers
+        if batch.attempts >= MOST_ATTEMPTS:
+            model.letters.update(numbers)
         await self._answer(numbers, rng.random(), rng.random() * 10)
         if not self.is_dead:
             model.delivered += numbers
@@ -65,6 +74,7 @@ class Chance:
         if choice < 0.6:
             await trio.sleep(seconds)
         if refused := [place for place, number in enumerate(numbers) if number % 7 == 3]:
+            self._model.letters.update(numbers[place] for place in refused)
             raise diskq.Permanent("no", refused)
 
 
@@ -101,7 +111,7 @@ async def live(disk: CrashFS, model: Model, rng: random.Random) -> CrashFS:
     """One process. Returns the disk that it leaves to the next one."""
     options: dict[str, Any] = {
         "max_items": rng.randrange(1, 8),
-        "max_attempts": rng.choice([None, None, 4]),
+        "max_attempts": rng.choice([None, None, MOST_ATTEMPTS]),
         "deliver_timeout": 20.0,
         "pause_after": rng.choice([None, 3]),
         "drain_timeout": rng.choice([0.0, 5.0]),
@@ -136,6 +146,7 @@ async def live_and_die(seed: int) -> None:
         disk = await live(disk, model, rng)
 
     async def take_all(batch: diskq.Batch) -> None:
+        model.tried += map(int, batch)
         model.delivered += map(int, batch)
 
     async with opened(disk, take_all) as spool:
@@ -149,5 +160,11 @@ async def live_and_die(seed: int) -> None:
     once = [number for number in model.delivered if number not in model.again]
     if not model.has_power_cuts:
         assert once == sorted(set(once)), "delivered twice, or out of order"
-    first = list(dict.fromkeys(once))
-    assert first == sorted(first), "out of order"
+    assert in_order(number for number in model.delivered if number not in {*model.again, *model.letters})
+    assert in_order(number for number in model.tried if number not in model.again)
+
+
+def in_order(numbers: Iterable[int]) -> bool:
+    """Does each come the first time after all that are smaller?"""
+    first = list(dict.fromkeys(numbers))
+    return first == sorted(first)
