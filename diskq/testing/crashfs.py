@@ -108,9 +108,10 @@ class CrashFS:
 
     def copy(self) -> CrashFS:
         """The same disk, with the same bytes and names pending, and nothing open or locked."""
-        twin = self._successor()
-        twin._numbers = Numbers()
-        twin._root, twin._pending = copied(self._root, self._pending, twin._numbers)
+        with self._mutex:
+            twin = self._successor()
+            twin._numbers = Numbers()
+            twin._root, twin._pending = copied(self._root, self._pending, twin._numbers)
         return twin
 
     def kill(self) -> CrashFS:
@@ -124,16 +125,17 @@ class CrashFS:
 
         Without `rng`: exactly what was durable. What is there afterwards is all durable.
         """
-        after = self._successor()
+        with self._mutex:
+            after = self._successor()
+            if rng is None:
+                after._root = after_power_cut(self._root, [], random.Random(0), "none", "none")
+            else:
+                of_bytes, of_names = rng.choice(_SEVERITIES), rng.choice(_SEVERITIES)
+                after._root = after_power_cut(self._root, self._pending, rng, of_bytes, of_names)
         after._process += 1
         after._boot += 1
         after.clock = 0.0
         after.epoch += self.clock
-        if rng is None:
-            after._root = after_power_cut(self._root, [], random.Random(0), "none", "none")
-        else:
-            of_bytes, of_names = rng.choice(_SEVERITIES), rng.choice(_SEVERITIES)
-            after._root = after_power_cut(self._root, self._pending, rng, of_bytes, of_names)
         return after
 
     def _successor(self) -> CrashFS:
@@ -385,8 +387,9 @@ class CrashFS:
     def unique_number(self) -> int:
         """1, 2, 3, ... across all processes that used this disk."""
         self._check_power()
-        self._drawn += 1
-        return self._drawn
+        with self._mutex:
+            self._drawn += 1
+            return self._drawn
 
     # --- for the test, which has power when the process has none ----------------------------------
 
