@@ -36,7 +36,7 @@ from diskq.storage.lock import read_holder
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
-from diskq.storage.slate import is_of_this_run, tells_nothing
+from diskq.storage.slate import holds_all, is_of_this_run, tells_nothing
 
 __all__ = ["Recovered", "recover", "survey"]
 
@@ -93,9 +93,12 @@ def recover(
     return recovery.run(was_owned, was_restarted)
 
 
-def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing) -> Recovered:
+def survey(
+    fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing, *, is_free: bool = False
+) -> Recovered:
     """What `recover` would find, and where it would let the queue go on; nothing is changed.
 
+    `is_free`: no process has the queue, for certain, so that what its slate tells is complete.
     Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
     `unchecked` files have checksums that are of other bytes. Raises OSError.
     """
@@ -105,7 +108,9 @@ def survey(fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framin
     is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
     is_told = holder is not None and (bool(holder.staged) or holder.is_recovering)
     looking.was_killed = is_told or not tells_nothing(fs, files.slate)
-    looking.has_all_checksums = holder is not None and holder.is_closed
+    looking.has_all_checksums = (holder is not None and holder.is_closed) or (
+        is_free and holds_all(fs, files.slate)
+    )
     found = looking.run(holder is not None, is_restarted)
     found.unchecked = looking.unchecked
     return found
@@ -408,15 +413,16 @@ class _Recovery:
         told = [repair for repair in self.repairs if repair.path == path]
         if any(repair.records is None for repair in told):
             return
-        lost = start = end = 0
+        start: int | None = None
+        lost = end = 0
         with closing(Rows(self.fs, self._sums(number))) as rows:
             while group := rows.covering(end, BLOCK_SIZE):
                 row = group[0]
                 end = row.end
                 if end > size:
-                    start = start or row.start
+                    start = row.start if start is None else start
                     lost += row.records
-        if end <= size:
+        if start is None:
             return
         lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)
         if start < self.sizes[number]:

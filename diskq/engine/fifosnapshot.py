@@ -26,6 +26,7 @@ from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Row, checksum
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import holder_of
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import Waiting, read_slate, rows_behind, view_with_rows
 
@@ -368,10 +369,11 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
     before: list[tuple[str, int, str]] = []
     for _ in range(_MOST_LOOKS):
         try:
+            is_free = holder_of(fs, files.lock)[1] is False
             shown = rows_behind(fs, files.staging)
             with view_with_rows(fs, files.staging, shown) if shown else nullcontext(fs) as view:
                 seen = QueueFiles(view, files.directory, files.name) if shown else files
-                found = survey(view, seen, framing, any_size)
+                found = survey(view, seen, framing, any_size, is_free=is_free)
             found.shown = shown
         except FileNotFoundError:
             continue

@@ -43,6 +43,7 @@ __all__ = [
     "Waiting",
     "clear_slate",
     "flush_to_the_end",
+    "holds_all",
     "is_gone",
     "is_of_this_run",
     "open_slate",
@@ -344,6 +345,12 @@ def is_of_this_run(fs: FileSystem, path: str) -> bool:
     """Does the slate say that it was made since the machine was started? Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True
+
+
+def holds_all(fs: FileSystem, path: str) -> bool:
+    """Is the slate of this run of the machine, and can what waits there be read? Raises OSError."""
+    content = _load(fs, path)
+    return content is not None and content.is_of_this_run is True and not content.unreadable
 
 
 def is_gone(fs: FileSystem, path: str) -> bool:

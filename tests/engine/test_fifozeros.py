@@ -73,3 +73,22 @@ def test_frames_that_another_program_appends_after_a_close_are_delivered() -> No
     append(fs, last, nsq_oracle.frame(b"theirs"))
     with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
         assert [queue.take() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
+
+
+@pytest.mark.parametrize("size", [4, 24, 512])
+def test_after_a_kill_all_who_look_agree_with_the_open(size: int) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue.put_many(BODIES)
+    queue.flush()
+    fs = fs.kill()
+    append(fs, 0, bytes(size))
+    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    assert (found.messages, found.lost, found.verdict) == (len(BODIES), 0, "torn")
+    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs)
+    assert [body for part in seen.plan() for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert [(each.dropped, each.records) for each in queue.repairs] == [(size, 0)]
+        assert [queue.take() for _ in BODIES] == BODIES
+        assert queue.depth == 0

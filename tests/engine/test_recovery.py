@@ -603,3 +603,20 @@ def test_strict_does_not_mind_a_torn_tail():
     with opened(fs, strict=True) as queue:
         assert drained(queue) == [b"one"]
         assert [(repair.kept, repair.dropped, repair.records) for repair in queue.repairs] == [(7, 6, 0)]
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n0,0\n0,1904\n", b"0" * 26, b"0" * 70], ids=len)
+def test_after_a_kill_a_file_of_other_bytes_has_lost_no_more_than_it_had(content: bytes) -> None:
+    fs = disk()
+    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
+    for _ in range(4):  # each a block with checksums of its own
+        queue.put_many([b"." * 20] * 3)
+        queue.sync()
+    queue.put(b"with a checksum on the slate")
+    queue.flush()
+    fs = fs.kill()
+    fs.write_durably(data(), content)
+    fs.write_durably(meta(), b"neither has the metadata")
+    with opened(fs) as queue:
+        assert sum(repair.records or 0 for repair in queue.repairs) == 13
+        assert queue.depth == 0

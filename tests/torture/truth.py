@@ -477,7 +477,9 @@ def judge(root: Root, case: Case, found: list[Verification], read: Read) -> Judg
     ]
     more += [f"told: {each}" for each in read.told]
     more += [f"refused: {read.refusal}"] if read.refusal else []
-    more.append(f"verify: {messages} messages, {lost} lost; came {len(read.bodies)}, gone {sorted(gone)[:8]}")
+    sent = len(root.sent[case.kind])
+    more.append(f"verify: {messages} messages, {lost} lost; came {len(read.bodies)} of {sent}")
+    more.append(f"gone {len(gone)}: {sorted(gone)[:8]}")
     return Judged(case, faults, verdict, lost, len(gone), "\n    ".join(more))
 
 
