@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import holder_of
+from diskq.storage.lock import Holder, holder_of
 from diskq.storage.slate import PutBack, Staging, read_slate, tells_nothing, view_with
 from diskq.tools.looking import Report
 
-__all__ = ["as_put_back"]
+__all__ = ["as_put_back", "was_killed"]
 
 
 @contextmanager
@@ -29,9 +29,8 @@ def as_put_back(
     lock's, which a peer may empty. Where a process has the lock, and where no slate tells anything, these are
     the files themselves. Raises OSError.
     """
-    holder, is_held = holder_of(fs, lock)
-    staged = named if holder is None or not holder.pid else holder.staged
-    if is_held or (not staged and all(tells_nothing(fs, its.path) for its in stagings.values())):
+    holder, staged = _killed(fs, lock, stagings, named)
+    if staged is None:
         yield fs
         return
     was_restarted = None
@@ -44,6 +43,22 @@ def as_put_back(
         yield view
     finally:
         view.close_all()
+
+
+def was_killed(fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int] = ()) -> bool:
+    """Has the process that had the lock last died, and nobody opened it since? As `as_put_back`."""
+    return _killed(fs, lock, stagings, named)[1] is not None
+
+
+def _killed(
+    fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int]
+) -> tuple[Holder | None, Sequence[int] | None]:
+    """The process that was killed, and the slates that it had in use; None for these where none was."""
+    holder, is_held = holder_of(fs, lock)
+    staged = named if holder is None or not holder.pid else holder.staged
+    if is_held or (not staged and all(tells_nothing(fs, its.path) for its in stagings.values())):
+        return holder, None
+    return holder, staged
 
 
 def _tell(

@@ -15,6 +15,7 @@ from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.streamowner import owner_state
 from diskq.engine.streampoints import Point, Points, read_first, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
@@ -25,7 +26,7 @@ from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
-from diskq.tools.killedview import as_put_back
+from diskq.tools.killedview import as_put_back, was_killed
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -49,6 +50,10 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     counted = partial(_count, varuint)
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
         _Look(there, StreamFiles(there, thing.path), settings, found).run()
+    is_foreign = owner_state(fs, files) in ("peer", "opening")
+    if is_foreign and was_killed(fs, files.lock, stagings, staged):
+        what = "it names another producer, and a process of ours was killed here: the next open is refused"
+        found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(fs, files, settings, found)
     report.take(found)

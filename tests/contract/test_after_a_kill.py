@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from diskq.errors import LockedError
 from diskq.storage.slate import SIZE, read_slate
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
@@ -263,3 +265,17 @@ def test_after_a_clean_close_the_slate_tells_nothing(kind: ChannelKind) -> None:
     fs.unlink(files(kind, fs)["slate"])
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert (len(found), repairs) == (6, ())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "stream"], ids=str)
+def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open_is_refused(
+    kind: ChannelKind,
+) -> None:
+    fs, _ = killed(kind)
+    fs.unlink(f"{PATH}/owner")  # it is a link to ours
+    fs.write_durably(f"{PATH}/owner", uuid.UUID(int=7, version=4).bytes)
+    found = verified(kind, fs)
+    assert (found.verdict, found.lost) == ("damaged", 0)
+    assert [each.path for each in found.findings if each.severity == "damage"] == [f"{PATH}/owner"]
+    with pytest.raises(LockedError, match="take_over"):
+        kind.engine.read_with_repairs(PATH, fs=fs)
