@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
@@ -124,9 +125,9 @@ class _Recovery:
         elif was_closed and self._is_as_it_was_left(point):
             found.end, found.next_offset = point.end, point.next_offset
         else:
-            for base in found.bases[:-1]:
+            for base, following in pairwise(found.bases[:]):
                 if base >= point.base and not was_closed:
-                    self._keep_unindexed(base)
+                    self._keep_unindexed(base, following)
                     self._owe(base, point)
             self._mend(found.bases[-1], point)
         given = max(self.given, promised)
@@ -250,9 +251,9 @@ class _Recovery:
         self.found.end, self.found.next_offset = mended.end, mended.next_offset
         self._owe(base, point)
 
-    def _keep_unindexed(self, base: int) -> None:
+    def _keep_unindexed(self, base: int, following: int) -> None:
         """Keep aside what of ours a peer has written after, and rolled: its messages have those offsets."""
-        left = find_unindexed(self.fs, self.files, self.framing, base)
+        left = find_unindexed(self.fs, self.files, self.framing, base, following)
         if left is None:
             return
         path = self.files.data(base)

@@ -54,9 +54,13 @@ class Unindexed:
 
 
 def find_unindexed(
-    fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int
+    fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int, following: int
 ) -> Unindexed | None:
-    """None where each record has its row, and where what is there says anything else. Raises OSError."""
+    """None where each record has its row, and where what is there says anything else. Raises OSError.
+
+    `following` is the offset with which the next segment begins. Where it leaves an offset for each record,
+    they had rows, and readers do without.
+    """
     size = fs.size_of(files.data(base)) or 0
     rows = SegmentRows(base, content_of(fs, files.index_of(base)), b"")
     if rows.fill(size):
@@ -66,6 +70,8 @@ def find_unindexed(
     places = {(position, length) for _, position, length in INDEX_ROW.iter_unpack(made.index_rows)}
     left_out = sorted(places - rows.places())
     if made.valid_end < size or not rows.places() <= places or not left_out:
+        return None
+    if base + len(places) <= following:
         return None
     blocks = _blocks(fs, files, base)
     is_ours = [any(row.start <= at < row.end for row in blocks) for at, _ in left_out]

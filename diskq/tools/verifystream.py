@@ -226,9 +226,9 @@ class _Look:
             if fs.size_of(files.intent) is not None:
                 report.note(files.intent, None, "a transaction is pending: the next open finishes it")
         for partition in files.partitions():
-            self._tell_of_a_partition(partition)
+            self._tell_of_a_partition(partition, points.partitions.get(partition))
 
-    def _tell_of_a_partition(self, partition: int) -> None:
+    def _tell_of_a_partition(self, partition: int, point: Point | None) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
         bases = files.bases()
@@ -236,9 +236,11 @@ class _Look:
         last = max(files.sidecars(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
             told = told_end(fs, files, bases)
+            # Up to the point they were counted with the segment before.
+            first = max(last, point.next_offset) if bases and point is not None else last
             if told > last:
                 what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"
-                report.damage(files.data(last), None, what, told - last)
+                report.damage(files.data(last), None, what, max(0, told - first))
         for path in files.orphans(bases):
             report.note(path, None, "its segment is gone: the next open removes it")
         if fs.size_of(files.private) is None:

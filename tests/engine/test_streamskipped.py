@@ -93,6 +93,19 @@ def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_asid
         assert stream.repairs == ()
 
 
+def test_an_index_that_rotted_in_a_segment_before_the_last_leaves_nothing_out() -> None:
+    fs = disk()
+    stream = Stream(ROOT, StreamOptions(partition_count=1, segment_size=400), fs=fs, uses_slate=True)
+    for key, time, value in OURS:
+        stream.append_many([(key, value, time)])
+        stream.flush()
+    fs = fs.kill()
+    fs.write_durably(index(), fs.files()[index()][:20])
+    with opened(fs) as stream:
+        assert [repair.records for repair in stream.repairs if repair.records != 0] == []
+    assert read(fs) == (messages(OURS), [])
+
+
 def test_a_rotten_record_among_those_that_a_checksum_covers_is_not_taken_for_one_without_a_row() -> None:
     fs = written(5)
     flip(fs, data(), len(oracle.record(*OURS[0])) + 30)
