@@ -162,7 +162,8 @@ class _Recovery:
                     Repair(path=path, kept=gap.start, dropped=dropped, reason=gap.reason, records=gap.records)
                 )
             if walked.end < size:
-                records = 0 if walked.stop == "TORN" else None
+                is_begun = walked.stop == "TORN" or self._is_zeros(handle, walked.end, size)
+                records = 0 if is_begun else None
                 self._check(path, walked.end, walked.reason, records)
                 kept = self.files.kept(path)
                 found.repairs.append(
@@ -224,6 +225,11 @@ class _Recovery:
             else:
                 self._look_at_last(point)
         self._set_all_aside(pending)
+
+    def _is_zeros(self, handle: int, start: int, end: int) -> bool:
+        """Are these bytes of the file as they are where it grew, and nothing was written?"""
+        pieces = range(start, end, _AT_ONCE)
+        return not any(self.fs.pread(handle, min(_AT_ONCE, end - at), at).strip(b"\0") for at in pieces)
 
     def _cut(self, base: int, end: int) -> None:
         path = self.files.data(base)
