@@ -90,7 +90,7 @@ class FifoSnapshot:
         self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
         self._unchecked = found.unchecked
         self._shown = found.shown
-        self._waiting = waiting_behind(waiting, self._end_of_file(found))
+        self._waiting = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
         self.read = found.read
         """Where its first message begins."""
         self.end = found.write
@@ -394,13 +394,32 @@ def steady_slate(fs: FileSystem, path: str) -> Waiting | None:
     return None
 
 
-def waiting_behind(waiting: Waiting | None, end: Position) -> Waiting | None:
-    """Of what stands on the slate, the messages that follow the end of the files."""
+def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
+    """Are these the bytes of the file from `start` on?"""
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:  # read to its end in this moment
+        return False
+    try:
+        return fs.pread(handle, len(content), start) == content
+    finally:
+        fs.close(handle)
+
+
+def waiting_behind(
+    fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: Position
+) -> Waiting | None:
+    """Of what stands on the slate, the messages that follow the end of the files.
+
+    None also where another program's bytes are in their place: the next open appends them. Raises OSError.
+    """
     if waiting is None or waiting.file != end.file:
         return None
     known = end.byte - waiting.start
     if not 0 <= known < len(waiting.records):
         return None
     records = waiting.records[known:]
+    if known and not _holds(fs, files.data(end.file), waiting.start, waiting.records[:known]):
+        return None
     whole = count(records).valid_end
     return Waiting(end.file, end.byte, records[:whole]) if whole else None

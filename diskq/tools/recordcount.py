@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diskq._native import nsq
+from diskq.engine.fifosnapshot import waiting_behind
 from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.storage.checksums import Rows
 from diskq.storage.closing import let_go
@@ -52,10 +53,8 @@ def count_between(fs: FileSystem, files: QueueFiles, start: Position, end: Posit
 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: Position) -> int:
     """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
-    waiting = read_slate(fs, files.slate)
-    if waiting is None or waiting.file != end.file or waiting.start > end.byte:
-        return 0
-    return nsq.count(waiting.records[end.byte - waiting.start :]).records
+    waiting = waiting_behind(fs, files, read_slate(fs, files.slate), end)
+    return 0 if waiting is None else nsq.count(waiting.records).records
 
 
 def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class _Look:
                 None,
                 f"{behind} messages were written behind what it says: the next open counts them",
             )
-        if (rest := waiting_behind(waiting, found.write)) is not None:
+        if (rest := waiting_behind(self._fs, self._files, waiting, found.write)) is not None:
             whole = count(rest.records).records
             self._report.messages += whole
             self._report.note(

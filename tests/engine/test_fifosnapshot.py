@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from diskq._native.nsq import Columns
 from diskq.engine.fifo import FifoQueue
-from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader
-from diskq.engine.nsqfiles import Position
+from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader, steady_slate, waiting_behind
+from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.engine.partitionreader import Gap
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
@@ -42,7 +42,7 @@ from tests.engine.queues import (
 )
 from tests.engine.ram import RamFS
 from tests.golden import test_nsq as golden
-from tests.reference.nsq_oracle import data_path, write_dir
+from tests.reference.nsq_oracle import data_path, frame, write_dir
 
 Numbered = list[tuple[int, bytes]]
 
@@ -217,6 +217,19 @@ def test_what_waits_on_the_slate_is_seen_as_the_next_open_would_write_it():
     assert messages(fs, 2) == bodies(12) == contents(fs.kill())
     queue.flush()
     assert messages(fs, 2) == bodies(12)
+
+
+@pytest.mark.parametrize("size", [1, 60, 2000])
+def test_what_waits_where_another_program_has_written_makes_up_no_message(size: int) -> None:
+    fs = disk()
+    jotting(fs)
+    fs = fs.kill()
+    files = QueueFiles(fs, ROOT, "q")
+    fs.write_durably(files.data(0), fs.files()[files.data(0)] + frame(b"t" * size))
+    waiting = steady_slate(fs, files.slate)
+    assert waiting is not None
+    assert waiting_behind(fs, files, waiting, Position(0, len(fs.files()[files.data(0)]))) is None
+    assert set(messages(fs)) <= {*bodies(12), b"t" * size}
 
 
 def test_what_waited_when_it_was_planned_is_read_whatever_became_of_it():
