@@ -50,8 +50,10 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     counted = partial(_count, varuint)
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
         _Look(there, StreamFiles(there, thing.path), settings, found).run()
-    is_foreign = owner_state(fs, files) in ("peer", "opening")
-    if is_foreign and was_killed(fs, files.lock, stagings, staged):
+    state = owner_state(fs, files)
+    if state == "garbage" and fs.size_of(files.owner):
+        found.torn(files.owner, 0, "no owner's id: the next open removes it, and keeps a copy")
+    if state in ("peer", "opening") and was_killed(fs, files.lock, stagings, staged):
         what = "it names another producer, and a process of ours was killed here: the next open is refused"
         found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
