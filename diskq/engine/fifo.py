@@ -265,7 +265,7 @@ class FifoQueue(Closing):
             self._committed = found.read
             self._write_file = found.write.file
             self._depth_at_open = found.depth
-            self._repairs = [*slates.repairs, *found.repairs]
+            self._repairs = [*slates.untold, *slates.repairs, *found.repairs]
             self._lost = sum(repair.records or 0 for repair in self._repairs)
             self._reader.seek(found.read)
             if self._write_file in found.sizes:

@@ -106,7 +106,7 @@ def survey(
     holder = read_holder(fs, files.lock)
     is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
     is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
-    is_told = holder is not None and (bool(holder.staged) or holder.is_recovering)
+    is_told = holder is not None and (bool(holder.staged or holder.recovering_since))
     looking.was_killed = is_told or not tells_nothing(fs, files.slate)
     looking.has_all_checksums = (holder is not None and holder.is_closed) or (
         is_free and holds_all(fs, files.slate)

@@ -179,7 +179,7 @@ class Journal(Closing):
                 keep_path(fs, self.path)  # once: where there is a point, it was done
             slates = self._slates = Slates(fs, self._lock, {0: files.staging}, points.staged)
             slates.put_back(in_place=was_ours)
-            self._repairs += slates.repairs
+            self._repairs += [*slates.untold, *slates.repairs]
             if not was_ours:
                 self._find_a_peer(points)
             self._debts.removals += files.leftovers()

@@ -300,7 +300,7 @@ class Stream(Closing):
         self._debts.removals += self.files.leftovers()
         there = self.files.partitions()
         slates.put_back(in_place=was_ours)
-        self._repairs += slates.repairs
+        self._repairs += [*slates.untold, *slates.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are not to be written to any more.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)

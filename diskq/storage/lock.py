@@ -38,8 +38,8 @@ class Holder:
     boot_id: str = ""
     staged: tuple[int, ...] = ()
     """The numbers of its slates in use: after a kill they should be there."""
-    is_recovering: bool = False
-    """Did it find that the one before was killed, and was not yet ready itself?"""
+    recovering_since: int = 0
+    """It found that the one before was killed, at this Unix time, and was not yet ready itself; 0: no."""
     is_closed: bool = False
     """Did it let go after all that it wrote was durable?"""
 
@@ -114,9 +114,9 @@ class Lock:
         return None if self.previous is None or not self.previous.pid else self._holder.staged
 
     @property
-    def is_recovering(self) -> bool:
-        """Does the file say that a recovery after a kill has begun, and was not finished?"""
-        return self._holder.is_recovering
+    def recovering_since(self) -> int:
+        """The Unix time at which a recovery after a kill began that was not finished; 0: none."""
+        return self._holder.recovering_since
 
     def note_staged(self, staged: Sequence[int]) -> None:
         """Say which slates are in use from here on, and nothing else that is new. Raises OSError."""
@@ -124,11 +124,12 @@ class Lock:
 
     def note_recovering(self) -> None:
         """Say that a recovery after a kill begins. Raises OSError."""
-        self._note(replace(self._holder, is_recovering=True))
+        since = self._holder.recovering_since or int(self._fs.wall_clock())
+        self._note(replace(self._holder, recovering_since=since))
 
     def note_ready(self, staged: Sequence[int]) -> None:
         """Say that recovery is over, and which slates are in use. Raises OSError."""
-        self._note(replace(self._holder, staged=tuple(staged), is_recovering=False))
+        self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
 
     def note_closed(self) -> None:
         """Say that all that was written is durable, and nothing more will come. Raises OSError."""
@@ -145,8 +146,8 @@ class Lock:
         content["boot_id"] = its.boot_id
         if its.staged:
             content["staged"] = as_bits(its.staged)
-        if its.is_recovering:
-            content["is_recovering"] = 1
+        if its.recovering_since:
+            content["recovering_since"] = its.recovering_since
         if its.is_closed:
             content["is_closed"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
@@ -176,7 +177,7 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["since"]),
             str(content["boot_id"]),
             bits_in(content.get("staged", 0)),
-            bool(content.get("is_recovering", 0)),
+            int(content.get("recovering_since", 0)),
             bool(content.get("is_closed", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):

@@ -20,8 +20,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from diskq.errors import DiskFullError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import Row, Rows, Sidecar, checksum
 from diskq.storage.closing import let_go
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.recovery import Repair, keep_content, keep_copy
 
@@ -46,6 +47,7 @@ __all__ = [
     "holds_all",
     "is_gone",
     "is_of_this_run",
+    "kept_aside_since",
     "open_slate",
     "put_back",
     "read_slate",
@@ -519,6 +521,37 @@ def _following(rows: Sequence[Row], covered: int) -> list[Row]:
             return found
         found.append(max(starting, key=lambda row: row.end))
         covered = found[-1].end
+
+
+def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) -> list[Repair]:
+    """What was kept aside of the files that these slates tell of, from the Unix time `since` on.
+
+    By an open that was killed: what it has cut the next one does not find. Raises OSError.
+    """
+    directories = {directory_of(path) for its in stagings for path in (its.data(0), its.path)}
+    found = []
+    for directory in sorted(directories):
+        names: list[str] = []
+        with contextlib.suppress(FileNotFoundError):
+            names = fs.list_directory(directory)
+        for name in names:
+            original, mark, _ = name.rpartition(".bad")
+            path = join(directory, name)
+            stamp = fs.stamp_of(path) if mark else None
+            # A file's time comes from a clock that ticks slower.
+            if stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
+                continue
+            found.append(
+                Repair(
+                    path=join(directory, original),
+                    kept=0,
+                    dropped=fs.size_of(path) or 0,
+                    reason="it was kept aside by an open that was killed",
+                    records=None,
+                    saved_as=path,
+                )
+            )
+    return found
 
 
 def clear_slate(fs: FileSystem, path: str) -> None:

@@ -20,6 +20,7 @@ from diskq.storage.slate import (
     flush_to_the_end,
     is_gone,
     is_of_this_run,
+    kept_aside_since,
     open_slate,
     put_back,
     tells_nothing,
@@ -52,6 +53,11 @@ class Slates:
         self._in_use: dict[int, Slate] = {}
         self.displaced: list[Displaced] = []
         self.repairs: list[Repair] = []
+        self.untold: list[Repair] = []
+        """What an open that was killed has kept aside: perhaps it died before it could tell.
+
+        None after a restart of the machine: what goes then was never acknowledged as durable.
+        """
         self.was_killed = False
         """Was a slate in use when its process ended, or that of an open which came after and ended, too?"""
         self.was_restarted = lock.was_restarted and not any(
@@ -74,10 +80,12 @@ class Slates:
         previous = self._lock.previous
         was_restarted = None if previous is None else self.was_restarted
         staged = self._staged
-        self.was_killed = self._lock.is_recovering or any(
+        self.was_killed = self._lock.recovering_since > 0 or any(
             number in staged or not tells_nothing(self._fs, its.path)
             for number, its in self._stagings.items()
         )
+        if (since := self._lock.recovering_since) and not self.was_restarted:
+            self.untold = kept_aside_since(self._fs, since, self._stagings.values())
         if self.was_killed and previous is not None:
             self._lock.note_recovering()
         # The one with the reserve first: each makes room for the next.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, holder_of
-from diskq.storage.slate import PutBack, Staging, read_slate, tells_nothing, view_with
+from diskq.storage.slate import PutBack, Staging, kept_aside_since, read_slate, tells_nothing, view_with
 from diskq.tools.looking import Report
 
 __all__ = ["as_put_back", "was_killed"]
@@ -38,6 +38,9 @@ def as_put_back(
         was_restarted = holder.boot_id != fs.identity().boot_id
     view, told = view_with(fs, stagings, was_restarted=was_restarted, staged=staged)
     try:
+        if holder is not None and (since := holder.recovering_since) and not was_restarted:
+            for repair in kept_aside_since(fs, since, stagings.values()):
+                report.damage(repair.path, None, f"{repair.reason}, as {repair.saved_as}")
         for number, done in told.items():
             _tell(fs, stagings[number], done, counted, report)
         yield view
@@ -56,9 +59,9 @@ def _killed(
     """The process that was killed, and the slates that it had in use; None for these where none was."""
     holder, is_held = holder_of(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
-    if is_held or (not staged and all(tells_nothing(fs, its.path) for its in stagings.values())):
-        return holder, None
-    return holder, staged
+    is_recovering = holder is not None and holder.recovering_since > 0
+    is_told = staged or is_recovering or not all(tells_nothing(fs, its.path) for its in stagings.values())
+    return holder, staged if is_told and not is_held else None
 
 
 def _tell(

@@ -131,6 +131,55 @@ def test_a_kill_in_the_middle_of_that_loses_nothing(kind: ChannelKind) -> None:
             break
 
 
+@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "journal"], ids=str)
+@pytest.mark.parametrize("is_another_s", [False, True])
+def test_zeros_at_the_end_are_no_message_that_is_lost(kind: ChannelKind, is_another_s: bool) -> None:
+    """A queue's are its own subject: its framing takes them for messages."""
+    fs, sent = killed(kind)
+    data = files(kind, fs)["data"]
+    if is_another_s:
+        APPENDERS[kind.name](fs, data, [b"theirs"])
+    fs.write_durably(data, fs.files()[data] + bytes(4096))
+    assert verified(kind, fs).verdict == "torn"
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert set(found) - {b"theirs"} == set(sent)
+    assert not any(repair.records != 0 for repair in repairs)
+
+
+@kinds
+@pytest.mark.parametrize("damage", ["cut", "slate"])
+def test_an_open_that_is_killed_has_told_what_it_found_or_the_next_one_does(
+    kind: ChannelKind, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs, sent = killed(kind)
+    its = files(kind, fs)
+    path = its["slate"] if damage == "slate" else its["data"]
+    content = bytearray(fs.files()[path])
+    if damage == "cut":
+        del content[-len(content) // 3 :]
+    else:
+        content[content.index(sent[-1])] ^= 1
+    fs.write_durably(path, bytes(content))
+    cut = 0
+    while True:
+        cut += 1
+        first = fs.copy()
+        first.cut_at = cut
+        caplog.clear()
+        with contextlib.suppress(PowerCut):
+            kind.engine.read_with_repairs(PATH, fs=first)
+        told = [getattr(record, "diskq_event", "") for record in caplog.records]
+        second = first.kill()
+        is_damaged = verified(kind, second).verdict == "damaged"
+        found, repairs = kind.engine.read_with_repairs(PATH, fs=second)
+        assert set(found) < set(sent), cut
+        has_told = any(repair.records != 0 for repair in repairs)
+        assert has_told or "repair" in told, cut
+        assert is_damaged or not has_told, cut
+        if not first.is_cut:
+            break
+
+
 # --- one file is touched --------------------------------------------------------------------------------
 
 
