@@ -42,6 +42,7 @@ __all__ = [
     "Slate",
     "Staging",
     "Waiting",
+    "clear_rows",
     "clear_slate",
     "flush_to_the_end",
     "holds_all",
@@ -113,6 +114,8 @@ class PutBack:
     """Accepted, and their place is taken: they are to be appended again."""
     repairs: list[Repair] = field(default_factory=list)
     """What could not be read of it, or is missing."""
+    has_added_rows: bool = False
+    """There were checksums on it, and they are beside their files now."""
 
 
 class Slate:
@@ -405,7 +408,7 @@ def put_back(
         _judge_waiting(fs, staging, content.waiting, content.is_old, in_place, found)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
-    _add_rows(fs, staging, content.rows)
+    found.has_added_rows = _add_rows(fs, staging, content.rows) and bool(content.rows)
     return found
 
 
@@ -490,8 +493,9 @@ def _behind(fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[i
     return _Behind(kept, covered, _following([row for its, row in shown if its == file], covered))
 
 
-def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> None:
-    """Beside each file, add the checksums that follow those that are there. On a full disk do without."""
+def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> bool:
+    """Beside each file, add the checksums that follow those that are there. False: the disk is full."""
+    has_room = True
     for file in sorted({file for file, _ in shown}):
         behind = _behind(fs, staging, file, shown)
         if behind is not None and behind.rows:
@@ -500,6 +504,8 @@ def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]
             except OSError as failure:
                 if failure.errno not in FULL_DISK_ERRNOS:
                     raise
+                has_room = False
+    return has_room
 
 
 def _add_behind(fs: FileSystem, path: str, behind: _Behind) -> None:
@@ -552,6 +558,15 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
                 )
             )
     return found
+
+
+def clear_rows(fs: FileSystem, path: str) -> None:
+    """The checksums on it are where they belong, and may be given up there. Raises OSError."""
+    handle = fs.open(path, write=True)
+    try:
+        write_all(fs, handle, bytes(_RECORDS_AT - _ROWS_AT), _ROWS_AT)
+    finally:
+        fs.close(handle)
 
 
 def clear_slate(fs: FileSystem, path: str) -> None:

@@ -16,6 +16,7 @@ from diskq.storage.slate import (
     Slate,
     Staging,
     Waiting,
+    clear_rows,
     clear_slate,
     flush_to_the_end,
     is_gone,
@@ -103,6 +104,9 @@ class Slates:
             if done.displaced is not None:
                 path = staging.data(done.displaced.file)
                 self.displaced.append(Displaced(number, path, done.displaced))
+                # If this open is killed, the next one is not to believe those that it gives up.
+                if done.has_added_rows:
+                    clear_rows(self._fs, staging.path)
             else:
                 self._clear(number)
 

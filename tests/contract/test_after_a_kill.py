@@ -131,6 +131,31 @@ def test_a_kill_in_the_middle_of_that_loses_nothing(kind: ChannelKind) -> None:
             break
 
 
+@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "queue"], ids=str)
+def test_a_kill_in_the_middle_leaves_a_file_that_another_program_has_begun_anew_its_messages(
+    kind: ChannelKind,
+) -> None:
+    """go-diskqueue does so with file 0 where it finds no metadata, and with the next one at a roll."""
+    fs, sent = killed(kind)
+    theirs = [b"theirs %d " % number + b"." * 100 for number in range(40)]
+    content = b"".join(map(nsq_oracle.frame, theirs))
+    fs.write_durably(files(kind, fs)["data"], content)
+    metadata = next(path for path in fs.files() if path.endswith("meta.dat"))
+    fs.write_durably(metadata, b"40\n0,0\n0,%d\n" % len(content))
+    cut = 0
+    while True:
+        cut += 1
+        first = fs.copy()
+        first.cut_at = cut
+        with contextlib.suppress(PowerCut):
+            kind.read(PATH, fs=first)
+        found = kind.read(PATH, fs=first.kill())
+        assert found[: len(theirs)] == theirs, cut
+        assert set(found[len(theirs) :]) <= set(sent), cut
+        if not first.is_cut:
+            break
+
+
 @pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "journal"], ids=str)
 @pytest.mark.parametrize("is_another_s", [False, True])
 def test_zeros_at_the_end_are_no_message_that_is_lost(kind: ChannelKind, is_another_s: bool) -> None:
