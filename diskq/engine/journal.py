@@ -183,13 +183,14 @@ class Journal(Closing):
             if not was_ours:
                 self._find_a_peer(points)
             self._debts.removals += files.leftovers()
+            was_restarted = was_ours and not points.was_left and slates.was_restarted
             found = recover_journal(
                 fs,
                 files,
                 self._debts,
                 point=points.partitions.get(0) or self._beginning(),
-                was_closed=points.was_closed(0),
-                was_restarted=was_ours and not points.was_left and slates.was_restarted,
+                was_closed=points.was_closed(0, was_killed=slates.was_killed and not was_restarted),
+                was_restarted=was_restarted,
                 was_ours=was_ours,
                 strict=self.options.strict,
             )

@@ -331,7 +331,9 @@ class Stream(Closing):
             self._framing,
             self._debts,
             point=points.partitions.get(index),
-            was_closed=points.was_closed(index),
+            was_closed=points.was_closed(
+                index, was_killed=self._slates is not None and self._slates.was_killed and not was_restarted
+            ),
             was_restarted=was_restarted,
             strict=self.options.strict,
             refilled=refilled,

@@ -59,8 +59,13 @@ class Points:
     staged: tuple[int, ...] = ()
     """The slates in use, in case a peer empties the lock file, which names them too."""
 
-    def was_closed(self, partition: int) -> bool:
-        """Is all of ours in the partition durable? So it is where they do not tell of it."""
+    def was_closed(self, partition: int, *, was_killed: bool = False) -> bool:
+        """Is all of ours in the partition durable? So it is where they do not tell of it.
+
+        Unless the process that had it `was_killed`: then the file of the points has gone.
+        """
+        if was_killed and not self.partitions:
+            return False
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
     def render(self) -> bytes:

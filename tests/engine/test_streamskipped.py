@@ -56,8 +56,9 @@ def test_the_second_open_finds_nothing_to_mend() -> None:
 
 @pytest.mark.parametrize("rows", [1, 5, 8])
 @pytest.mark.parametrize("after", [0, 4])
+@pytest.mark.parametrize("has_points", [True, False])
 def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_aside(
-    rows: int, after: int
+    rows: int, after: int, has_points: bool
 ) -> None:
     """Its next segment has the name of its first offset: no offsets are left for what has no rows."""
     fs = disk()
@@ -80,6 +81,8 @@ def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_asid
     rolled = oracle.segment(THEIRS[after:], base)
     for path, file in zip((data(base), index(base), timeindex(base)), rolled.values(), strict=True):
         fs.write_durably(path, file)
+    if not has_points:
+        fs.unlink(f"{ROOT}/.diskq/points")
     with opened(fs) as stream:
         (repair,) = (each for each in stream.repairs if each.records)
         assert (repair.path, repair.records) == (data(), len(OURS) - rows)
