@@ -219,6 +219,7 @@ class PriorityStore(Closing):
         self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
         self._held = _Held([])
         self._lock: Lock | None = None
+        self._told_newest = -1
         self._metadata: MetadataFile | None = None
         self._outstanding: PriorityTicket | None = None
         self._failure: DiskqError | None = None
@@ -265,13 +266,15 @@ class PriorityStore(Closing):
             )
             # Nobody else has it now: what is left over is nobody's.
             self._debts.removals += files.leftovers()
+            previous = self._lock.previous
             found = recover_store(
                 fs,
                 files,
                 point,
                 self._debts,
                 strict=self.options.strict,
-                was_restarted=self._lock.previous is None or self._lock.was_restarted,
+                was_restarted=previous is None or self._lock.was_restarted,
+                newest=-1 if previous is None else previous.newest,
                 repairs_damage=self._repairs_damage,
             )
             if found.is_mended:
@@ -281,6 +284,7 @@ class PriorityStore(Closing):
             self._debts.files.append(self._lock.handle)
             told = log.all_repaired(self.repairs)
             self.sync()
+            self._lock.note_newest(-1)  # from here on the point tells
         except BaseException:
             self._release()
             raise
@@ -754,6 +758,12 @@ class PriorityStore(Closing):
             self._segment.write(data, records)
         except OSError as failure:
             self.write_failed(failure)
+        if self._segment.base != self._told_newest:
+            # After a kill nothing else tells that there was one, before a barrier has noted it.
+            self._told_newest = self._segment.base
+            assert self._lock is not None
+            with contextlib.suppress(OSError):
+                self._lock.note_newest(self._told_newest)
 
     def write_failed(self, failure: OSError) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""

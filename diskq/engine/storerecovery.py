@@ -76,6 +76,7 @@ def recover_store(
     *,
     strict: bool,
     was_restarted: bool = True,
+    newest: int = -1,
     repairs_damage: bool = False,
     until: int | None = None,
 ) -> Found:
@@ -83,11 +84,12 @@ def recover_store(
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
     CorruptionError if `strict` and something had to be cut, and OSError. If not `was_restarted`, no power
-    cut can have taken what was written since the last sync. `repairs_damage`: what would be
+    cut can have taken what was written since the last sync; `newest` is then the segment that was written to
+    last, as far as that is known. `repairs_damage`: what would be
     refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
     the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    recovery = _Recovery(fs, files, point, debts, strict, was_restarted, repairs_damage, until)
+    recovery = _Recovery(fs, files, point, debts, strict, was_restarted, newest, repairs_damage, until)
     try:
         return recovery.run()
     except BaseException:
@@ -104,6 +106,7 @@ class _Recovery:
         debts: Debts,
         strict: bool,
         was_restarted: bool,
+        newest: int,
         repairs_damage: bool,
         until: int | None,
     ) -> None:
@@ -113,6 +116,7 @@ class _Recovery:
         self.debts = debts
         self.strict = strict
         self.was_restarted = was_restarted
+        self.newest = newest
         self.repairs_damage = repairs_damage
         self.until = until
         self.found = Found()
@@ -141,6 +145,7 @@ class _Recovery:
             self._drop(needed[number + 1 :])
             break
         self._tell_of_the_closed(needed)
+        self._tell_of_the_newest()
         if found.is_mended:
             self._begin_behind(needed)
         elif self.next_lsn <= found.snapshot_lsn:
@@ -427,6 +432,14 @@ class _Recovery:
         reason = "the log went on in this segment, which is gone"
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
         self._tell_of_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
+
+    def _tell_of_the_newest(self) -> None:
+        """After a kill: has the segment that was written to last a command?"""
+        if self.was_restarted or self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
+            return
+        path = self.files.segment(self.newest)
+        if path not in [repair.path for repair in self.found.repairs]:
+            self._tell_of_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
 
     def _begin_behind(self, needed: list[int]) -> None:
         """The old segments are written to no more: the state is a snapshot, and the log begins anew."""

@@ -40,6 +40,8 @@ class Holder:
     """The numbers of its slates in use: after a kill they should be there."""
     recovering_since: int = 0
     """It found that the one before was killed, at this Unix time, and was not yet ready itself; 0: no."""
+    newest: int = -1
+    """Of a store: the number of the segment of its log that was written to last; -1: it does not say."""
     is_closed: bool = False
     """Did it let go after all that it wrote was durable?"""
 
@@ -131,6 +133,10 @@ class Lock:
         """Say that recovery is over, and which slates are in use. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
 
+    def note_newest(self, number: int) -> None:
+        """Say to which segment of a log is written from here on. Raises OSError."""
+        self._note(replace(self._holder, newest=number))
+
     def note_closed(self) -> None:
         """Say that all that was written is durable, and nothing more will come. Raises OSError."""
         self._note(replace(self._holder, is_closed=True))
@@ -148,6 +154,8 @@ class Lock:
             content["staged"] = as_bits(its.staged)
         if its.recovering_since:
             content["recovering_since"] = its.recovering_since
+        if its.newest >= 0:
+            content["newest"] = its.newest
         if its.is_closed:
             content["is_closed"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
@@ -178,6 +186,7 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["boot_id"]),
             bits_in(content.get("staged", 0)),
             int(content.get("recovering_since", 0)),
+            int(content.get("newest", -1)),
             bool(content.get("is_closed", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):

@@ -49,6 +49,9 @@ def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
     point, bases = Point.read(fs, files), files.segments()
     if point is not None and (point.base not in bases or point.base != bases[-1]):
         return True
+    holder = read_holder(fs, files.lock)
+    if holder is not None and holder.newest > max(bases, default=-1):
+        return True
     if not bases:
         return False
     handle = fs.open(files.segment(bases[-1]))

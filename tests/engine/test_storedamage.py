@@ -14,8 +14,11 @@ from diskq.engine.priority import PriorityStore
 from diskq.engine.taskfluxfiles import Point
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
 from diskq.testing import CrashFS, FaultFS, PowerCut
+from diskq.tools.things import Thing
+from diskq.tools.verify import verify
 from tests.engine.stores import (
     DATA,
+    ROOT,
     disk,
     drain,
     failing_disk,
@@ -324,6 +327,27 @@ def test_a_last_segment_that_is_gone_is_told(closes):
     with opened(fs) as store:
         assert [(repair.path, repair.records) for repair in store.repairs] == [(segment(last), None)]
         assert "is gone" in store.repairs[0].reason
+    with opened(fs) as store:
+        assert store.repairs == ()
+
+
+@pytest.mark.parametrize("damage", ["gone", "emptied"])
+def test_after_a_kill_a_segment_that_was_begun_since_the_last_barrier_is_missed(damage):
+    fs, _ = ours()
+    store = opened(fs, soft_limit=150, snapshot_segments=99)
+    before = len(segments(fs))
+    while len(segments(fs)) == before:
+        store.enqueue(store.queue(), b"." * 100, 0)
+    fs = fs.kill()
+    last = max(segments(fs))
+    if damage == "gone":
+        fs.unlink(segment(last))
+    else:
+        fs.write_durably(segment(last), b"")
+    found = verify(Thing("jobs", ROOT, ""), fs=fs)
+    assert (found.verdict, segment(last) in [each.path for each in found.findings]) == ("damaged", True)
+    with opened(fs) as store:
+        assert (segment(last), None) in [(repair.path, repair.records) for repair in store.repairs]
     with opened(fs) as store:
         assert store.repairs == ()
 

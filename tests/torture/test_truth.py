@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.truth import KINDS, run
+from tests.torture.truth import run
 
 SEEDS = int(os.environ.get("DISKQ_TRUTH_SEEDS", "70"))
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
 def test_what_verify_says_is_what_an_open_delivers(is_killed: bool, tmp_path: Path) -> None:
-    # What else a kill leaves behind is damaged in tests/torture/killed.py.
-    kinds = ("jobs",) if is_killed else KINDS
     seen: Counter[str] = Counter()
-    for judged in run(range(SEEDS // 2), tmp_path, kinds=kinds, killed=is_killed):
+    for judged in run(range(SEEDS // 2), tmp_path, killed=is_killed):
         seen[judged.verdict] += 1
         faults = [fault for fault in judged.faults if not judged.case.is_known(fault)]
         assert not faults, f"{judged.case}: {faults}\n    {judged.more}"

@@ -311,11 +311,11 @@ class Case:
     def is_known(self, fault: str) -> bool:
         """Do the pages of docs/format say that it is so, and why?
 
-        A log of TaskFlux may be missing without a word. Nothing in a file of checksums, or of a queue's
+        Complete logs of TaskFlux may change places without a word. Nothing in a file of checksums, or of a queue's
         metadata, names what it is of: how many messages are gone is then what that of another file says.
         """
         if self.kind == "jobs" and self.file.endswith(".log") and fault.startswith("gone"):
-            return self.is_moved or (self.is_killed and self.damage in ("delete", "empty"))
+            return self.is_moved
         is_of_another = self.is_moved and self.file.endswith((".sums", ".meta.dat"))
         return is_of_another and fault in ("false lost", "verify counts others")
 
