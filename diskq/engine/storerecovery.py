@@ -425,8 +425,10 @@ class _Recovery:
     def _tell_of_the_closed(self, needed: list[int]) -> None:
         """Is the segment there in which the log was closed, or written to when this machine last ran?"""
         point = self.point
-        if point is None or point.base in needed or point.base <= self.found.snapshot_lsn:
+        if point is None or point.base in needed:
             return
+        if max(point.base, (point.next_lsn or 0) - 1) <= self.found.snapshot_lsn:
+            return  # the snapshot has all of it
         if point.closed is None and self.was_restarted and point.base == self.next_lsn:
             return  # a power cut may have taken it, with nothing in it that was synced
         reason = "the log went on in this segment, which is gone"

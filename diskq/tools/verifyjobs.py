@@ -137,7 +137,7 @@ class _Look:
 
     def _may_be_unsynced(self, lsn: int) -> bool:
         """May a power cut have taken this command, or the segment that begins with it?"""
-        return self._point is not None and lsn >= self._point.base
+        return not self._was_killed and self._point is not None and lsn >= self._point.base
 
     def _is_vouched(self, segment: SegmentReport) -> bool:
         """Was all of it on the platter?"""
@@ -167,8 +167,7 @@ class _Look:
                 found_it = report.damage if self._was_killed else report.torn
                 found_it(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
         elif self._may_be_unsynced(segment.lsn):
-            found_it = report.damage if self._was_killed else report.torn
-            found_it(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
+            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
         else:
             report.damage(segment.path, at, what)
 

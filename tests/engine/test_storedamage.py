@@ -331,6 +331,20 @@ def test_a_last_segment_that_is_gone_is_told(closes):
         assert store.repairs == ()
 
 
+def test_a_last_segment_of_which_a_snapshot_has_the_beginning_is_told_when_it_is_gone():
+    fs = disk()
+    with opened(fs) as store:
+        queue = store.queue()
+        store.enqueue_many(queue, [b"in the snapshot"] * 3)
+        assert store.snapshot()
+        store.enqueue_many(queue, [b"in the log alone"] * 3)
+    last = max(segments(fs))
+    fs.unlink(segment(last))
+    with opened(fs) as store:
+        assert len(store.peek(store.queue(), 100)) == 3
+        assert [(repair.path, repair.records) for repair in store.repairs] == [(segment(last), None)]
+
+
 @pytest.mark.parametrize("damage", ["gone", "emptied"])
 def test_after_a_kill_a_segment_that_was_begun_since_the_last_barrier_is_missed(damage):
     fs, _ = ours()

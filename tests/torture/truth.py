@@ -311,8 +311,8 @@ class Case:
     def is_known(self, fault: str) -> bool:
         """Do the pages of docs/format say that it is so, and why?
 
-        Complete logs of TaskFlux may change places without a word. Nothing in a file of checksums, or of a queue's
-        metadata, names what it is of: how many messages are gone is then what that of another file says.
+        Complete logs of TaskFlux may change places without a word. Nothing in a file of checksums, or in a
+        queue's metadata, names what it is of: how many messages are gone is then told by that of another.
         """
         if self.kind == "jobs" and self.file.endswith(".log") and fault.startswith("gone"):
             return self.is_moved
