@@ -257,6 +257,7 @@ class FifoQueue(Closing):
                 was_killed=slates.was_killed,
                 has_all_checksums=was_closed or (slates.was_killed and not slates.repairs),
                 strict=self.options.strict,
+                tell=log.repaired,
             )
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
@@ -278,7 +279,7 @@ class FifoQueue(Closing):
                     rows=found.rows,
                 )
             self._sealed_bytes = -self.buffer.end
-            told = log.all_repaired(self._repairs)
+            told = log.all_repaired(self._repairs, told=found.told)
             self.sync()
             for displaced in slates.displaced:
                 self._append_again(displaced)

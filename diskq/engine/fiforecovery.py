@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -61,6 +62,8 @@ class Recovered:
     repairs: list[Repair] = field(default_factory=list)
     is_ours: bool = False
     """Did we write the metadata, and nobody after us?"""
+    told: list[Repair] = field(default_factory=list)
+    """Those of `repairs` that were logged at once: what told of them is gone now."""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes; `recover` empties those instead."""
     shown: dict[int, list[Row]] = field(default_factory=dict)
@@ -79,17 +82,18 @@ def recover(
     was_killed: bool = False,
     has_all_checksums: bool = False,
     strict: bool,
+    tell: Callable[[Repair], None] = lambda _: None,
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
     `any_size` is the framing for what is ours for certain, under whatever limits it was written.
     `was_owned`: has diskq had this queue before (there was a lock file)? `was_killed`: did it have a slate,
     and was not closed? `has_all_checksums`: that slate was there, or the queue was closed, so that checksums
-    cover all that was written.
+    cover all that was written. `tell` logs a repair of which nothing is left to tell the next open.
     Raises CorruptionError if `strict` and something other than a torn tail was found.
     """
     recovery = _Recovery(fs, files, framing, any_size, debts, strict)
-    recovery.was_killed, recovery.has_all_checksums = was_killed, has_all_checksums
+    recovery.was_killed, recovery.has_all_checksums, recovery.tell = was_killed, has_all_checksums, tell
     return recovery.run(was_owned, was_restarted)
 
 
@@ -137,6 +141,8 @@ class _Recovery:
         self.repairs: list[Repair] = []
         self.has_torn_tail = False
         self.was_killed = self.has_all_checksums = False
+        self.tell: Callable[[Repair], None] = lambda _: None
+        self.told: list[Repair] = []
         self.unchecked: set[int] = set()
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
@@ -180,7 +186,9 @@ class _Recovery:
             expected = metadata.depth + (tail if known == metadata.write else 0)
             self._tell_how_many(expected - depth, self.repairs[:told])
         is_ours = metadata is not None and metadata.is_ours
-        return Recovered(read, write, depth, self.sizes, self._rows(write), self.repairs, is_ours)
+        return Recovered(
+            read, write, depth, self.sizes, self._rows(write), self.repairs, is_ours, told=self.told
+        )
 
     def _sweep(self, numbers: list[int]) -> None:
         self.debts.removals += self.files.leftovers(numbers)
@@ -331,6 +339,8 @@ class _Recovery:
                 self._cut(number, found.end, reason, found.lost)
             else:
                 self._report(path, 0, found.end, reason, found.lost)
+            self.told.append(self.repairs[-1])
+            self.tell(self.repairs[-1])
             # At once: where the metadata is ours, checksums are believed.
             self._forget(number)
 

@@ -117,14 +117,15 @@ class Log:
             safe = map(_safe, args)
             self._logger.log(level, message, *safe, exc_info=exc_info, extra=extra, stacklevel=2)
 
-    def all_repaired(self, repairs: Sequence[Repair], start: int = 0) -> int:
-        """Log those from number `start` on; returns how many there are.
+    def all_repaired(self, repairs: Sequence[Repair], start: int = 0, *, told: Sequence[Repair] = ()) -> int:
+        """Log those from number `start` on that were not `told` before; returns how many there are.
 
         An open tells before its first barrier what it has found. If it is killed, the next one finds all
         in order, and has nothing to tell.
         """
         for repair in repairs[start:]:
-            self.repaired(repair)
+            if repair not in told:
+                self.repaired(repair)
         return len(repairs)
 
     def repaired(self, repair: Repair) -> None:

@@ -133,7 +133,7 @@ def test_a_kill_in_the_middle_of_that_loses_nothing(kind: ChannelKind) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "queue"], ids=str)
 def test_a_kill_in_the_middle_leaves_a_file_that_another_program_has_begun_anew_its_messages(
-    kind: ChannelKind,
+    kind: ChannelKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     """go-diskqueue does so with file 0 where it finds no metadata, and with the next one at a roll."""
     fs, sent = killed(kind)
@@ -147,11 +147,15 @@ def test_a_kill_in_the_middle_leaves_a_file_that_another_program_has_begun_anew_
         cut += 1
         first = fs.copy()
         first.cut_at = cut
+        caplog.clear()
         with contextlib.suppress(PowerCut):
             kind.read(PATH, fs=first)
-        found = kind.read(PATH, fs=first.kill())
+        told = [getattr(record, "diskq_event", "") for record in caplog.records]
+        second = first.kill()
+        found, repairs = kind.engine.read_with_repairs(PATH, fs=second)
         assert found[: len(theirs)] == theirs, cut
         assert set(found[len(theirs) :]) <= set(sent), cut
+        assert "repair" in told or any(repair.records != 0 for repair in repairs), cut
         if not first.is_cut:
             break
 
