@@ -144,7 +144,7 @@ class _Recovery:
             found.bases.append(base)
             self._drop(needed[number + 1 :])
             break
-        self._tell_of_the_closed(needed)
+        self._tell_of_the_closed(needed, bases)
         self._tell_of_the_newest()
         if found.is_mended:
             self._begin_behind(needed)
@@ -422,16 +422,19 @@ class _Recovery:
         )
         self._report(repair)
 
-    def _tell_of_the_closed(self, needed: list[int]) -> None:
+    def _tell_of_the_closed(self, needed: list[int], bases: list[int]) -> None:
         """Is the segment there in which the log was closed, or written to when this machine last ran?"""
         point = self.point
         if point is None or point.base in needed:
             return
         if max(point.base, (point.next_lsn or 0) - 1) <= self.found.snapshot_lsn:
-            return  # the snapshot has all of it
+            is_open = point.closed is None and not self.was_restarted
+            if not is_open or max(bases, default=-1) >= point.base:
+                return  # the snapshot has all of it
         if point.closed is None and self.was_restarted and point.base == self.next_lsn:
             return  # a power cut may have taken it, with nothing in it that was synced
         reason = "the log went on in this segment, which is gone"
+        # Of a log that was not closed the snapshot may have the beginning alone.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
         self._tell_of_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
 

@@ -331,13 +331,18 @@ def test_a_last_segment_that_is_gone_is_told(closes):
         assert store.repairs == ()
 
 
-def test_a_last_segment_of_which_a_snapshot_has_the_beginning_is_told_when_it_is_gone():
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
+def test_a_last_segment_of_which_a_snapshot_has_the_beginning_is_told_when_it_is_gone(closes):
     fs = disk()
-    with opened(fs) as store:
-        queue = store.queue()
-        store.enqueue_many(queue, [b"in the snapshot"] * 3)
-        assert store.snapshot()
-        store.enqueue_many(queue, [b"in the log alone"] * 3)
+    store = opened(fs)
+    queue = store.queue()
+    store.enqueue_many(queue, [b"in the snapshot"] * 3)
+    assert store.snapshot()
+    store.enqueue_many(queue, [b"in the log alone"] * 3)
+    if closes:
+        store.close()
+    else:
+        fs = fs.kill()
     last = max(segments(fs))
     fs.unlink(segment(last))
     with opened(fs) as store:
