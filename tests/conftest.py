@@ -14,7 +14,12 @@ import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+
+# How long an example takes says more of the machine than of the code; a test that hangs has a timeout.
+hypothesis.settings.register_profile("diskq", deadline=None)
+hypothesis.settings.load_profile("diskq")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
