@@ -88,7 +88,7 @@ class DeadLetters(Closing):
         """Raises LockedError, which says who has the spool open, FileNotFoundError and other OSErrors."""
         self._fs = fs or OsFileSystem()
         self._path = as_path(path)
-        self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs)
+        self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs, never_empty=True)
         self._losses: dict[tuple[str, int], Repair] = {}  # met by `list`, by file and byte
 
     def close(self) -> None:

@@ -161,6 +161,7 @@ class FifoQueue(Closing):
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
         uses_slate: bool = False,
+        never_empty: bool = False,
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
 
@@ -168,6 +169,7 @@ class FifoQueue(Closing):
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
         (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
         `uses_slate` messages may be jotted down, to be written by `flush` soon after: all for a channel.
+        `never_empty`: no message is empty, so that zeros after the last one are none.
 
         Raises QueueNameError, LockedError where somebody has it, DiskFullError, OSError, and CorruptionError
         if `options.strict`.
@@ -219,6 +221,7 @@ class FifoQueue(Closing):
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slates: Slates | None = None
         self._uses_slate = False  # not while it is opened
+        self._never_empty = never_empty
         self._sealed = SealedFiles(self._fs, self._files)
         self._reader = FifoReader(
             self._fs, self._files, self.ahead, self._sealed, self._append, self._note_loss
@@ -255,11 +258,15 @@ class FifoQueue(Closing):
                 was_owned=previous is not None,
                 was_restarted=slates.was_restarted,
                 was_killed=slates.was_killed,
-                has_all_checksums=was_closed or (slates.was_killed and not slates.repairs),
+                has_all_checksums=self._never_empty
+                or was_closed
+                or (slates.was_killed and not slates.repairs),
                 strict=self.options.strict,
                 tell=log.repaired,
             )
             self._lock.sign()
+            if self._never_empty:
+                self._lock.note_never_empty()
             self._debts.files.append(self._lock.handle)
             mend_journals(fs, self._files, found.read, found.write, self._debts, is_ours=found.is_ours)
             self._sealed.find(found.sizes, found.write.file)

@@ -112,7 +112,7 @@ def survey(
     is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
     is_told = holder is not None and (bool(holder.staged or holder.recovering_since))
     looking.was_killed = is_told or not tells_nothing(fs, files.slate)
-    looking.has_all_checksums = (holder is not None and holder.is_closed) or (
+    looking.has_all_checksums = (holder is not None and (holder.is_closed or holder.never_empty)) or (
         is_free and holds_all(fs, files.slate)
     )
     found = looking.run(holder is not None, is_restarted)

@@ -42,6 +42,8 @@ class Holder:
     """It found that the one before was killed, at this Unix time, and was not yet ready itself; 0: no."""
     newest: int = -1
     """Of a store: the number of the segment of its log that was written to last; -1: it does not say."""
+    never_empty: bool = False
+    """Of a queue: is no message of it empty? Then zeros after the last one are none."""
     is_closed: bool = False
     """Did it let go after all that it wrote was durable?"""
 
@@ -133,6 +135,10 @@ class Lock:
         """Say that recovery is over, and which slates are in use. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
 
+    def note_never_empty(self) -> None:
+        """Say that no message of the queue is empty. Raises OSError."""
+        self._note(replace(self._holder, never_empty=True))
+
     def note_newest(self, number: int) -> None:
         """Say to which segment of a log is written from here on. Raises OSError."""
         self._note(replace(self._holder, newest=number))
@@ -156,6 +162,8 @@ class Lock:
             content["recovering_since"] = its.recovering_since
         if its.newest >= 0:
             content["newest"] = its.newest
+        if its.never_empty:
+            content["never_empty"] = 1
         if its.is_closed:
             content["is_closed"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
@@ -187,6 +195,7 @@ def parse_holder(data: bytes) -> Holder | None:
             bits_in(content.get("staged", 0)),
             int(content.get("recovering_since", 0)),
             int(content.get("newest", -1)),
+            bool(content.get("never_empty", 0)),
             bool(content.get("is_closed", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):

@@ -10,6 +10,8 @@ import pytest
 import diskq
 from diskq.engine.deadletters import DeadLetter, DeadLetters
 from diskq.testing import CrashFS, FaultFS
+from diskq.tools.things import Thing
+from diskq.tools.verify import verify
 from tests.channels.spools import PATH, spool_disk
 
 
@@ -196,3 +198,16 @@ def test_what_a_spool_did_not_write_is_a_letter_of_its_place_and_its_body(envelo
     assert DeadLetter.unpack(envelope, "place") == DeadLetter(
         "place", "not written by a spool", 0, 0, envelope
     )
+
+
+@pytest.mark.parametrize("size", [4, 5000])
+def test_zeros_after_the_last_letter_of_a_killed_spool_are_no_letters(disk: CrashFS, size: int) -> None:
+    opened(disk).add([letter(1), letter(2)])
+    fs = disk.kill()
+    path = f"{PATH}/dead.diskqueue.000000.dat"
+    fs.write_durably(path, fs.files()[path] + bytes(size))
+    found = verify(Thing("queue", PATH, "dead"), fs=fs)
+    assert (found.messages, found.verdict) == (2, "torn")
+    with opened(fs) as letters:
+        assert letters.list() == [letter(1), letter(2)]
+        assert [(repair.path, repair.dropped) for repair in letters.repairs] == [(path, size)]
