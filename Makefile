@@ -26,9 +26,9 @@ help: ## list these targets
 demo: $(STAMPS)/demo $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
 	@$(PY) examples/demo.py $(ARGS)
 
-# Two at once, as what waits for a disk or for a JVM leaves a core idle; ARGS='-n 0' is one by one.
+# Three at once: on two cores, too, what waits for a disk or for a JVM leaves one idle; ARGS='-n 0' is one by one.
 test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests
-	@$(PY) -m pytest -n 2 $(ARGS)
+	@$(PY) -m pytest -n 3 $(ARGS)
 
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
 	@:

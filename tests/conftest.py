@@ -1,9 +1,9 @@
-"""For all tests: ^C is what it is in a terminal, and two processes may share the run.
+"""For all tests: ^C is what it is in a terminal, and several processes may share the run.
 
 A shell lets what it runs in its background ignore SIGINT, and so do all whom that starts. Tests that
 interrupt would wait for ever.
 
-`make test` has two processes run the tests (pytest-xdist). What shares something that is costly
+`make test` has three processes run the tests (pytest-xdist). What shares something that is costly
 to make stays in one of them, and so do the tests of one file.
 """
 
@@ -32,7 +32,7 @@ _SHARING = (
     "tests/test_demo.py",
     "tests/test_floors.py",
 )
-# Tests that take seconds each: one by one, at the end, so that neither process ends long before the other.
+# Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
 _LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
 
 
