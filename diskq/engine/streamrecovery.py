@@ -258,8 +258,10 @@ class _Recovery:
             return
         path = self.files.data(base)
         aside = keep_content(self.fs, self.files.kept(path), left.records)
-        sidecar = left.give_up_checksums(self.fs, self.files, base)
-        self.fs.close(sidecar.handle)
+        if not left.leave_out(self.fs, self.files, base, self.framing):
+            # Readers of ours go by the index; go-diskq's stop there.
+            sidecar = left.give_up_checksums(self.fs, self.files, base)
+            self.fs.close(sidecar.handle)
         self._changed(base)
         reason = "messages without index rows, whose offsets another producer's messages have now"
         size = len(left.records)

@@ -4,19 +4,22 @@
 # A writer that died between data and rows leaves them. go-diskq takes its next position from the size of the
 # data and its next offset from the index, so its messages follow in the data, with the offsets that ours were
 # to have. In the last segment ours get rows, and the offsets of the others go up (mending.py). Once go-diskq
-# has rolled to another segment, whose name is its first offset, no offset is left for them.
+# has rolled to another segment, whose name is its first offset, no offset is left for them. They leave the
+# data then, as go-diskq reads it from the start, without a look at the positions in the index.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.storage.checksums import Row, Rows, Sidecar
+from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row
 from diskq.storage.closing import let_go
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.swap import Swap
 
 __all__ = ["Unindexed", "find_unindexed"]
 
@@ -34,6 +37,36 @@ class Unindexed:
     """The checksum of the block in which the first of them is."""
     before: int
     """How many records of the block are before them."""
+    data: bytes
+    """The data without them."""
+    others: int
+    """So many more records have no row: a peer's, of which nobody knows whether they were acknowledged."""
+
+    def leave_out(self, fs: FileSystem, files: PartitionFiles, base: int, framing: TripletFraming) -> bool:
+        """Have the segment without them: its files take their places together. False: there is no way.
+
+        Messages keep their offsets. What comes after them has no checksums. Raises OSError.
+        """
+        if self.others:
+            return False
+        sums = [row for row in _blocks(fs, files, base) if row.end <= self.block.start]
+        if self.before:
+            block = self.data[self.block.start : self.start]
+            sums.append(Row(self.block.start, self.start, self.before, checksum(block)))
+        made = rows_of(framing, self.data, base, 0)
+        swap = Swap(fs, files.stream.path, files.stream.swap)
+        swap.install(files.data(base), self.data)
+        swap.install(files.index_of(base), made.index_rows)
+        swap.install(files.timeindex(base), made.timeindex_rows)
+        swap.install(files.sidecar(base), b"".join(map(pack_row, sums)))
+        swap.remove(files.marks(base))
+        try:
+            swap.carry_out()
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            return False
+        return True
 
     def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> Sidecar:
         """Keep those before `start`, so that readers go by the index from there on. The caller closes it."""
@@ -83,7 +116,18 @@ def find_unindexed(
     start = ours[0][0]
     block = next(row for row in blocks if row.start <= start < row.end)
     before = sum(block.start <= at < start for at, _ in places)
-    return Unindexed(start, len(ours), b"".join(data[at : at + length] for at, length in ours), block, before)
+    records = b"".join(data[at : at + length] for at, length in ours)
+    kept = _without(ours, data)
+    return Unindexed(start, len(ours), records, block, before, kept, len(left_out) - len(ours))
+
+
+def _without(places: Sequence[tuple[int, int]], data: bytes) -> bytes:
+    """The data without the records at these places."""
+    kept, end = bytearray(), 0
+    for at, length in places:
+        kept += data[end:at]
+        end = at + length
+    return bytes(kept + data[end:])
 
 
 def _read(fs: FileSystem, files: PartitionFiles, base: int, start: int, size: int) -> bytes:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+
 import pytest
 
 from diskq.engine.stream import Stream
 from diskq.options import StreamOptions
+from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine.partitions import messages, read
 from tests.engine.streams import ROOT, data, disk, flip, held, index, opened, stored, timeindex, triples
 from tests.reference import triplet_oracle as oracle
@@ -54,13 +58,8 @@ def test_the_second_open_finds_nothing_to_mend() -> None:
     assert len(stored(fs)[0]) == 15
 
 
-@pytest.mark.parametrize("rows", [1, 5, 8])
-@pytest.mark.parametrize("after", [0, 4])
-@pytest.mark.parametrize("has_points", [True, False])
-def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_aside(
-    rows: int, after: int, has_points: bool
-) -> None:
-    """Its next segment has the name of its first offset: no offsets are left for what has no rows."""
+def rolled(rows: int, after: int) -> CrashFS:
+    """As `written`, where the peer has begun another segment after `after` messages."""
     fs = disk()
     stream = Stream(ROOT, StreamOptions(partition_count=1), fs=fs, uses_slate=True)
     stream.append_many([(key, value, time) for key, time, value in OURS])
@@ -78,9 +77,20 @@ def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_asid
     for path, its in zip(files, content.values(), strict=True):
         fs.write_durably(path, bytes(its))
     base = rows + after
-    rolled = oracle.segment(THEIRS[after:], base)
-    for path, file in zip((data(base), index(base), timeindex(base)), rolled.values(), strict=True):
+    others = oracle.segment(THEIRS[after:], base)
+    for path, file in zip((data(base), index(base), timeindex(base)), others.values(), strict=True):
         fs.write_durably(path, file)
+    return fs
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8])
+@pytest.mark.parametrize("after", [0, 4])
+@pytest.mark.parametrize("has_points", [True, False])
+def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_aside(
+    rows: int, after: int, has_points: bool
+) -> None:
+    """Its next segment has the name of its first offset: no offsets are left for what has no rows."""
+    fs = rolled(rows, after)
     if not has_points:
         fs.unlink(f"{ROOT}/.diskq/points")
     with opened(fs) as stream:
@@ -89,11 +99,40 @@ def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_asid
         assert repair.saved_as is not None
         lost = b"".join(oracle.record(*each) for each in OURS[rows:])
         assert fs.files()[repair.saved_as] == lost
+    # go-diskq reads the data from its start, whatever the positions say.
+    left = oracle.segment(OURS[:rows] + THEIRS[:after], 0)
+    assert [fs.files()[path] for path in (data(), index(), timeindex())] == list(left.values())
     found, losses = read(fs)
     assert found == messages(OURS[:rows] + THEIRS)
     assert losses == []
     with opened(fs) as stream:
         assert stream.repairs == ()
+
+
+def test_leaving_them_out_may_be_killed_anywhere() -> None:
+    whole = rolled(5, 4)
+    cut = 0
+    while True:
+        cut += 1
+        first = whole.copy()
+        first.cut_at = cut
+        with contextlib.suppress(PowerCut):
+            opened(first).close()
+        second = first.kill()
+        opened(second).close()
+        assert read(second) == (messages(OURS[:5] + THEIRS), [])
+        left = oracle.segment(OURS[:5] + THEIRS[:4], 0)
+        assert [second.files()[path] for path in (data(), index(), timeindex())] == list(left.values())
+        if not first.is_cut:
+            break
+
+
+def test_without_room_for_that_readers_of_ours_go_on() -> None:
+    fs = FaultFS(rolled(5, 4))
+    fs.fail("pwrite", error=errno.ENOSPC, path="*.new", times=None)
+    with opened(fs) as stream:
+        assert [repair.records for repair in stream.repairs if repair.records] == [4]
+    assert read(fs.inner) == (messages(OURS[:5] + THEIRS), [])
 
 
 def test_an_index_that_rotted_in_a_segment_before_the_last_leaves_nothing_out() -> None:
