@@ -364,11 +364,18 @@ class CommitLoop(ABC, Generic[E]):
         self.engine.mark(ticket, is_replaced)
         number = self.barriers_taken
         self._unsynced.wake_until(number)
+        if self._pays_again(is_replaced):
+            self._wants_barrier = self._wants_metadata = True
+            number -= 1  # they wait for that one
         while self._syncing and self._syncing.first <= number:
             full = self._not_durable(ticket, is_replaced)
             told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
             self._syncing.wake_first(told)
         self._after()
+
+    def _pays_again(self, is_replaced: bool) -> bool:
+        """Is there a way to do, in another barrier, what found no room in this one?"""
+        return False
 
     def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
         """What those who wait for everything are to be told, where a paid barrier was not everything."""

@@ -65,6 +65,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._has_written = False  # in the running slice
+        self._has_paid_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when somebody has looked for a message, and found none."""
@@ -332,6 +333,12 @@ class QueueLoop(CommitLoop[FifoQueue]):
     async def sync(self) -> None:
         self.engine.include_memory()
         await self.barrier(with_metadata=True)
+
+    def _pays_again(self, is_replaced: bool) -> bool:
+        is_first, self._has_paid_again = not self._has_paid_again, False
+        if not is_replaced and is_first and self.engine.can_give_way:
+            self._has_paid_again = True
+        return self._has_paid_again
 
     async def empty(self) -> None:
         self.engine.forget_all()

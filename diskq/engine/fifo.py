@@ -320,8 +320,9 @@ class FifoQueue(Closing):
                     self.sync()  # what gave way was gone only after the metadata had found no room
                 if self._slates is not None:
                     self._slates.retire()
-                with contextlib.suppress(OSError):
-                    self._lock.note_closed()
+                if not self._append.owes_rows:
+                    with contextlib.suppress(OSError):
+                        self._lock.note_closed()
         finally:
             self._release()
 
@@ -618,6 +619,8 @@ class FifoQueue(Closing):
         try:
             beside = self._append.finish(self._debts)
         except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                self.write_failed(failure)
             self.fail(failure)
         self._sealed.add(number, end, beside)
         self._sealed_bytes += end
@@ -636,15 +639,20 @@ class FifoQueue(Closing):
         if self._append.is_open and self.buffer.end > self.options.file_size:
             self._roll()
 
-    def _give_way(self) -> None:
-        """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
-        if (
+    @property
+    def can_give_way(self) -> bool:
+        """Did the disk have no room, and is all of the active file consumed? The next barrier removes it."""
+        return (
             self._was_refused
             and self._worker is None
             and self._append.is_open
-            and self.buffer.end
+            and self.buffer.end > 0
             and self._position() == Position(self._write_file, self.buffer.end)
-        ):
+        )
+
+    def _give_way(self) -> None:
+        """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
+        if self.can_give_way:
             # What stands on the slate has been taken, too.
             if self._slates:
                 self._room.has_slate = False
@@ -1179,16 +1187,20 @@ class FifoQueue(Closing):
     def _sync(self) -> None:
         """As `sync`, for all but the messages in the memory tier."""
         ticket = self.take_ticket(with_metadata=True)
-        self._pay(ticket)
+        if not self._pay(ticket) and self.can_give_way:
+            ticket = self.take_ticket(with_metadata=True)
+            self._pay(ticket)
         if ticket.left_out is not None:
             raise ticket.left_out
 
-    def _pay(self, ticket: Ticket) -> None:
+    def _pay(self, ticket: Ticket) -> bool:
+        """As `Barrier.pay`. Raises StorageFailedError."""
         try:
             is_replaced = ticket.barrier.pay(self._fs)
         except OSError as failure:
             self.fail(failure)
         self.mark(ticket, is_replaced)
+        return is_replaced
 
     def note(self) -> bool:
         """Tell the sync policy what passed the fast doors, and open them again. True: a barrier is due."""
@@ -1245,6 +1257,7 @@ class FifoQueue(Closing):
         except DiskFullError as full:
             if self.tier.count or self._position() < Position(self._write_file, self.buffer.end):
                 left_out = full  # else it has been taken, and nobody needs it in a file
+            self._is_spill_due = is_spill_due and self.can_give_way
         except OSError as failure:
             self.fail(failure)
         try:

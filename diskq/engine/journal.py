@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NoReturn
@@ -26,7 +26,7 @@ from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.segmentedlog import SegmentedLog
-from diskq.engine.streampoints import Point, Points, read_points
+from diskq.engine.streampoints import Point, Points, leave_points, read_points, write_over
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import (
     BusyError,
@@ -204,7 +204,8 @@ class Journal(Closing):
             self._lock.sign()
             self._debts.files.append(self._lock.handle)
             told = log.all_repaired(self._repairs)
-            if not self._pay(self._ticket((), (self._point(),))):
+            noted = self._point()
+            if not self._pay(self._ticket((), (noted,))) and not write_over(fs, noted):
                 raise DiskFullError(self.path, NO_ROOM)
             self.note()
             for displaced in slates.displaced:
@@ -247,9 +248,7 @@ class Journal(Closing):
             return
         strict = self.options.strict
         self._repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)
-        left = replace(points, was_left=True)
-        if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
-            raise DiskFullError(self.path, NO_ROOM)
+        leave_points(self._fs, self.files, points)
 
     def _open_slate(self) -> None:
         """Only now, with what stood on the old one written and synced, may there be a new one."""

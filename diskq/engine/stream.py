@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NoReturn
@@ -28,7 +28,7 @@ from diskq.engine.retention import PartitionRetention, RetentionReport, remove_o
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
-from diskq.engine.streampoints import Point, Points, read_points
+from diskq.engine.streampoints import Point, Points, leave_points, read_points, write_over
 from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
@@ -208,7 +208,8 @@ class Stream(Closing):
             )
             if not was_ours:
                 slates.clear_empty()
-                self._leave_points()
+                # Before our owner file says that nobody else has written since they were noted, too.
+                leave_points(fs, files, read_points(fs, files))
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             self._repairs += self._owner.repairs
@@ -236,7 +237,10 @@ class Stream(Closing):
             self._debts.files.append(self._lock.handle)
             told = log.all_repaired(self._repairs)
             replacements = () if self.settings == existing else (settings_as(files, self.settings),)
-            if not self._pay(self._ticket((), (*replacements, self._points()))):
+            points = self._points()
+            if not self._pay(self._ticket((), (*replacements, points))) and (
+                replacements or not write_over(fs, points)
+            ):
                 raise DiskFullError(self.path, NO_ROOM)
             # What was found is durable, the intent's name too. Before anything else may be appended:
             if intent is not None:
@@ -386,14 +390,6 @@ class Stream(Closing):
                     )
                 )
         self._slates.clear()
-
-    def _leave_points(self) -> None:
-        """Before our owner file says that nobody else has written since they were noted, too."""
-        points = read_points(self._fs, self.files)
-        if points.is_readable and not points.is_closed and not points.was_left:
-            left = replace(points, was_left=True)
-            if not Barrier(replacements=(left.replacing(self.files),)).pay(self._fs):
-                raise DiskFullError(self.path, NO_ROOM)
 
     def _open_slates(self) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""

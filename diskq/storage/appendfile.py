@@ -13,7 +13,7 @@ from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.gate import Gate
 from diskq.storage.barrier import Debts, close_all
 from diskq.storage.checksums import Sidecar
-from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 
 __all__ = ["AppendFile"]
 
@@ -97,7 +97,7 @@ class AppendFile(Generic[B]):
         """Raises OSError where the disk is too full for the checksums of one more message."""
         assert self._sidecar is not None
         self._sidecar.make_room()
-        self.needs_room = False
+        self.needs_room = not self._sidecar.has_room
 
     def cut_back(self) -> None:
         """Drop what a failed write left behind the last whole record."""
@@ -108,18 +108,36 @@ class AppendFile(Generic[B]):
         if self._sidecar is None:
             return 0
         if self._sidecar.covered > position:
-            self._sidecar.flush()
-        return self._sidecar.covered
+            self._write_rows()
+        return self._sidecar.shown
 
     def settle(self) -> tuple[int, ...]:
-        """The checksums of all that is written, written too: the handles to be synced."""
+        """The checksums of all that is written, written too: the handles to be synced.
+
+        Where the disk is full the checksums wait, and `owes_rows` says so. Raises OSError otherwise.
+        """
         if self._sidecar is None:
             return ()
         self.buffer.close_block()
-        self._sidecar.flush()
+        self._write_rows()
         if self.failure is not None:
             raise self.failure
         return (self.handle, self._sidecar.handle)
+
+    def _write_rows(self) -> None:
+        assert self._sidecar is not None
+        try:
+            self._sidecar.flush()
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            self.needs_room = True
+            self._gate.left = 0
+
+    @property
+    def owes_rows(self) -> bool:
+        """Are there checksums for which the disk had no room yet?"""
+        return self._sidecar is not None and bool(self._sidecar.waiting)
 
     def finish(self, debts: Debts) -> int:
         """The file is complete. The next barrier syncs it, and closes it after.
@@ -152,6 +170,8 @@ class AppendFile(Generic[B]):
             self._sidecar.add_row(end, size, records, crc)
             self.needs_room = not self._sidecar.has_room
         except OSError as failure:
-            self.failure = failure
+            self.needs_room = True
+            if failure.errno not in FULL_DISK_ERRNOS:  # else they wait
+                self.failure = failure
         if self.needs_room or self.failure is not None:
             self._gate.left = 0

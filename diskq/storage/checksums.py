@@ -141,6 +141,12 @@ class Sidecar:
             self.waiting.clear()
 
     @property
+    def shown(self) -> int:
+        """The byte of the data up to which rows are in the page cache."""
+        first = unpack_row(bytes(self.waiting[: ROW.size]))
+        return first.start if first is not None else self.covered
+
+    @property
     def room(self) -> int:
         """For so many more rows zeros are left."""
         return max(0, self.allocated - self.written - len(self.waiting)) // ROW.size
@@ -168,8 +174,10 @@ class Sidecar:
 
     def seal(self) -> None:
         """The data file is complete: say so, and drop the zeros."""
-        self.waiting += _packed(self.covered, 0, 0, 0)
-        self.flush()
+        rows = bytes(self.waiting) + _packed(self.covered, 0, 0, 0)
+        write_all(self.fs, self.handle, rows, self.written)
+        self.written += len(rows)
+        self.waiting.clear()
         self.fs.truncate(self.handle, self.written)
         self.allocated = self.written
 

@@ -56,7 +56,7 @@ async def streams(directory: str, word: Any) -> None:
         assert found == sorted(sent), turn
     assert len(sent) > 400
     # Retention makes room, and it is used without another open.
-    async with diskq.open_producer(stream, retention_max_bytes=300_000, **options) as producer:
+    async with diskq.open_producer(stream, retention_max_bytes=200_000, **options) as producer:
         await producer.vacuum()
         kept = len(await stored(stream))
         assert kept < len(sent) - 100

@@ -432,6 +432,20 @@ async def test_a_full_disk_can_be_drained_which_makes_room():
     assert left_in(disk.inner) == []
 
 
+async def test_a_sync_that_finds_no_room_for_the_metadata_makes_room_of_what_is_consumed():
+    """Where nothing was refused in this run before: it is the first to meet the full disk."""
+    disk = fault_disk()
+    async with opened(disk) as queue:
+        await queue.send_many([BODY] * 10)
+    async with opened(disk) as queue:
+        assert drain(queue) == [BODY] * 10
+        disk.capacity(0)
+        await queue.sync()
+        await queue.send(BODY)
+        assert drain(queue) == [BODY]
+    assert left_in(disk.inner) == []
+
+
 async def test_memory_messages_that_find_no_room_are_kept_and_written_when_there_is_some(autojump_clock):
     disk = fault_disk()
     async with opened(disk, durability="memory") as queue:

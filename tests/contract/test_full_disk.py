@@ -12,13 +12,11 @@ import pytest
 
 from diskq import DiskFullError
 from diskq.options import Durability
+from diskq.testing import FaultFS
 from tests.contract.kinds import DURABILITIES, Kind, body, engines
 from tests.contract.lives import NEXT, PATH, Life, after, disk, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
-
-NEW_ROOM = "*[!s]"
-"""Paths of what needs room. Rows of `.sums` have theirs already: an error there is a broken promise."""
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
 slates = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
@@ -41,7 +39,7 @@ def test_what_was_refused_is_not_in_and_all_else_is(
         accepted: list[bytes] = []
         refused = 0
         store = kind.open(PATH, fs=fs, slate=slate, sync_every=3, **kind.small)
-        full = fs.fail("pwrite", nth, errno.ENOSPC, path=NEW_ROOM, times=None if for_good else 1)
+        full = fs.fail("pwrite", nth, errno.ENOSPC, times=None if for_good else 1)
         for batch in batches(size):
             try:
                 if size == 1:
@@ -71,9 +69,31 @@ def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, slate: boo
     for begin, acts in ((lambda: Life(kind, disk(), slate=slate), "wmsbtyBwft"), (lambda: after(left), NEXT)):
         for nth in count(1):
             life = begin()
-            full = life.fs.fail("pwrite", nth, errno.ENOSPC, path=NEW_ROOM, times=None)
+            full = life.fs.fail("pwrite", nth, errno.ENOSPC, times=None)
             life.run(acts)
             life.check_words()
             life.check()
             if not full.hits:
                 break
+
+
+@each_kind
+@slates
+@pytest.mark.parametrize("is_marked", [True, False], ids=["marked", "unmarked"])
+def test_where_nothing_more_fits_what_a_killed_process_left_is_there(
+    kind: Kind, slate: bool, is_marked: bool
+) -> None:
+    left, _ = killed(kind, slate=slate)
+    accepted = kind.read(PATH, fs=left.copy())
+    if not is_marked:
+        for path in left.files():
+            if path.endswith(("/owner", ".lck", ".lock")):
+                left.unlink(path)
+    fs = FaultFS(left)
+    fs.capacity(0)
+    try:
+        kind.open(PATH, fs=fs, slate=slate, **kind.small).close()
+    except DiskFullError:
+        assert not is_marked, "each file that an open needs is there"
+    fs.heal()
+    assert kind.read(PATH, fs=fs) == accepted
