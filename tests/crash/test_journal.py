@@ -471,7 +471,7 @@ MUTATIONS = [
     # A step left out.
     Mutation(
         APPENDFILE,
-        "self._sidecar.flush()\n        if self.failure",
+        "self._write_rows()\n        if self.failure",
         "if self.failure",
         by=held_on_a_full_disk,
     ),

@@ -435,7 +435,7 @@ MUTATIONS = [
     Mutation(STREAM, "            self._debts.directories[path] = None", "            pass"),
     Mutation(STREAM, "keep_path(self._fs, self.path)", "pass"),
     # A step left out.
-    Mutation(APPENDFILE, "self._sidecar.flush()\n        if self.failure", "if self.failure"),
+    Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
     Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(STREAM, "Points(self._is_closing, points", "Points(True, points"),
