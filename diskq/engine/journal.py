@@ -26,7 +26,7 @@ from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.segmentedlog import SegmentedLog
-from diskq.engine.streampoints import Point, Points, leave_points, read_points, write_over
+from diskq.engine.streampoints import Point, Points, leave_points, read_points
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import (
     BusyError,
@@ -38,7 +38,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import Durability, JournalOptions, checked_durability, checked_options
-from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path, write_over
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories

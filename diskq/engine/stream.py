@@ -28,7 +28,7 @@ from diskq.engine.retention import PartitionRetention, RetentionReport, remove_o
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
-from diskq.engine.streampoints import Point, Points, leave_points, read_points, write_over
+from diskq.engine.streampoints import Point, Points, leave_points, read_points
 from diskq.engine.streamrecovery import Found, recover_partition
 from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
@@ -44,7 +44,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import Durability, StreamOptions, checked_durability, checked_options
-from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all, keep_path, write_over
 from diskq.storage.budget import BLOCK, Share
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +17,12 @@ from typing import NamedTuple, Protocol
 
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.errors import DiskFullError
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_all
-from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_over
+from diskq.storage.fs import FileSystem
 from diskq.storage.lock import as_bits, bits_in
 from diskq.storage.smallfile import checked, is_checked, read_small
 
-__all__ = ["Point", "Points", "first_as", "leave_points", "read_first", "read_points", "write_over"]
+__all__ = ["Point", "Points", "first_as", "leave_points", "read_first", "read_points"]
 
 # Far more than a line of each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
@@ -118,30 +117,6 @@ def leave_points(fs: FileSystem, files: _Files, points: Points) -> None:
     replacement = left.replacing(files)
     if not Barrier(replacements=(replacement,)).pay(fs) and not write_over(fs, replacement):
         raise DiskFullError(files.path, NO_ROOM)
-
-
-def write_over(fs: FileSystem, points: Replacement) -> bool:
-    """Put them where they were, on a disk too full to replace them. False: there is no way. Raises OSError.
-
-    Where that is cut short they are unreadable, and recovery looks at everything.
-    """
-    try:
-        handle = fs.open(points.path, write=True)
-    except OSError as failure:
-        if failure.errno not in {errno.ENOENT} | NO_DESCRIPTOR_ERRNOS:
-            raise
-        return False
-    try:
-        write_all(fs, handle, points.content, 0)
-        fs.truncate(handle, len(points.content))
-        fs.sync_files((handle,))
-    except OSError as failure:
-        if failure.errno not in FULL_DISK_ERRNOS:
-            raise
-        return False
-    finally:
-        fs.close(handle)
-    return True
 
 
 # --- where a partition begins ---------------------------------------------------------------------

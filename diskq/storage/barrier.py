@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem, directory_of
 
-__all__ = ["NO_ROOM", "Barrier", "Debts", "Replacement", "keep_path"]
+__all__ = ["NO_ROOM", "Barrier", "Debts", "Replacement", "keep_path", "write_over"]
 
 NO_ROOM = "the disk is full, or no file descriptor is left"
 """Why `Barrier.pay` returned False."""
@@ -132,6 +133,31 @@ def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
         raise
+
+
+def write_over(fs: FileSystem, replacement: Replacement) -> bool:
+    """Write the new content into the file that is there, where the disk is too full to replace it.
+
+    False: there is no such file, or no room. Raises OSError. A crash midway leaves a mixture, so this is for
+    content that has a checksum, and that recovery can do without.
+    """
+    try:
+        handle = fs.open(replacement.path, write=True)
+    except OSError as failure:
+        if failure.errno not in {errno.ENOENT} | NO_DESCRIPTOR_ERRNOS:
+            raise
+        return False
+    try:
+        write_all(fs, handle, replacement.content, 0)
+        fs.truncate(handle, len(replacement.content))
+        fs.sync_files((handle,))
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+        return False
+    finally:
+        fs.close(handle)
+    return True
 
 
 def keep_path(fs: FileSystem, path: str) -> None:
