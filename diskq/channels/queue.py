@@ -18,6 +18,7 @@ from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.cancellation import always, cancellation_test
+from diskq.channels.fastpath import CLOSED, FastPath, fast_path
 from diskq.channels.ioloop import Fetch, QueueLoop
 from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
@@ -65,29 +66,16 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
         self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
         self._needs_point: Any = always if loop.is_strict else cancellation_test()
-        self._put: Any = _refuse
-        self._put_now: Any = _refuse
-        self._put_all: Any = _refuse
-        self._put_through: Any = loop.engine.buffer.put
         self._word = loop.options.durability
-        buffer, tier = loop.engine.buffer, loop.engine.tier
-        # Messages of the word that the options have may be handed straight to who waits for them.
-        self._is_simple = self._word == "written" or loop.engine.has_tier
-        if loop.engine.has_tier:
-            self._put, self._put_now, self._put_all = tier.put, tier.put_untimed, tier.put_all
-            self._put_through = _refuse  # older messages must be written before it
-        elif self._word == "written":
-            self._put = buffer.jot if loop.engine.has_slate else buffer.put
-            self._put_now = buffer.jot_untimed if loop.engine.has_slate else buffer.put_untimed
-            self._put_all = buffer.put_all
-        elif self._word == "memory":
-            self._put = buffer.hold
-            self._put_now = buffer.hold_untimed
-        source = tier if loop.engine.has_tier else loop.engine.ahead
-        self._take: Any = source.take
-        self._take_now: Any = source.take_untimed
-        self._take_some: Any = source.take_some
+        self._follow(fast_path(loop.engine))
         loop.open_handles += 1
+
+    def _follow(self, path: FastPath) -> None:
+        # Attributes of the handle itself: `send` and `receive` look up no more than they need.
+        self._put, self._put_now, self._put_all = path.put, path.put_now, path.put_all
+        self._put_through = path.put_through
+        self._take, self._take_now, self._take_some = path.take, path.take_now, path.take_some
+        self._passes_on = path.passes_on
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -109,7 +97,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
                 return
             await self._loop.schedule_point()
             if durability is None and (
-                self._put(body) or (self._is_simple and self._loop.send_simply([body]))
+                self._put(body) or (self._passes_on and self._loop.send_simply([body]))
             ):
                 return
             if (durability or self._word) == "synced" and self._put_through(body):
@@ -134,7 +122,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
                 return
             await self._loop.schedule_point()
             if durability is None and (
-                self._put_all(batch) or (self._is_simple and self._loop.send_simply(batch))
+                self._put_all(batch) or (self._passes_on and self._loop.send_simply(batch))
             ):
                 return
         except OSError as failure:
@@ -149,7 +137,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         trio.WouldBlock where `send` would wait for room; otherwise as `send`.
         """
         try:
-            if self._put_now(body) or (self._is_simple and self._loop.send_simply([body])):
+            if self._put_now(body) or (self._passes_on and self._loop.send_simply([body])):
                 return
         except OSError as failure:
             self._write_failed(failure)
@@ -193,11 +181,11 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         if self._needs_point():
             await self._first_point()
         if (body := self._take()) is not None:
-            return body  # type: ignore[no-any-return]
+            return body
         await self._loop.schedule_point()
         self._loop.load_from_memory()
         if (body := self._take()) is not None:
-            return body  # type: ignore[no-any-return]
+            return body
         return (await self._receive(self._loop.take_one))[0]
 
     @enable_ki_protection
@@ -213,11 +201,11 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
             if self._needs_point():
                 await self._first_point()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
-                return bodies  # type: ignore[no-any-return]
+                return bodies
             await self._loop.schedule_point()
             self._loop.load_from_memory()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
-                return bodies  # type: ignore[no-any-return]
+                return bodies
         await self._begin()
         await self._linger(max_items, linger)
         return await self._receive(Fetch(self._engine, max_items, max_bytes))
@@ -226,7 +214,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
     def receive_nowait(self) -> bytes:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
         if (body := self._take_now()) is not None:
-            return body  # type: ignore[no-any-return]
+            return body
         self._check()
         self._loop.check_unworked()
         try:
@@ -387,9 +375,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         if not self._is_closed:
             self._loop.own_thread.check()
             self._is_closed = True
-            self._put = self._put_now = self._put_all = self._put_through = _refuse
-            self._is_simple = False
-            self._take = self._take_now = self._take_some = _refuse_to_take
+            self._follow(CLOSED)
             self._loop.open_handles -= 1
             self._loop.dismiss(self._tasks)
 
@@ -407,14 +393,6 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         if self._is_closed:
             raise trio.ClosedResourceError("this handle was closed")
         self._loop.check()
-
-
-def _refuse(_: object) -> bool:
-    return False
-
-
-def _refuse_to_take(*_: object) -> None:
-    return None
 
 
 class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
