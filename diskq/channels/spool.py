@@ -363,8 +363,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
                     nursery.start_soon(spool._keep)
                     nursery.start_soon(spool._delivery.run)
         except BaseException as failure:
-            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-                failure = failure.exceptions[0]
+            failure = _one_of(failure)
             log.tell(
                 "delivery_ended",
                 "spool %r delivers no more: %s: %s",
@@ -448,3 +447,13 @@ def _close(*things: Closing) -> None:
     with ExitStack() as closing:
         for thing in things:
             closing.callback(thing.close)
+
+
+def _one_of(failure: BaseException) -> BaseException:
+    """The one error of a group that says only one thing: so it is where both tasks hear of broken storage."""
+    while isinstance(failure, BaseExceptionGroup) and (
+        len(failure.exceptions) == 1
+        or all(isinstance(each, trio.BrokenResourceError) for each in failure.exceptions)
+    ):
+        failure = failure.exceptions[0]
+    return failure

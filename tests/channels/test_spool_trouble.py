@@ -172,6 +172,20 @@ async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
         await spool.drained()
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_storage_that_fails_while_nothing_is_to_be_delivered_is_told_by_one_error(
+    fs, autojump_clock, nth
+):
+    """The task that writes the state finds it; the one that waits for messages is told, too."""
+    with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
+        async with opened(fs, FarEnd()) as spool:
+            fs.fail("rename", nth, path="*/.diskq/spool.state*")
+            for body in numbered(5):
+                await spool.send(body)
+                await spool.drained()
+                await trio.sleep(1.5)
+
+
 async def test_what_cannot_be_read_now_is_delivered_later(disk, fs, autojump_clock, caplog):
     async with opened(disk, Hanging()) as spool:
         await spool.send_many(numbered(5))
