@@ -93,10 +93,10 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
         clock = trio.lowlevel.current_clock()
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._neighbours = AllNeighbours()
-        self._tail = tail = Tail(self._fs, self._first.gate, self._neighbours)
         loop = None
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, found)
+            self._tail = tail = Tail(self._fs, self._first.gate, self._neighbours)
             opened.callback(tail.close)
             for shard, reader, limit in found:
                 self._add(shard, reader, limit)

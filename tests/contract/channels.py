@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import trio
 
 import diskq
+from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 from tests.contract.kinds import ENGINES
 
@@ -85,32 +86,32 @@ async def _never(batch: diskq.Batch) -> None:
     await trio.sleep_forever()
 
 
-def _queue(fs: CrashFS, **options: Any) -> Any:
+def _queue(fs: FileSystem, **options: Any) -> Any:
     return diskq.open_queue("/q", "events", fs=fs, **options)
 
 
 @asynccontextmanager
-async def _work(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+async def _work(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
     async with _queue(fs, **options) as queue, queue.working() as work:
         _SENDERS[work] = queue.send_nowait
         yield work
 
 
 @asynccontextmanager
-async def _priority(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+async def _priority(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
     async with diskq.open_priority_store("/jobs", fs=fs, **options) as store:
         yield store.queue()
 
 
 @asynccontextmanager
-async def _merge(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+async def _merge(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
     async with _queue(fs, **options) as queue, diskq.merge(queue) as merged:
         _SENDERS[merged] = queue.send_nowait
         yield merged
 
 
 @asynccontextmanager
-async def _watch(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+async def _watch(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
     async with diskq.watch_root("/many", fs=fs) as watch:
         for _ in range(2):
             watch.receive_nowait()
@@ -118,7 +119,7 @@ async def _watch(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _threads(fs: CrashFS, **options: Any) -> AsyncIterator[Any]:
+async def _threads(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
     async with _queue(fs, **options) as queue, diskq.from_threads(queue) as sender:
         yield sender
 
@@ -130,7 +131,7 @@ async def _use(block: AbstractAsyncContextManager[Any]) -> Any:
 
 
 @asynccontextmanager
-async def feeding(handle: Handle, its: Any, fs: CrashFS) -> AsyncIterator[Callable[[bytes], object]]:
+async def feeding(handle: Handle, its: Any, fs: FileSystem) -> AsyncIterator[Callable[[bytes], object]]:
     """What sends a message to who receives from `its`."""
     if handle.name.startswith("consumer"):
         async with diskq.open_producer("/s", fs=fs) as producer:
@@ -180,7 +181,7 @@ class Handle:
     awaited: Mapping[str, Awaited] = field(default_factory=dict)
     waiting: Awaited | None = None
 
-    def open(self, fs: CrashFS, **options: Any) -> AbstractAsyncContextManager[Any]:
+    def open(self, fs: FileSystem, **options: Any) -> AbstractAsyncContextManager[Any]:
         return self.opening(fs=fs, **options)
 
     @property
