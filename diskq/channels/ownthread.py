@@ -11,7 +11,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Protocol
 
-from diskq.errors import BusyError
+from diskq.errors import BusyError, ForkedError
+from diskq.storage.forks import tell_of_forks
 
 __all__ = ["OwnThread", "Turn"]
 
@@ -34,8 +35,10 @@ class OwnThread:
         self._thread = get_ident()
         self._turn = turn
         self.check: Callable[[], None] = self._check
-        """Raises BusyError in every other thread."""
-        if turn is not None:
+        """Raises BusyError in every other thread, and ForkedError in a child of a fork."""
+        if turn is None:
+            tell_of_forks(self)
+        else:
             turn.bind(self._error)
             self.check = turn.check  # the same, compiled
 
@@ -45,6 +48,14 @@ class OwnThread:
         if turn is not None:
             self.check = self._check
             turn.unbind()
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: what has no turn is the parent's as well."""
+
+        def refuse() -> None:
+            raise ForkedError(self._title, pid)
+
+        self.check = refuse
 
     def _check(self) -> None:
         if get_ident() != self._thread:

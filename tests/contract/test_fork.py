@@ -6,14 +6,15 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import outcome
 import pytest
+import trio.testing
 
 import diskq
 from diskq import ForkedError, LockedError
@@ -23,6 +24,7 @@ from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamreader import StreamReader
 from diskq.hub.store import HubStore
 from diskq.storage.fs import OsFileSystem
+from tests.contract.channels import Handle, disk, handles, left
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, Opened, bodies, body, channels, engines
 from tests.hub.rig import get, message, put
 
@@ -181,27 +183,61 @@ def test_the_error_says_who_has_it(tmp_path: Path) -> None:
     assert told.startswith(f"queue {NAME!r} in {tmp_path}: opened before a fork, by process {pid}")
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there a fork beside threads is warned of")
+def steps(call: Callable[[Any], Any], its: Any) -> Callable[[], object]:
+    """Run an awaitable as if the run of the parent went on, which it does not in a child."""
+
+    def run() -> None:
+        waiting = call(its)
+        waiting.send(None)
+        for _ in range(100):
+            waiting.send(outcome.Value(None))
+        raise AssertionError("it goes on and on")
+
+    return run
+
+
+threads_beside = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@threads_beside
+@pytest.mark.parametrize("handle", handles("sender from threads"), ids=str)
+async def test_each_call_of_a_child_on_what_is_open_in_trio_raises_and_touches_no_file(
+    handle: Handle, autojump_clock: trio.testing.MockClock
+) -> None:
+    fs = disk()
+    async with handle.open(fs) as its:
+        calls: dict[str, Callable[[], object]] = {
+            name: partial(call, its) for name, call in handle.plain.items() if name != "close"
+        }
+        calls |= {f"{name}, awaited": steps(call, its) for name, call in handle.awaited.items()}
+        calls |= {"close": partial(handle.plain["close"], its)} if "close" in handle.plain else {}
+
+        def act() -> tuple[dict[str, str], bool]:
+            before = fs.files(), fs.open_files()
+            return outcomes(iter(calls.items())), (fs.files(), fs.open_files()) == before
+
+        told, is_untouched = in_child(act)
+        assert all_forked(told)
+        assert is_untouched
+        if "send" in handle.awaited:
+            await its.send(b"x")
+    assert ("send" in handle.awaited) == (b"x" in left(fs, handle.kind)[handle.kind])
+
+
+@threads_beside
 @pytest.mark.parametrize("kind", channels(), ids=str)
 async def test_a_channel_is_its_parents(kind: ChannelKind, tmp_path: Path) -> None:
     async with kind.open(tmp_path) as channel:
         await channel.send(b"one")
-
-        def step(call: Callable[[], Any]) -> Callable[[], object]:
-            def run() -> None:
-                waiting = call()
-                waiting.send(None)
-                while True:  # as if the run of the parent went on, which it does not in a child
-                    waiting.send(outcome.Value(None))
-
-            return run
-
+        before = content(tmp_path)
         calls = {
             "send_nowait": lambda: channel.send_nowait(b"x"),
-            "send": step(lambda: channel.send(b"x")),
-            "send_many": step(lambda: channel.send_many([b"x", b"y"])),
+            "send": steps(lambda _: channel.send(b"x"), None),
+            "sync": steps(lambda _: channel.sync(), None),
+            "close": channel.handle.close,
         }
         assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
+        assert content(tmp_path) == before
         await channel.send(b"two", "synced")
     assert kind.read(tmp_path) == [b"one", b"two"]
 
