@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 import trio
 
+import diskq
 from diskq.errors import LockedError
+from diskq.storage.recovery import Repair
 from diskq.storage.slate import SIZE, read_slate
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
 from diskq.tools.things import Thing
 from diskq.tools.verify import verify
-from tests.contract.kinds import NAME, ChannelKind, bodies, channels
+from tests.contract.kinds import CHANNELS, NAME, ChannelKind, bodies, channels
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 
 PATH = "/x"
@@ -29,6 +31,10 @@ STAGED = ("priority",)  # has no slate
 WRITTEN, ON_SLATE = 20, 5
 
 kinds = pytest.mark.parametrize("kind", channels(*STAGED), ids=str)
+
+
+def named(*names: str) -> list[ChannelKind]:
+    return [CHANNELS[name] for name in names]
 
 
 def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
@@ -131,7 +137,7 @@ def test_a_kill_in_the_middle_of_that_loses_nothing(kind: ChannelKind) -> None:
             break
 
 
-@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "queue"], ids=str)
+@pytest.mark.parametrize("kind", named("queue"), ids=str)
 def test_a_kill_in_the_middle_leaves_a_file_that_another_program_has_begun_anew_its_messages(
     kind: ChannelKind, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,7 +166,7 @@ def test_a_kill_in_the_middle_leaves_a_file_that_another_program_has_begun_anew_
             break
 
 
-@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "journal"], ids=str)
+@pytest.mark.parametrize("kind", named("journal"), ids=str)
 @pytest.mark.parametrize("is_another_s", [False, True])
 def test_zeros_at_the_end_are_no_message_that_is_lost(kind: ChannelKind, is_another_s: bool) -> None:
     """A queue's are its own subject: its framing takes them for messages."""
@@ -278,14 +284,12 @@ def test_a_slate_that_goes_is_reported_also_where_another_program_has_written(
     assert (its["slate"], None) in [(repair.path, repair.records) for repair in repairs]
 
 
-@kinds
+@pytest.mark.parametrize("kind", named("stream", "journal"), ids=str)
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
 def test_a_slate_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
     kind: ChannelKind, damage: str
 ) -> None:
     """A peer of a stream or a journal does so, also one that only tries to lock it; the points tell, too."""
-    if kind.name not in ("stream", "journal"):
-        pytest.skip("no peer of its empties the lock")
     fs, sent = killed(kind)
     its = files(kind, fs)
     fs.write_durably(its["lock"], b"")
@@ -345,7 +349,7 @@ def test_after_a_clean_close_the_slate_tells_nothing(kind: ChannelKind) -> None:
     assert (len(found), repairs) == (6, ())
 
 
-@pytest.mark.parametrize("kind", [kind for kind in channels() if kind.name == "stream"], ids=str)
+@pytest.mark.parametrize("kind", named("stream"), ids=str)
 def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open_is_refused(
     kind: ChannelKind,
 ) -> None:
@@ -357,3 +361,30 @@ def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open
     assert [each.path for each in found.findings if each.severity == "damage"] == [f"{PATH}/owner"]
     with pytest.raises(LockedError, match="take_over"):
         kind.engine.read_with_repairs(PATH, fs=fs)
+
+
+@pytest.mark.parametrize("kind", named("stream"), ids=str)
+@pytest.mark.parametrize("name", ["owner", ".diskq/owner"])
+@pytest.mark.parametrize("damage", ["removed", "emptied", "made anew"])
+@pytest.mark.parametrize("has_peer", [False, True], ids=["alone", "beside a peer"])
+def test_an_owner_file_that_goes_takes_no_message_with_it(
+    kind: ChannelKind, name: str, damage: str, has_peer: bool
+) -> None:
+    """It is one file with two names. Where only one is as it was, a go-diskq producer may have the stream."""
+    fs, sent = killed(kind)
+    theirs = [b"theirs"] * has_peer
+    APPENDERS["stream"](fs, files(kind, fs)["data"], theirs)
+    if damage != "emptied":
+        fs.unlink(f"{PATH}/{name}")
+    if damage != "removed":
+        fs.write_durably(f"{PATH}/{name}", b"")
+    repairs: tuple[Repair, ...] = ()
+    if (name, damage) != ("owner", "removed"):
+        assert (verified(kind, fs).verdict, verified(kind, fs).lost) == ("damaged", 0)
+        with pytest.raises(LockedError, match="take_over"):
+            kind.engine.read_with_repairs(PATH, fs=fs)
+        with diskq.Stream(PATH, take_over=True, fs=fs) as stream:
+            repairs = stream.repairs
+    found, more = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert found == sent[:-ON_SLATE] + theirs + sent[-ON_SLATE:]
+    assert [repair.records for repair in repairs + more] == [0] * has_peer
