@@ -85,7 +85,9 @@ def test_opening_may_be_interrupted_too() -> None:
     "mutation",
     [
         Mutation(engine.__name__, "self._repairs += set_back(fs, files, found.next_offset)", "pass"),
-        Mutation("diskq.storage.barrier", "fs.sync_files((handle,))", "pass"),
+        Mutation(
+            "diskq.storage.barrier", "fs.sync_files((handle,))\n        finally", "pass\n        finally"
+        ),
         Mutation("diskq.engine.offsets", "self.durable = ticket.offset", "self.durable = self.committed + 1"),
     ],
     ids=str,

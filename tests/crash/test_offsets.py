@@ -181,7 +181,7 @@ OFFSETS = "diskq.engine.offsets"
 
 MUTATIONS = [
     # An fsync left out: of the marker before its name, of the twin before the next marker.
-    Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+    Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
     Mutation(OFFSETS, "if self._owes_twin and self._twin >= 0 else ()", "if False else ()"),
     Mutation(OFFSETS, "self._owes_twin = True\n        try:", "try:"),
     # A directory's fsync left out.
@@ -195,7 +195,9 @@ MUTATIONS = [
     Mutation(OFFSETS, "directories=dict.fromkeys(above)", "directories={}"),
     # The rename left out, or the bytes.
     Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),
-    Mutation(BARRIER, "write_all(fs, handle, replacement.content, 0)", "pass"),
+    Mutation(
+        BARRIER, "write_all(fs, handle, replacement.content, 0)\n            fs", "pass\n            fs"
+    ),
     # More promised than was paid for.
     Mutation(OFFSETS, "self.durable = ticket.offset", "self.durable = self.committed"),
     # What tells rot from a crash.

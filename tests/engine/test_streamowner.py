@@ -354,7 +354,7 @@ OWNERS = "diskq.engine.streamowner"
 @pytest.mark.parametrize(
     "mutation",
     [
-        Mutation(BARRIER, "fs.sync_files((handle,))", "pass"),
+        Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
         Mutation(
             BARRIER,
             "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
