@@ -1,7 +1,7 @@
 # The loop behind everything that is written through a channel: it makes durable what others wrote.
 #
 #   go-diskqueue's arm                here
-#   count == syncEvery, syncTicker    `engine.note()` and `engine.deadline()`, slept on in `run`
+#   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in `run`
 #   needSync                          the engine forces the next barrier
 #   exitChan                          `begin_to_close`: `run` pays the last barrier, and ends
 #
@@ -29,7 +29,7 @@ from diskq.storage.forks import tell_of_forks
 from diskq.storage.logs import Log, Subject
 from diskq.storage.statusnote import Bound
 
-__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket"]
+__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket", "Writer"]
 
 # After the disk refused what no caller waits for, it is asked again so many seconds later.
 _RETRY = 0.1
@@ -71,14 +71,8 @@ class Ticket(Payable, Protocol):
 T = TypeVar("T")
 
 
-class Engine(Protocol[T]):
-    """What is written to: synchronous, and asked by one thread at a time. `T` is its kind of ticket."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def options(self) -> Options: ...
+class Writer(Protocol[T]):
+    """An engine's writer: synchronous, and asked by one thread at a time. `T` is its kind of ticket."""
 
     @property
     def gates(self) -> Iterable[Gate]:
@@ -101,15 +95,28 @@ class Engine(Protocol[T]):
     def flush(self) -> None:
         """Write what was accepted and waits to be written. Raises DiskFullError, StorageFailedError."""
 
-    def take_ticket(self, *, with_metadata: bool) -> T:
-        """A barrier for all that was written. Pay it; then `mark` it, or `fail`."""
+    def prepare(self, *, full: bool) -> T:
+        """A barrier for all that was written. Have it executed; then `complete` it, or `fail`."""
 
-    def mark(self, ticket: T, is_replaced: bool) -> None: ...
+    def complete(self, sync: T, is_replaced: bool) -> None: ...
 
     def fail(self, failure: BaseException) -> NoReturn:
         """Promise nothing any more. Raises StorageFailedError."""
 
     def close(self) -> None: ...
+
+
+class Engine(Protocol[T]):
+    """What is written to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def log(self) -> Writer[T]: ...
 
 
 E = TypeVar("E", bound=Engine[Any])
@@ -131,12 +138,13 @@ class CommitLoop(ABC, Generic[E]):
 
     def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
+        self._writer: Writer[Any] = engine.log
         self.is_strict = engine.options.checkpoint_slice == 0
         self.open_handles = 0
         self.is_closing = False
         self._thread = thread
         self._log = Log(self.subject)
-        self._gates = tuple(engine.gates)
+        self._gates = tuple(engine.log.gates)
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].turn if self._gates else None)
         self._own_lines = tuple(lines)
@@ -183,7 +191,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _close_engine(self) -> None:
         """In a thread, when nothing is to be paid any more."""
-        self.engine.close()
+        self._writer.close()
 
     @abstractmethod
     def _after(self) -> None:
@@ -251,18 +259,18 @@ class CommitLoop(ABC, Generic[E]):
 
     def _note_held(self, seconds: float) -> None:
         """If something waits in memory, have it written in so many seconds at the latest."""
-        if not self.engine.is_flushed and self._flush_at == math.inf:
+        if not self._writer.is_flushed and self._flush_at == math.inf:
             self._flush_at = trio.current_time() + seconds
             self._bell.ring()
 
     def _open_gates(self) -> None:
         """Messages may pass without asking, unless somebody waits to hear of them."""
-        engine = self.engine
+        writer = self._writer
         try:
             # Where the disk is full, what is unsynced may be what cannot be written.
-            if engine.note() or (engine.is_half_unsynced and self._ticket is None and not self._is_full):
+            if writer.note() or (writer.is_half_unsynced and self._ticket is None and not self._is_full):
                 self._ask_for_barrier()
-            elif not self._has_deadline and engine.deadline() < math.inf:
+            elif not self._has_deadline and writer.deadline() < math.inf:
                 self._has_deadline = True
                 self._bell.ring()  # the loop sleeps without a deadline, and has one now
         except DiskqError as failure:
@@ -320,7 +328,7 @@ class CommitLoop(ABC, Generic[E]):
             self._turn()
             if self._is_done:
                 return
-            deadline = self._flush_at if self._ticket else min(self.engine.deadline(), self._flush_at)
+            deadline = self._flush_at if self._ticket else min(self._writer.deadline(), self._flush_at)
             self._has_deadline = self._ticket is not None or deadline < math.inf
             sleep.deadline = min(deadline, self._alarm_at)
             await self._bell.wait()
@@ -338,9 +346,9 @@ class CommitLoop(ABC, Generic[E]):
         self._open_gates()
 
     def _begin_barrier(self) -> None:
-        with_metadata = self.engine.note() or self._wants_metadata
+        with_metadata = self._writer.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
-        self._ticket = self.engine.take_ticket(with_metadata=with_metadata)
+        self._ticket = self._writer.prepare(full=with_metadata)
         self.barriers_taken += 1
         self._tell_flushed(self._ticket.left_out)
         board = self._thread.board
@@ -360,8 +368,8 @@ class CommitLoop(ABC, Generic[E]):
         try:
             is_replaced = paid.unwrap()
         except OSError as failure:
-            self.engine.fail(failure)
-        self.engine.mark(ticket, is_replaced)
+            self._writer.fail(failure)
+        self._writer.complete(ticket, is_replaced)
         number = self.barriers_taken
         self._unsynced.wake_until(number)
         if self._pays_again(is_replaced):
@@ -384,7 +392,7 @@ class CommitLoop(ABC, Generic[E]):
     def _flush_held(self) -> None:
         """Write what waits to be written."""
         try:
-            self.engine.flush()
+            self._writer.flush()
         except DiskFullError as full:
             self._tell_flushed(full)
         else:
@@ -472,7 +480,7 @@ class CommitLoop(ABC, Generic[E]):
             if not isinstance(failure, DiskqError):
                 # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
                 with contextlib.suppress(StorageFailedError):
-                    self.engine.fail(failure)
+                    self._writer.fail(failure)
         self._shut_gates()
         for line in (*self._lines, self._unsynced, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))

@@ -124,7 +124,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         if not self._has_written:
             self._has_written = buffer.put_untimed(body)
             return self._has_written
-        if not self.engine.is_flushed:
+        if not self._writer.is_flushed:
             buffer.flush()  # the slate is full, or what waits does not stand on it
         if not buffer.jot_first(body):
             return False
@@ -386,7 +386,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
             engine.gate_out.left = 0
         if self.work is not None:
             self._set_alarm(self.work.next_due() if self._receivers else math.inf)
-        if self._is_full and not engine.is_flushed:
+        if self._is_full and not self._writer.is_flushed:
             engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))

@@ -26,6 +26,7 @@ from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.journal import Item, Journal, Key, Value, When
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
+from diskq.engine.journalsteps import JournalSteps
 from diskq.options import Durability, JournalOptions
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
@@ -63,7 +64,7 @@ class GatheredItems(GatheredMessages[int]):
 
     __slots__ = ("_batch", "_engine", "_first", "_first_odd")
 
-    def __init__(self, engine: Journal) -> None:
+    def __init__(self, engine: JournalSteps) -> None:
         super().__init__(engine.buffer.room)
         self._engine = engine
         self._first_odd = engine.buffer.first_odd
@@ -96,14 +97,14 @@ class GatheredItems(GatheredMessages[int]):
         return self._engine.accept(value, key, timestamp, type, is_held=False)
 
 
-class JournalLoop(SendingLoop[Journal, int]):
+class JournalLoop(SendingLoop[JournalSteps, int]):
     """One journal open for writing."""
 
     kind = "journal"
     subject = "journal"
 
     def __init__(
-        self, engine: Journal, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+        self, engine: JournalSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
     ) -> None:
         self.fs = fs
         buffer = engine.buffer
@@ -236,7 +237,7 @@ class JournalWriter(Sender[int]):
             synced_offset=self._engine.synced_offset,
             sent=self._engine.buffer.records,
             written_bytes=self._engine.accepted_bytes,
-            unsynced_bytes=self._engine.unsynced_bytes,
+            unsynced_bytes=self._engine.log.unsynced_bytes,
             barriers=self._loop.barriers_taken,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
@@ -290,6 +291,6 @@ class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a funct
             opened.callback(engine.close)
             neighbours = neighbours_of(self._fs, engine.path)
             thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = JournalLoop(engine, thread, neighbours, self._fs)
+            loop = JournalLoop(engine.steps, thread, neighbours, self._fs)
             opened.pop_all()
         return loop, JournalWriter(loop)

@@ -165,7 +165,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
 
     def _write_failed(self, failure: OSError) -> None:
         try:
-            self._engine.write_failed(failure)
+            self._engine.log.append_failed(failure)
         except StorageFailedError as fatal:
             self._loop.broke(fatal)
 

@@ -126,7 +126,7 @@ class Sender(Leaving, Closing, Generic[P]):
 
     def _write_failed(self, failure: OSError) -> None:
         try:
-            self._loop.engine.write_failed(failure)
+            self._loop.engine.log.append_failed(failure)
         except StorageFailedError as fatal:
             self._loop.broke(fatal)
 

@@ -259,7 +259,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         finally:
             if word == "memory":
                 self._note_held(self.options.memory_flush)
-            elif not self.engine.is_flushed:
+            elif not self._writer.is_flushed:
                 self._follow_up()
 
     def _admit_senders(self) -> None:
@@ -286,7 +286,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
 
     def _narrow_gates(self) -> None:
         has_first = self._senders or self.gathered is not None  # who goes before who comes now
-        if has_first or self.is_closing or (self._is_full and not self.engine.is_flushed):
+        if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
 
     def _begin_barrier(self) -> None:
@@ -306,7 +306,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         if self._failure is None:
             # What is met here the last sync meets too, and tells.
             with contextlib.suppress(DiskqError, OSError):
-                self.engine.flush()
+                self._writer.flush()
         self._neighbours.writer_leaves()
 
     def _flush_held(self) -> None:

@@ -107,7 +107,7 @@ class Snapshots:
             try:
                 ended.unwrap()
             except OSError as failure:
-                self._engine.fail(failure)
+                self._engine.log.fail(failure)
             self._engine.mark_snapshot(snapshot)
             self._wake(lambda: outcome.Value(True))
             return

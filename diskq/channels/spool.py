@@ -294,7 +294,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             return await in_a_thread(barrier.pay, self._fs)
         except OSError as failure:
             try:
-                self._engine.fail(failure)
+                self._engine.log.fail(failure)
             except StorageFailedError as fatal:
                 self._loop.broke(fatal)
 

@@ -19,7 +19,7 @@ class TakesTickets(Protocol[T]):
 
     def note(self) -> bool: ...
 
-    def take_ticket(self, *, with_metadata: bool) -> T: ...
+    def prepare(self, *, full: bool) -> T: ...
 
 
 def sync_if_due(
@@ -31,5 +31,5 @@ def sync_if_due(
     """
     is_due = engine.note()
     if is_due or durability == "synced":
-        pay(engine.take_ticket(with_metadata=is_due))
+        pay(engine.prepare(full=is_due))
     return is_due

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
@@ -389,6 +389,10 @@ class FifoQueue(Closing):
         """Let nothing pass the fast doors any more."""
         self.gate_in.left = self.gate_out.left = 0
 
+    @property
+    def log(self) -> Self:
+        return self
+
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -410,7 +414,7 @@ class FifoQueue(Closing):
                 return
         except OSError as failure:
             with self.turn:
-                self.write_failed(failure)
+                self.append_failed(failure)
         try:
             self.turn.take()
             self._check_usable()
@@ -470,7 +474,7 @@ class FifoQueue(Closing):
             with contextlib.suppress(DiskFullError):
                 self.relieve()
             if self._sealed.leaving:
-                self._pay(self.take_ticket(with_metadata=True))
+                self._pay(self.prepare(full=True))
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
@@ -509,7 +513,7 @@ class FifoQueue(Closing):
         try:
             is_in = self.buffer.hold_now(body) if is_held else self.buffer.put_now(body)
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         assert is_in
 
     def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
@@ -532,7 +536,7 @@ class FifoQueue(Closing):
         try:
             return self.buffer.put_many(bodies, start, not is_held)
         except OSError as failure:
-            self.write_failed(failure, self.buffer.records - before)
+            self.append_failed(failure, self.buffer.records - before)
 
     @alone
     def pass_on(self, bodies: list[bytes]) -> bool:
@@ -565,7 +569,7 @@ class FifoQueue(Closing):
         try:
             self.buffer.flush()
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
 
     @property
     def is_flushed(self) -> bool:
@@ -585,7 +589,7 @@ class FifoQueue(Closing):
                 self._append.begin(self._files.data(number), self._files.sidecar(number), self._debts)
             self._append.make_room_for_rows()
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         self._set_limit(size)
 
     def _set_limit(self, size: int) -> None:
@@ -597,7 +601,7 @@ class FifoQueue(Closing):
         limit = min(self.options.file_size, end + self._room.left(most))
         self.buffer.limit = max(limit, end + size)
 
-    def write_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+    def append_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""
         if self._append.is_open:
             try:
@@ -615,12 +619,12 @@ class FifoQueue(Closing):
             number, end = self._write_file, self.buffer.end
             self.buffer.flush()
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         try:
             beside = self._append.finish(self._debts)
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
-                self.write_failed(failure)
+                self.append_failed(failure)
             self.fail(failure)
         self._sealed.add(number, end, beside)
         self._sealed_bytes += end
@@ -765,7 +769,7 @@ class FifoQueue(Closing):
             try:
                 done = self.buffer.put_many(bodies, 0, True)
             except OSError as failure:
-                self.write_failed(failure)
+                self.append_failed(failure)
             assert done == len(bodies), "the way was made for all of them"
             tier.let_go(done)
             self.gate_out.left = 0  # what is read from files is counted
@@ -1186,9 +1190,9 @@ class FifoQueue(Closing):
 
     def _sync(self) -> None:
         """As `sync`, for all but the messages in the memory tier."""
-        ticket = self.take_ticket(with_metadata=True)
+        ticket = self.prepare(full=True)
         if not self._pay(ticket) and self.can_give_way:
-            ticket = self.take_ticket(with_metadata=True)
+            ticket = self.prepare(full=True)
             self._pay(ticket)
         if ticket.left_out is not None:
             raise ticket.left_out
@@ -1199,7 +1203,7 @@ class FifoQueue(Closing):
             is_replaced = ticket.barrier.pay(self._fs)
         except OSError as failure:
             self.fail(failure)
-        self.mark(ticket, is_replaced)
+        self.complete(ticket, is_replaced)
         return is_replaced
 
     def note(self) -> bool:
@@ -1235,7 +1239,7 @@ class FifoQueue(Closing):
         return self._policy.deadline()
 
     @alone
-    def take_ticket(self, *, with_metadata: bool) -> Ticket:
+    def prepare(self, *, full: bool) -> Ticket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
         What is in the memory tier stays there, unless somebody asked to `include_memory`.
@@ -1243,6 +1247,7 @@ class FifoQueue(Closing):
         Without metadata it is two syncs, and enough for a message to be found again; with it the
         read position is durable too, consumed files go, and a peer may open the directory.
         """
+        with_metadata = full
         self._check_usable()
         left_out = None
         is_spill_due, self._is_spill_due = self._is_spill_due, False
@@ -1305,7 +1310,7 @@ class FifoQueue(Closing):
         return Metadata(depth=depth, read=min(self._position(), write), write=write, is_ours=True)
 
     @alone
-    def mark(self, ticket: Ticket, is_replaced: bool) -> None:
+    def complete(self, ticket: Ticket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"
         self._outstanding = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from diskq.engine.offsets import Marker, MarkerTicket, joined
 from diskq.errors import DiskFullError, StorageFailedError
@@ -25,7 +25,10 @@ class MarkersTicket:
 
 
 class Markers:
-    """Markers that one commits to. For one thread at a time. A subclass says which they are."""
+    """Markers that one commits to. For one thread at a time. A subclass says which they are.
+
+    They are driven as the log of an engine is: see log/writer.py.
+    """
 
     gates = ()
     is_flushed = True
@@ -39,6 +42,10 @@ class Markers:
     def _markers(self) -> Iterable[Marker]:
         """Those that there are now."""
 
+    @property
+    def log(self) -> Self:
+        return self
+
     def note(self) -> bool:
         """Is a sync due?"""
         return self._failure is None and any(marker.note() for marker in self._markers())
@@ -50,17 +57,17 @@ class Markers:
     def flush(self) -> None:
         """Nothing waits to be written but what a barrier writes."""
 
-    def take_ticket(self, *, with_metadata: bool) -> MarkersTicket:
-        """A barrier for all commits so far. Pay it; then `mark` it, or `fail`."""
+    def prepare(self, *, full: bool) -> MarkersTicket:
+        """A barrier for all commits so far. Have it executed; then `complete` it, or `fail`."""
         if self._failure is not None:
             raise self._failure
         taken = ((marker, marker.take_ticket()) for marker in self._markers())
         tickets = tuple((marker, ticket) for marker, ticket in taken if ticket is not None)
         return MarkersTicket(barrier=joined(ticket for _, ticket in tickets), tickets=tickets)
 
-    def mark(self, ticket: MarkersTicket, is_replaced: bool) -> None:
-        """The barrier is paid."""
-        for marker, own in ticket.tickets:
+    def complete(self, sync: MarkersTicket, is_replaced: bool) -> None:
+        """It was executed."""
+        for marker, own in sync.tickets:
             marker.mark(own, is_replaced)
 
     def fail(self, failure: BaseException) -> NoReturn:

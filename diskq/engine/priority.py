@@ -382,6 +382,10 @@ class PriorityStore(Closing):
             if self._snapshot is not None:
                 stack.callback(self._snapshot.give_up)
 
+    @property
+    def log(self) -> Self:
+        return self
+
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -749,7 +753,7 @@ class PriorityStore(Closing):
         try:
             self._log.roll(self._debts)
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         if len(self._debts.closing) >= _MANY_WAITING:
             self._policy.force()
 
@@ -757,7 +761,7 @@ class PriorityStore(Closing):
         try:
             self._segment.write(data, records)
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         if self._segment.base != self._told_newest:
             # After a kill nothing else tells that there was one, before a barrier has noted it.
             self._told_newest = self._segment.base
@@ -765,7 +769,7 @@ class PriorityStore(Closing):
             with contextlib.suppress(OSError):
                 self._lock.note_newest(self._told_newest)
 
-    def write_failed(self, failure: OSError) -> NoReturn:
+    def append_failed(self, failure: OSError) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""
         try:
             self._segment.cut_back()
@@ -803,7 +807,7 @@ class PriorityStore(Closing):
         Raises DiskFullError where what is held in memory finds no room; all else is then. Raises
         StorageFailedError, after which the store is of no use but to be closed.
         """
-        ticket = self.take_ticket(with_metadata=True)
+        ticket = self.prepare(full=True)
         self._pay(ticket)
         if ticket.left_out is not None:
             raise ticket.left_out
@@ -818,7 +822,7 @@ class PriorityStore(Closing):
             is_replaced = ticket.barrier.pay(self._fs)
         except OSError as failure:
             self.fail(failure)
-        self.mark(ticket, is_replaced)
+        self.complete(ticket, is_replaced)
 
     def note(self) -> bool:
         """Count what was accepted. True: a barrier is due."""
@@ -834,11 +838,12 @@ class PriorityStore(Closing):
         return self._policy.deadline()
 
     @alone
-    def take_ticket(self, *, with_metadata: bool) -> PriorityTicket:
+    def prepare(self, *, full: bool) -> PriorityTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
         It is one sync, and a few more after a roll.
         """
+        with_metadata = full
         self._check_usable()
         assert self._outstanding is None, "one barrier at a time"
         left_out = None
@@ -878,7 +883,7 @@ class PriorityStore(Closing):
         return Point(segment.base if segment.is_open else self._log.bases[-1])
 
     @alone
-    def mark(self, ticket: PriorityTicket, is_replaced: bool) -> None:
+    def complete(self, ticket: PriorityTicket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"
         self._outstanding = None

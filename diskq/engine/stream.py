@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 from diskq._native.gate import Gate
 from diskq._native.message import Position
@@ -421,7 +421,7 @@ class Stream(Closing):
                 if not (self._slates and self._waiting_bytes):
                     with contextlib.suppress(OSError):
                         self._debts.removals += self._owner.removals()
-                ticket = self.take_ticket(with_metadata=True)
+                ticket = self.prepare(full=True)
                 self._pay(ticket)
                 # A power cut would bring the owner file back, and no go-diskq producer could open it.
                 self._debts.directories[self.path] = None
@@ -446,6 +446,10 @@ class Stream(Closing):
                 stack.callback(partition.segment.abandon)
             if self._slates is not None:
                 stack.callback(self._slates.close)
+
+    @property
+    def log(self) -> Self:
+        return self
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -577,7 +581,7 @@ class Stream(Closing):
             try:
                 at = self.door.put_encoded(partition, data, at)
             except OSError as failure:
-                self.write_failed(failure)
+                self.append_failed(failure)
             if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
                 self.flush()
 
@@ -616,7 +620,7 @@ class Stream(Closing):
                 key, value, timestamp = self.checked(value, key, timestamp)
                 position = put(value, key, timestamp)
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
         assert position is not None
         return position
 
@@ -634,7 +638,7 @@ class Stream(Closing):
                 try:
                     done = self.door.put_many(batch, done, key, timestamp, not is_held)
                 except OSError as failure:
-                    self.write_failed(failure)
+                    self.append_failed(failure)
         except DiskFullError as full:
             taken = self._taken_since(before)
             rest = self.door.left_out(batch, taken)
@@ -721,7 +725,7 @@ class Stream(Closing):
             finally:
                 self._write_rows()
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
 
     def _write_rows(self) -> None:
         """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
@@ -738,7 +742,7 @@ class Stream(Closing):
         """Is every message that was accepted in the page cache, with its rows?"""
         return self.door.is_flushed
 
-    def write_failed(self, failure: OSError) -> NoReturn:
+    def append_failed(self, failure: OSError) -> NoReturn:
         """The disk refused a write: cut back to whole records, and stay usable if that works."""
         for partition in self._partitions:
             try:
@@ -760,7 +764,7 @@ class Stream(Closing):
                         self._roll(partition)
                     partition.segment.prepare()
         except OSError as failure:
-            self.write_failed(failure)
+            self.append_failed(failure)
 
     @alone
     def _on_full(self, index: int) -> None:
@@ -797,7 +801,7 @@ class Stream(Closing):
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which the stream is of no use but to be closed.
         """
-        ticket = self.take_ticket(with_metadata=True)
+        ticket = self.prepare(full=True)
         self._pay(ticket)
         self._tell_left_out(ticket)
 
@@ -819,7 +823,7 @@ class Stream(Closing):
             is_replaced = ticket.barrier.pay(self._fs)
         except OSError as failure:
             self.fail(failure)
-        self.mark(ticket, is_replaced)
+        self.complete(ticket, is_replaced)
         return is_replaced
 
     def note(self) -> bool:
@@ -857,13 +861,14 @@ class Stream(Closing):
         return self._policy.deadline()
 
     @alone
-    def take_ticket(self, *, with_metadata: bool) -> StreamTicket:
+    def prepare(self, *, full: bool) -> StreamTicket:
         """A barrier for all that was accepted and can be written. Pay it; then `mark` it, or `fail`.
 
         It syncs the records and their checksums, from which all else can be made again. With metadata
         it syncs their rows too, and notes that recovery begins here; but only where that has become
         worth it, as it is five syncs more.
         """
+        with_metadata = full
         self._check_usable()
         if with_metadata and not self._debts:
             with_metadata = self._is_closing or self.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
@@ -916,7 +921,7 @@ class Stream(Closing):
         return Points(self._is_closing, points | self._others, staged=staged).replacing(self.files)
 
     @alone
-    def mark(self, ticket: StreamTicket, is_replaced: bool) -> None:
+    def complete(self, ticket: StreamTicket, is_replaced: bool) -> None:
         """The barrier is paid."""
         assert ticket is self._outstanding, "not the barrier that was taken"
         self._outstanding = None

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import journal as engine
-from diskq.engine import journalfiles, journalrecovery
+from diskq.engine import journalfiles, journalrecovery, journalsteps
 from diskq.engine.journal import Journal
+from diskq.engine.log import writer
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums, slate
@@ -122,13 +122,13 @@ class Session:
 
     def jot(self, count: int) -> None:
         """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
-        self.journal.buffer.is_awake = True
+        self.journal.steps.buffer.is_awake = True
         for _ in range(count):
             ((key, timestamp, kind, value),) = self.attempt(1)
-            offset = self.journal.buffer.put_message_untimed(value, key, timestamp, kind)
+            offset = self.journal.steps.buffer.put_message_untimed(value, key, timestamp, kind)
             if offset is None:
                 offset = self.journal.append(value, key, timestamp, kind)
-                self.journal.buffer.is_awake = True
+                self.journal.steps.buffer.is_awake = True
             self.promises.written = offset + 1
 
     def flush(self) -> None:
@@ -142,7 +142,7 @@ class Session:
     def end(self) -> None:
         """The process ends without a word: all that is written stays as it is."""
         with suppress(StorageFailedError):
-            self.journal.fail(OSError("the process ends here"))
+            self.journal.log.fail(OSError("the process ends here"))
         self.journal.close()
 
     def fail(self) -> None:
@@ -445,7 +445,8 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-JOURNAL = engine.__name__
+JOURNAL = journalsteps.__name__
+WRITER = writer.__name__
 SLATE = slate.__name__
 RECOVERY = journalrecovery.__name__
 FILES = journalfiles.__name__
@@ -466,7 +467,7 @@ MUTATIONS = [
         RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=a_sync_that_failed
     ),
     # A directory's fsync left out.
-    Mutation(JOURNAL, "            self._debts.directories[path] = None", "            pass"),
+    Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
     Mutation(JOURNAL, "keep_path(fs, self.path)", "pass", by=rolls_without_a_sync),
     # A step left out.
     Mutation(
@@ -476,23 +477,21 @@ MUTATIONS = [
         by=held_on_a_full_disk,
     ),
     # Where recovery begins: told too early, too far on, not at all.
-    Mutation(JOURNAL, "Points(self._is_closing, {0", "Points(True, {0"),
-    Mutation(JOURNAL, "self._debts.files.append(self._lock.handle)\n            told", "told"),
+    Mutation(JOURNAL, "Points(is_closing, {0", "Points(True, {0"),
+    Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     # The checksums of an older version: not moved, half moved, moved to where a power cut takes them away.
     Mutation(JOURNAL, "files.move_old_data()", "pass", by=left_by_an_older_version),
     Mutation(FILES, "installs=tuple(moves)", "installs=tuple(moves[1:])", by=left_by_an_older_version),
     Mutation(FILES, "directories=(self.private,), installs", "installs", by=left_by_an_older_version),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
-    Mutation(
-        JOURNAL, "was_ours = self._lock.previous is not None", "was_ours = True", by=a_slate_of_long_ago
-    ),
+    Mutation(JOURNAL, "was_ours = lock.previous is not None", "was_ours = True", by=a_slate_of_long_ago),
     # What recovery does with what it finds.
     Mutation(RECOVERY, "elif was_restarted and not was_closed:", "elif False:"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(JOURNAL, "slates.put_back(in_place=was_ours)", "pass", by=killed_with_a_slate),
     Mutation(JOURNAL, "self._append_again(displaced)", "pass", by=a_slate_of_long_ago),
-    Mutation(JOURNAL, "is_held=False)\n        self.sync()", "is_held=False)", by=a_slate_of_long_ago),
+    Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_slate_of_long_ago),
     Mutation(SLATE, "in_place and records.startswith(there)", "in_place", by=a_slate_of_long_ago),
 ]
 

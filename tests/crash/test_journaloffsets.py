@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import journal as engine
+from diskq.engine import journalsteps as engine
 from diskq.engine.journal import Journal
 from diskq.engine.journaloffsets import JournalOffset, read_journal_offset
 from diskq.options import JournalOptions
@@ -84,7 +84,7 @@ def test_opening_may_be_interrupted_too() -> None:
 @pytest.mark.parametrize(
     "mutation",
     [
-        Mutation(engine.__name__, "self._repairs += set_back(fs, files, found.next_offset)", "pass"),
+        Mutation(engine.__name__, "writer.repairs += set_back(fs, files, found.next_offset)", "pass"),
         Mutation(
             "diskq.storage.barrier", "fs.sync_files((handle,))\n        finally", "pass\n        finally"
         ),

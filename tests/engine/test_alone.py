@@ -10,6 +10,7 @@ import pytest
 
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.journal import Journal
+from diskq.engine.log.writer import LogWriter
 from diskq.engine.priority import PriorityStore
 from diskq.engine.stream import Stream
 from diskq.engine.work import FifoWork
@@ -20,22 +21,26 @@ BY_HAND = {
     Journal: "append append_many",
     PriorityStore: "enqueue enqueue_many dequeue dequeue_many ack ack_many nack nack_many",
     FifoWork: "take",
+    LogWriter: "",
 }
 LOOKS = {
     FifoQueue: "checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
     Stream: "checked checked_many deadline full_error live make_room partition_of remove_old size_of"
     " size_of_many",
-    Journal: "check_offset checked checked_many deadline",
+    Journal: "",
     PriorityStore: "checked deadline info is_durable queue queues snapshot_barrier statistics statistics_as",
     FifoWork: "give_up holds next_due settle statistics",
+    LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
     FifoQueue: "accept accept_many fail fetch include_memory load_from_memory note obstacle peek"
-    " write_failed",
-    Stream: "accept accept_many fail note obstacle write_failed",
-    Journal: "accept accept_encoded accept_many fail note obstacle write_failed",
-    PriorityStore: "add fail note obstacle remove write_failed",
+    " append_failed",
+    Stream: "accept accept_many fail note obstacle append_failed",
+    Journal: "close flush sync",
+    PriorityStore: "add fail note obstacle remove append_failed",
     FifoWork: "abandon",
+    LogWriter: "after_append append_failed bound_waiting commit fail hold make_directories new_gate note"
+    " on_release refuse release roll run shut sign_lock tell_left_out use_slates",
 }
 """A channel's, in Trio's thread; and what only calls others."""
 

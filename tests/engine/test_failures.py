@@ -304,7 +304,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         queue.sync,
         queue.flush,
         queue.empty,
-        lambda: queue.take_ticket(with_metadata=True),
+        lambda: queue.log.prepare(full=True),
     ):
         with pytest.raises(StorageFailedError) as again:
             call()

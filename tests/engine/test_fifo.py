@@ -921,12 +921,12 @@ def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
     fs = disk()
     queue = opened(fs)
     queue.put_many(bodies(5))
-    ticket = queue.take_ticket(with_metadata=True)
+    ticket = queue.log.prepare(full=True)
     queue.put(b"later")
     assert queue.take() == body(0)
     is_replaced = ticket.barrier.pay(fs)
     queue.put(b"later still")
-    queue.mark(ticket, is_replaced)
+    queue.log.complete(ticket, is_replaced)
     assert told(fs) == (5, (0, 0), (0, 520)), "as it was when the ticket was taken"
     assert contents(fs.crash()) == bodies(5)
     assert queue.unsynced_bytes == 9 + 15
@@ -937,10 +937,10 @@ def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
 def test_one_ticket_is_taken_at_a_time():
     fs = disk()
     queue = opened(fs)
-    ticket = queue.take_ticket(with_metadata=False)
+    ticket = queue.log.prepare(full=False)
     with pytest.raises(AssertionError, match="one barrier at a time"):
-        queue.take_ticket(with_metadata=False)
-    queue.mark(ticket, ticket.barrier.pay(fs))
+        queue.log.prepare(full=False)
+    queue.log.complete(ticket, ticket.barrier.pay(fs))
     queue.close()
 
 

@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from diskq.channels.commitloop import Engine
-from diskq.engine.journal import Journal, JournalTicket
+from diskq.engine.journal import Journal
+from diskq.engine.log.writer import Sync
 from diskq.errors import (
     CorruptionError,
     DiskFullError,
@@ -182,7 +183,7 @@ def test_a_word_says_what_survives():
     assert (journal.synced_offset, journal.unsynced_bytes) == (1, 0)
     journal.append(b"written")
     journal.append(b"held", durability="memory")
-    assert (journal.next_offset, journal.is_flushed, journal.synced_offset) == (3, False, 1)
+    assert (journal.next_offset, journal.log.is_flushed, journal.synced_offset) == (3, False, 1)
     assert [m.value for m in stored(fs.kill())] == [b"synced", b"written"]
     assert [m.value for m in stored(fs.crash())][:1] == [b"synced"]
     journal.sync()
@@ -197,7 +198,7 @@ def test_a_barrier_is_due_after_so_many_messages_or_so_much_time():
     journal = Journal(ROOT, JournalOptions(sync_every=3, sync_timeout=2.0), fs=fs, clock=lambda: clock[0])
     for _ in range(2):
         journal.append(b"x")
-    assert (journal.synced_offset, journal.deadline()) == (0, 2.0)
+    assert (journal.synced_offset, journal.log.deadline()) == (0, 2.0)
     journal.append(b"x")
     assert journal.synced_offset == 3
     journal.append(b"x")
@@ -484,13 +485,13 @@ def test_a_commit_loop_can_drive_it():
     """What a channel wants of an engine: barriers taken inline, paid elsewhere, marked inline."""
     fs = disk()
     with opened(fs) as journal:
-        engine: Engine[JournalTicket] = journal
+        engine: Engine[Sync] = journal
         journal.append(b"before")
-        ticket = engine.take_ticket(with_metadata=False)
+        ticket = engine.log.prepare(full=False)
         journal.append(b"meanwhile")
         is_replaced = ticket.barrier.pay(fs)
-        engine.mark(ticket, is_replaced)
-        assert (journal.synced_offset, engine.is_flushed, engine.note()) == (1, True, False)
+        engine.log.complete(ticket, is_replaced)
+        assert (journal.synced_offset, engine.log.is_flushed, engine.log.note()) == (1, True, False)
     assert len(stored(fs)) == 2
 
 

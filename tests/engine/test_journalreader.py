@@ -151,7 +151,7 @@ def test_bytes_of_no_message_at_the_end_are_told_from_a_torn_one():
 def test_messages_come_as_they_are_written(size):
     fs = RamFS({})
     with opened(fs, segment_size=size) as journal, reader(fs) as elsewhere, reader(fs) as here:
-        here.live = journal.live
+        here.live = journal.steps.live
         for number in range(12):
             assert (elsewhere.take(), here.take()) == (None, None)
             journal.append(*given([item(number)])[0][1::-1], *given([item(number)])[0][2:])
@@ -167,7 +167,7 @@ def test_messages_come_as_they_are_written(size):
 def test_what_waits_in_memory_is_not_read():
     fs = RamFS({})
     with opened(fs) as journal, reader(fs) as here:
-        here.live = journal.live
+        here.live = journal.steps.live
         journal.append(b"written")
         journal.append(b"held", durability="memory")
         assert [message.value for message in here.take_many(9)] == [b"written"]

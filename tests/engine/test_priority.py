@@ -473,13 +473,13 @@ def test_synced_messages_are_seen_when_they_are():
         queue = store.queue()
         store.add(queue, *store.checked(queue, [b"synced"], 0), "synced")
         store.add(queue, *store.checked(queue, [b"written"], 1), "written")
-        ticket = store.take_ticket(with_metadata=False)
+        ticket = store.log.prepare(full=False)
         store.add(queue, *store.checked(queue, [b"later"], 0), "synced")
         assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
         assert store.info(queue).stored == 3
         ticket.barrier.pay(store._fs)
         assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
-        store.mark(ticket, is_replaced=True)
+        store.log.complete(ticket, is_replaced=True)
         assert [r.payload for r in store.peek(queue, 9)] == [b"synced", b"written"]
         store.sync()
         assert [r.payload for r in store.peek(queue, 9)] == [b"synced", b"later", b"written"]
@@ -489,9 +489,9 @@ def test_a_deleted_queue_hides_nothing():
     with opened(disk()) as store:
         queue = store.create_queue("q")
         store.add(queue, *store.checked(queue, [b"synced"], 0), "synced")
-        ticket = store.take_ticket(with_metadata=False)
+        ticket = store.log.prepare(full=False)
         store.remove_queue("q")
-        store.mark(ticket, ticket.barrier.pay(store._fs))
+        store.log.complete(ticket, ticket.barrier.pay(store._fs))
         store.sync()
 
 

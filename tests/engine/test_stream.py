@@ -720,7 +720,7 @@ def test_nothing_can_be_done_with_a_closed_stream():
         lambda: stream.append_many([b"v"]),
         stream.flush,
         stream.sync,
-        lambda: stream.take_ticket(with_metadata=False),
+        lambda: stream.log.prepare(full=False),
     ):
         with pytest.raises(ValueError, match="is closed"):
             call()

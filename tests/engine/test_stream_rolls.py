@@ -11,11 +11,11 @@ def test_however_many_segments_fill_while_a_barrier_is_paid_it_syncs_what_it_was
     fs = disk()
     with opened(fs, partition_count=2, segment_size=100) as stream:
         stream.append(b"first", "k")
-        ticket = stream.take_ticket(with_metadata=False)
+        ticket = stream.log.prepare(full=False)
         for _ in range(3):
             batch = stream.checked_many([(f"key-{number}", b"x" * 100) for number in range(200)], None, None)
             stream.accept_many(batch, None, None, is_held=False)
-        stream.mark(ticket, ticket.barrier.pay(fs))
+        stream.log.complete(ticket, ticket.barrier.pay(fs))
         stream.sync()
         after = fs.crash(random.Random(1))
         assert sum(map(len, stored(after).values())) == 601

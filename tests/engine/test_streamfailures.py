@@ -386,7 +386,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         stream.sync,
         stream.flush,
         lambda: stream.obstacle(1),
-        lambda: stream.take_ticket(with_metadata=True),
+        lambda: stream.log.prepare(full=True),
     ):
         with pytest.raises(StorageFailedError) as again:
             call()

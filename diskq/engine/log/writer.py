@@ -1,0 +1,445 @@
+# The writer under every kind. Law: it is open, failed or closed, and at most one sync is in flight. A failed
+# write is cut back, and the writer goes on; a failed sync is final; what was accepted is no error any more,
+# whatever a sync of it meets.
+#
+#     open      messages are accepted, written, synced when the policy says so
+#     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
+#     closed    every call but `close` raises ValueError
+#
+# An engine has one (`engine.log`), and gives it its format: what only this kind knows (format.py). A channel
+# calls `prepare` and `complete` in its own thread, and has the sync executed in another between the two.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from diskq._native.gate import Gate
+from diskq._native.turn import Turn
+from diskq.engine.alone import alone
+from diskq.engine.log.format import Format, SyncOptions
+from diskq.engine.segmentedlog import SegmentedLog
+from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError, StorageFailedError
+from diskq.options import Durability, checked_durability
+from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all
+from diskq.storage.callbacks import check_plain
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.lock import Lock
+from diskq.storage.logs import Log
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.recovery import Repair
+from diskq.storage.slates import Slates
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["LogWriter", "Sync"]
+
+_A_DAY = 86_400.0
+# So many handles of complete files may wait to be synced and closed before a sync is due; and before one is
+# waited for.
+_MANY_WAITING = 64
+_MOST_WAITING = 256
+# So many bytes are looked at again after a power cut at most, beside whole segments.
+_POINT_EVERY = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """A sync that is prepared, as data: any thread may execute it."""
+
+    barrier: Barrier
+    written: int
+    """Of all bytes ever accepted, this many are durable once it is complete."""
+    has_metadata: bool
+    left_out: DiskFullError | None
+    """What was accepted and waits to be written found no room, and is not durable then."""
+    state: Any
+    """What the format wants back when it is complete."""
+
+
+class LogWriter:
+    """What all kinds do alike with their files. For one thread at a time: see alone.py."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        form: Format,
+        options: SyncOptions,
+        topic: Log,
+        *,
+        path: str,
+        what: str,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+    ) -> None:
+        """`path` and `what` are what errors call it: where it is, and what it is.
+
+        `clock` (seconds, monotonic) is the sync policy's, by default the file system's. `time_slice`
+        (seconds) shuts the gates periodically, and its caller restarts them; without it they shut when a
+        sync is due.
+        """
+        self._fs = fs
+        self._format = form
+        self._topic = topic
+        self._what = what
+        self._durability = options.durability
+        self._max_unsynced = options.max_unsynced
+        self.path = path
+        self.clock = check_plain("clock", clock or fs.monotonic)
+        """The sync policy's."""
+        self.turn = Turn(partial(BusyError, path))
+        """Of the thread that is inside."""
+        self.gates: tuple[Gate, ...] = ()
+        """What passes the compiled calls without asking goes through these."""
+        self._keeps_time = time_slice is None
+        self._time_slice = min(options.sync_timeout, _A_DAY) if time_slice is None else time_slice
+        self.policy = SyncPolicy(options.sync_every, options.sync_timeout, options.max_unsynced)
+        self.pending = Debts()
+        """What the next sync has to do beyond the active files."""
+        self.repairs: list[Repair] = []
+        self.slates: Slates | None = None
+        self.failure: DiskqError | None = None
+        """What every call raises, once something has failed for good."""
+        self.is_closed = False
+        self.is_closing = False
+        """True while the last syncs are prepared."""
+        self.is_half_unsynced = False
+        """True if so much is unsynced that a sync had better begin, before senders have to wait for one."""
+        self.was_refused = False
+        """True if the disk had no room; whoever makes some resets it."""
+        self.syncs = 0
+        """How many are complete."""
+        self._in_flight: Sync | None = None
+        self._counted = 0  # records that the policy knows of
+        self._synced_bytes = 0
+        self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
+        self._held = contextlib.ExitStack()
+
+    def new_gate(self) -> Gate:
+        """One more gate, for the compiled calls of the format."""
+        gate = Gate(self._time_slice, self.turn)
+        self.gates = (*self.gates, gate)
+        return gate
+
+    # --- from open to close -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """For the block that opens the files: if it fails, all that it took so far is released.
+
+        Raises what the block does, and DiskFullError where the disk is full.
+        """
+        try:
+            try:
+                yield
+            except BaseException:
+                self.release()
+                raise
+        except OSError as failure:
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"the disk is full ({failure})") from failure
+            raise
+
+    def on_release(self, release: Callable[[], object]) -> None:
+        """Call it when all is released: what was taken last goes first, whatever one of them raises."""
+        self._held.callback(release)
+
+    def hold(self, lock: Lock) -> Lock:
+        """Have it for as long as this is open."""
+        self.lock = lock
+        self.on_release(lock.release)
+        self.on_release(self._close_pending)
+        return lock
+
+    def use_slates(self, slates: Slates) -> Slates:
+        """Have them for as long as this is open, or until others are used."""
+        self.slates = slates
+        self.on_release(slates.close)
+        return slates
+
+    def make_directories(self, *paths: str) -> None:
+        """Make those that are not there; durably with the next sync. Raises OSError."""
+        for path in paths:
+            self._fs.make_directory(path)
+            self.pending.directories[path] = None
+
+    def sign_lock(self) -> None:
+        """From now on the lock file says whose it is; durably with the next sync."""
+        self.lock.sign()
+        self.pending.files.append(self.lock.handle)
+
+    def _close_pending(self) -> None:
+        close_all(self._fs, self.pending.freeze((), ()).closing)
+
+    @alone
+    def close(self) -> None:
+        """Sync for the last time, as the format does, and release everything. Idempotent."""
+        if self.is_closed:
+            return
+        try:
+            if self.failure is None:
+                self.is_closing = True
+                if self.slates is not None:
+                    self.slates.flush_to_the_end(self.flush)
+                self._format.finish()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of everything, without a promise. Idempotent."""
+        self.is_closed = True
+        self.shut()
+        self._held.close()
+
+    def check_usable(self) -> None:
+        """Raises what it failed with, or ValueError where it is closed."""
+        if self.failure is not None:
+            raise self.failure
+        if self.is_closed:
+            raise ValueError(f"{self._what} is closed")
+
+    def shut(self) -> None:
+        """Let nothing pass the gates any more."""
+        for gate in self.gates:
+            gate.left = 0
+
+    def refuse(self, failure: DiskqError) -> None:
+        """From here on every call raises this."""
+        self.failure = failure
+        self._in_flight = None
+        self.shut()
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """The disk broke a promise: nothing is promised from here on. Raises StorageFailedError."""
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        self.refuse(error)
+        raise error from failure
+
+    # --- around a message -------------------------------------------------------------------------
+
+    def durability(self, word: Durability | None) -> Durability:
+        """The word of one call, or the options'. Raises ValueError."""
+        return checked_durability(word or self._durability)
+
+    def is_too_much_unsynced(self, size: int) -> bool:
+        """True if `size` more bytes have to wait for a sync."""
+        if len(self.pending.closing) >= _MOST_WAITING:
+            return True
+        unsynced = self.unsynced_bytes
+        return unsynced > 0 and unsynced + size > self._max_unsynced
+
+    def after_append(self, word: Durability = "written") -> bool:
+        """Sync, if the policy or the `word` of what was accepted wants it. True: the policy did.
+
+        What was accepted is in: whoever repeated it would have it twice. So a full disk that leaves some of
+        it waiting in memory is no error of this call; `sync`, `close` and the next message that has to be
+        written tell of it. Raises StorageFailedError, and never DiskFullError.
+        """
+        is_due = self.note()
+        if is_due or word == "synced":
+            self.run(self.prepare(full=is_due))
+        return is_due
+
+    def append_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
+        """The disk refused a write: cut back to whole records, and stay usable if that works.
+
+        Raises DiskFullError, with how many of a batch were `accepted`; OSError; StorageFailedError.
+        """
+        try:
+            self._format.cut_back()
+        except OSError as second:
+            self.fail(second)
+        if failure.errno in FULL_DISK_ERRNOS:
+            self.was_refused = True
+            raise DiskFullError(self.path, f"the disk is full ({failure})", accepted) from failure
+        raise failure
+
+    @property
+    def is_flushed(self) -> bool:
+        """True if every message that was accepted is in the page cache."""
+        return self._format.is_flushed
+
+    @alone
+    def flush(self) -> None:
+        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
+        self.check_usable()
+        try:
+            self._format.flush()
+        except OSError as failure:
+            self.append_failed(failure)
+
+    # --- from one segment to the next -------------------------------------------------------------
+
+    def roll(self, segments: SegmentedLog[Any]) -> None:
+        """Leave a full segment for the next one. Raises OSError, StorageFailedError."""
+        segments.roll(self.pending)
+        self.bound_waiting()
+
+    @alone
+    def segment_filled(self, segments: SegmentedLog[Any]) -> None:
+        """A compiled call filled the segment. The message is in: a failure is for the next one."""
+        try:
+            self.roll(segments)
+        except OSError:
+            self.shut()
+        except DiskqError:
+            pass  # `fail` has noted it
+
+    def bound_waiting(self) -> None:
+        """A file is complete: see to it that not too many wait to be synced and closed.
+
+        Raises StorageFailedError.
+        """
+        if len(self.pending.closing) >= _MANY_WAITING:
+            self.policy.force()
+        if len(self.pending.closing) >= _MOST_WAITING:
+            # So many in one batch: nobody else could give their handles back.
+            try:
+                self.pending.pay(self._fs, self._in_flight.barrier if self._in_flight is not None else None)
+            except OSError as failure:
+                self.fail(failure)
+
+    # --- when to sync -----------------------------------------------------------------------------
+
+    def note(self) -> bool:
+        """Tell the sync policy what passed the gates, and open them again. True: a sync is due.
+
+        Raises StorageFailedError.
+        """
+        form, policy = self._format, self.policy
+        now = self.clock()
+        passed = form.passed
+        was_idle = not policy.pending
+        policy.passed(passed - self._counted, now)
+        self._counted = passed
+        if self._keeps_time and was_idle and policy.pending:
+            for gate in self.gates:
+                gate.restart()
+        if (failure := form.failure) is not None:
+            self.fail(failure)
+        is_due = policy.due(now)
+        if is_due:
+            left = UNBOUNDED  # whoever asked knows now, and need not be told of each message
+        elif policy.pending:
+            # Through each of the gates; and the one with which a sync is due comes to be counted.
+            left = (policy.left - 1) // len(self.gates)
+        else:
+            left = 0  # so does the first after a sync: it sets the clock running
+        unsynced = self.unsynced_bytes
+        self.is_half_unsynced = unsynced > policy.half
+        if self.failure is None and not self.is_closed:
+            form.open_gates(left, policy.unasked(unsynced))
+        else:
+            self.shut()
+        return is_due
+
+    def deadline(self) -> float:
+        """When a sync is due at the latest, on the clock; infinity while nothing is pending."""
+        return self.policy.deadline()
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Accepted, and not yet on the platter."""
+        return self._format.accepted_bytes - self._synced_bytes
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    @alone
+    def sync(self) -> None:
+        """Return when everything that was accepted is on the platter.
+
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which it is of no use but to be closed.
+        """
+        sync = self.prepare(full=True)
+        self.run(sync)
+        self.tell_left_out(sync)
+
+    def tell_left_out(self, sync: Sync) -> None:
+        """Raise DiskFullError if messages found no room.
+
+        What is beside them, as rows of an index, is made again from what is durable.
+        """
+        if sync.left_out is None:
+            return
+        if self._format.waiting_bytes:
+            raise sync.left_out
+        self._topic.tell("disk_full", "%s", sync.left_out, path=sync.left_out.path)
+
+    def run(self, sync: Sync) -> bool:
+        """Execute it here, and complete it: as `Barrier.pay`. Raises StorageFailedError."""
+        try:
+            is_replaced = sync.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.complete(sync, is_replaced)
+        return is_replaced
+
+    def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
+        """Sync what is pending, and what is given, at once: as `run`."""
+        return self.run(self._frozen(handles, tuple(metadata), None))
+
+    @alone
+    def prepare(self, *, full: bool) -> Sync:
+        """A sync of all that was accepted and can be written. Have it executed, and `complete` it, or `fail`.
+
+        One that is not `full` is enough for messages to be found again; a full one covers all that the
+        policy counts. Raises StorageFailedError.
+        """
+        self.check_usable()
+        left_out = None
+        try:
+            self._format.gather(full)
+        except DiskFullError as refused:
+            left_out = refused
+        except OSError as failure:
+            self.fail(failure)
+        has_metadata = self._format.wants_metadata(full)
+        try:
+            handles = self._format.settle(has_metadata)
+        except (LockedError, OSError) as failure:
+            self.fail(failure)
+        if full or has_metadata:
+            self.note()
+            self.policy.taken()
+            self.note()
+        return self._frozen(handles, self._format.metadata() if has_metadata else (), left_out)
+
+    def is_point_due(self, full: bool) -> bool:
+        """True if a recovery point is worth its syncs: where there is more to do, or much was written."""
+        if not full or self.pending or self.is_closing:
+            return full
+        return self._format.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
+
+    def _frozen(
+        self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: DiskFullError | None
+    ) -> Sync:
+        assert self._in_flight is None, "one sync at a time"
+        if metadata:
+            self._pointed_bytes = self._format.accepted_bytes
+        self._in_flight = Sync(
+            barrier=self.pending.freeze(handles, metadata),
+            written=self._format.accepted_bytes - self._format.waiting_bytes,
+            has_metadata=bool(metadata),
+            left_out=left_out,
+            state=self._format.state(),
+        )
+        return self._in_flight
+
+    @alone
+    def complete(self, sync: Sync, is_replaced: bool) -> None:
+        """It was executed; `is_replaced` is what `Barrier.pay` returned."""
+        assert sync is self._in_flight, "not the sync that was prepared"
+        self._in_flight = None
+        self._synced_bytes = sync.written
+        self.syncs += 1
+        if sync.has_metadata and not is_replaced:
+            # The disk is full. Recovery will begin at an older point; the new one is still pending.
+            self.was_refused = True
+            path = sync.barrier.replacements[-1].path
+            self._topic.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
+            self.policy.passed(1, self.clock())
+        self._format.completed(sync.state, is_replaced)
