@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -28,9 +28,9 @@ from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journ
 from diskq.engine.alone import alone
 from diskq.engine.contents import as_body
 from diskq.engine.duebarrier import sync_if_due
+from diskq.engine.fifoquota import Act, FifoQuota, Obstacle
 from diskq.engine.fiforeader import FifoReader
 from diskq.engine.fiforecovery import recover
-from diskq.engine.fiforoom import FifoRoom, Givers, Obstacle
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.sealedfiles import SealedFiles
 from diskq.errors import (
@@ -98,6 +98,7 @@ class QueueStatistics:
 
 
 Statistics = TypeVar("Statistics", bound=QueueStatistics)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +227,7 @@ class FifoQueue(Closing):
         self._reader = FifoReader(
             self._fs, self._files, self.ahead, self._sealed, self._append, self._note_loss
         )
-        givers = Givers(self._position, self._roll, self._drop_consumed, self._drop_oldest, self._spill)
-        self._room = FifoRoom(
-            self._fs, self._files, self.options, self._sealed, self._append, self.tier, givers
-        )
+        self._quota = FifoQuota(self._fs, self._files, self.options, self._sealed, self._append, self.tier)
         try:
             self._open(uses_slate)
         except OSError as failure:
@@ -294,7 +292,7 @@ class FifoQueue(Closing):
             # Only now, with what stood on the old one written, may there be a new one.
             self._uses_slate = uses_slate
             self._take_slate()
-            self._room.join()
+            self._quota.join(self._position())
         except BaseException:
             self._release()
             raise
@@ -329,7 +327,7 @@ class FifoQueue(Closing):
     def _take_slate(self) -> None:
         assert self._slates is not None
         self._slates.open({0: self.buffer if self._uses_slate else None})
-        self._room.has_slate = bool(self._slates)
+        self._quota.has_slate = bool(self._slates)
         if self._uses_slate and not self._slates:
             self._was_refused = True
 
@@ -375,7 +373,7 @@ class FifoQueue(Closing):
         worker, self._worker = self._worker, None
         debts, self._debts = self._debts, Debts()
         with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
-            stack.callback(self._room.close)
+            stack.callback(self._quota.close)
             stack.callback(self._lock.release)
             stack.callback(close_all, self._fs, debts.closing)
             stack.callback(self._append.abandon)
@@ -498,11 +496,35 @@ class FifoQueue(Closing):
                 return "unsynced"
             if len(self._debts.closing) >= 2 * _MOST_WAITING:
                 return "unsynced"
-        return self._room.obstacle(size)
+        if not self._quota.is_bounded:
+            return None
+        return self._carry_out(self._quota.obstacle(size, self._position()))
+
+    def _carry_out(self, acts: Generator[Act, Position, Answer]) -> Answer:
+        """Do what the quota says would make room, one act after the other. Returns its answer.
+
+        Raises DiskFullError and OSError where the disk refuses an act.
+        """
+        try:
+            act = next(acts)
+            while True:
+                match act:
+                    case "roll":
+                        self._roll()
+                    case "drop_consumed":
+                        self._drop_consumed()
+                    case "drop_oldest":
+                        self._drop_oldest()
+                    case "spill":
+                        self._spill(self.tier.size)
+                act = acts.send(self._position())
+        except StopIteration as answered:
+            answer: Answer = answered.value
+            return answer
 
     def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
         """What an obstacle that no sync does away with means to a caller that will not wait."""
-        return self._room.full_error(size, obstacle)
+        return self._quota.full_error(size, obstacle)
 
     def accept(self, body: bytes, *, is_held: bool) -> None:
         """Add one message that was `checked` and has no `obstacle`. Raises DiskFullError, OSError."""
@@ -520,13 +542,13 @@ class FifoQueue(Closing):
         """Add bodies[start:] as far as one file and the bounds go: the index of the first left out."""
         if not self.has_tier:
             return self._write_many(bodies, start, is_held)
-        self._room.limit_memory()
+        self.tier.limit = self._quota.memory_limit
         done = self.tier.put_many(bodies, start) if is_held else start
         if done == start:
             try:
                 done = self._pass_by(bodies, start, is_held)
             finally:
-                self._room.limit_memory()
+                self.tier.limit = self._quota.memory_limit
         return done
 
     def _write_many(self, bodies: list[bytes], start: int, is_held: bool) -> int:
@@ -598,7 +620,7 @@ class FifoQueue(Closing):
         unsynced = self.unsynced_bytes + size
         self.is_half_unsynced = unsynced > self._policy.half
         most = min(size + self._policy.unasked(unsynced), self._append.room)
-        limit = min(self.options.file_size, end + self._room.left(most))
+        limit = min(self.options.file_size, end + self._quota.left(most))
         self.buffer.limit = max(limit, end + size)
 
     def append_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
@@ -632,7 +654,7 @@ class FifoQueue(Closing):
         self.buffer.retarget(-1, 0, 0)
         self._write_file = number + 1
         self._policy.force()
-        self._room.note_oldest()
+        self._quota.note_oldest(self._position())
 
     def _leave_oversized(self) -> None:
         """Leave a file that one message has made larger than the limit, before metadata names a byte of it.
@@ -659,7 +681,7 @@ class FifoQueue(Closing):
         if self.can_give_way:
             # What stands on the slate has been taken, too.
             if self._slates:
-                self._room.has_slate = False
+                self._quota.has_slate = False
                 self._slates.give_up()
             try:
                 self._append.make_room_for_rows()
@@ -670,14 +692,9 @@ class FifoQueue(Closing):
                 if failure.errno not in FULL_DISK_ERRNOS:
                     raise
 
-    def _drop_oldest(self) -> bool:
-        """Give up what is left of the oldest file. False: there is none to give up."""
+    def _drop_oldest(self) -> None:
+        """Give up what is left of the oldest file, to which nothing is appended any more."""
         oldest = self._position().file
-        if oldest not in self._sealed:
-            if not self.tier.count:
-                return False
-            self._spill(self.tier.size)  # then it is in files that can be given up
-            return True
         unread = self._reader.count_on(self._framing, self._any_size) if self._reader.file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
@@ -689,7 +706,6 @@ class FifoQueue(Closing):
         self._depth_at_open -= unread
         self._dropped += peeked + unread
         self._drop_consumed()
-        return True
 
     def _forget_peeked(self, count: int) -> None:
         """The first of what was peeked at are given up; `advance` will pass over them."""
@@ -706,7 +722,7 @@ class FifoQueue(Closing):
     @property
     def share(self) -> Share | None:
         """What it has of a budget."""
-        return self._room.share
+        return self._quota.share
 
     @alone
     def relieve(self) -> None:
@@ -716,10 +732,10 @@ class FifoQueue(Closing):
         """
         if self.share is None or self._failure is not None or self._is_closed:
             return
-        self._room.relieve()
+        self._carry_out(self._quota.relief(self._position()))
         if self._append.is_open:
             self._set_limit(0)
-        self._room.limit_memory()
+        self.tier.limit = self._quota.memory_limit
 
     # --- memory first -----------------------------------------------------------------------------
 
@@ -746,7 +762,7 @@ class FifoQueue(Closing):
         if is_held:
             excess = self.tier.size + len(bodies[start]) + PLACE_SIZE - self.tier.limit
             self._spill(max(excess, self._spill_size))
-            self._room.limit_memory()
+            self.tier.limit = self._quota.memory_limit
             if (done := self.tier.put_many(bodies, start)) > start:
                 return done
         self._spill(self.tier.size)
@@ -1080,7 +1096,7 @@ class FifoQueue(Closing):
                 self._fill()
         if self._sealed.consume(self._position().file, self._debts):
             self._policy.force()
-            self._room.note_oldest()
+            self._quota.note_oldest(self._position())
 
     @property
     def head(self) -> Position:
@@ -1129,7 +1145,7 @@ class FifoQueue(Closing):
     @property
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a barrier has removed them."""
-        return self._room.on_disk
+        return self._quota.on_disk
 
     @property
     def unsynced_bytes(self) -> int:
@@ -1320,7 +1336,7 @@ class FifoQueue(Closing):
         if ticket.removed and self._uses_slate and not self._slates:
             with contextlib.suppress(OSError):  # it can do without
                 self._take_slate()
-        self._room.settle()
+        self._quota.settle()
         if ticket.has_metadata and not is_replaced:
             self._was_refused = True
             # The disk is full: what was consumed is gone, the pointer behind it is still owed.
@@ -1330,7 +1346,7 @@ class FifoQueue(Closing):
         self.is_half_unsynced = False
         if self._append.is_open:
             self._set_limit(0)
-        self._room.limit_memory()
+        self.tier.limit = self._quota.memory_limit
 
     def fail(self, failure: BaseException) -> NoReturn:
         """A promise of the disk was broken: nothing is promised from here on."""

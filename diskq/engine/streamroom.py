@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq._native.tripletbuffer import StreamDoor
@@ -18,15 +18,14 @@ from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError
 from diskq.options import Budget, OnFull
-from diskq.storage.budget import BLOCK, Share
+from diskq.storage.budget import BLOCK, Refusal, Share
 from diskq.storage.fs import FileSystem
 from diskq.storage.slate import RESERVE
 from diskq.storage.slate import SIZE as SLATE_SIZE
 
 __all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
 
-RoomObstacle = Literal["droppable", "over_budget", "others"]
-"""Why there is no room: old segments may go; or somebody has to make some, or another member to drop."""
+RoomObstacle = Refusal
 
 # Bytes that each record has beside the data, its part of a mark included.
 BESIDE = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
@@ -179,14 +178,8 @@ class StreamRoom:
                 raise self.full_error(size)
             if not self._forget_gone():
                 break
-        if self._complete and may_drop and (self.has_retention or share.on_full == "drop_oldest"):
-            share.keep()
-            return "droppable"
-        if share.on_full == "drop_oldest" and share.ask_to_drop():
-            return "others"
-        if not share.is_waiting:
-            share.press()
-        return "over_budget"
+        drops = self.has_retention or share.on_full == "drop_oldest"
+        return share.refused(has_old=drops and may_drop and bool(self._complete))
 
     def full_error(self, size: int) -> DiskFullError:
         assert self.share is not None

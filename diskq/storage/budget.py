@@ -22,11 +22,16 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from diskq.errors import DiskFullError
 from diskq.options import OnFull
 
-__all__ = ["BLOCK", "BudgetMember", "BudgetStatistics", "DiskBudget", "Share"]
+__all__ = ["BLOCK", "BudgetMember", "BudgetStatistics", "DiskBudget", "Refusal", "Share"]
+
+Refusal = Literal["droppable", "others", "over_budget"]
+"""Why a member does not get room now: it has files to drop first; or another member was asked to drop its
+oldest; or all were asked to give back what they do not need."""
 
 BLOCK = 4 * 1024
 """File systems give room in such blocks: so much more than its size a file may take."""
@@ -260,6 +265,21 @@ class Share:
     def missing(self) -> int:
         """So many bytes must become free, here or elsewhere, before what was refused last can be had."""
         return max(1, self.used + self.size - self.granted - max(0, self._budget._free))
+
+    def refused(self, *, has_old: bool, has_young: bool = False) -> Refusal:
+        """What a member does after `reserve` has refused it room that the budget covers.
+
+        `has_old`: it may drop files that are complete. `has_young`: it may drop others, after everybody's
+        complete ones.
+        """
+        if not has_old and self.on_full == "drop_oldest" and self.ask_to_drop():
+            return "others"
+        if has_old or has_young:
+            self.keep()
+            return "droppable"
+        if not self.is_waiting:
+            self.press()
+        return "over_budget"
 
     def keep(self) -> None:
         """What is dropped from here on makes room for what was refused last, and then for what follows it."""

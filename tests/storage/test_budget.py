@@ -129,6 +129,32 @@ def test_the_member_that_may_drop_and_has_the_oldest_file_is_asked():
     assert older.is_pressed
 
 
+def test_a_member_drops_old_files_of_its_own_then_the_oldest_elsewhere_then_young_ones_of_its_own():
+    budget = DiskBudget(128 * KIB, headroom=0)
+    asking, other = joined(budget, on_full="drop_oldest"), joined(budget, "b", on_full="drop_oldest")
+    assert not asking.reserve(0, 129 * KIB)
+    other.oldest = 5
+    assert asking.refused(has_old=True, has_young=True) == "droppable"
+    assert other.asked == 0
+    assert asking.refused(has_old=False, has_young=True) == "others"
+    assert other.asked == KIB
+    other.close()
+    assert asking.refused(has_old=False, has_young=True) == "droppable"
+    assert asking.refused(has_old=False) == "over_budget"
+
+
+def test_a_member_that_does_not_drop_asks_nobody_to_drop_and_tells_all_that_room_is_wanted():
+    budget = DiskBudget(128 * KIB, headroom=0)
+    asking, other = joined(budget), joined(budget, "b", on_full="drop_oldest")
+    told: list[str] = []
+    other.notify = lambda: told.append("b")
+    other.oldest = 5
+    assert not asking.reserve(0, 129 * KIB)
+    assert asking.refused(has_old=False) == "over_budget"
+    assert told == ["b"]
+    assert other.asked == 0
+
+
 def test_threads_never_get_the_same_room_twice():
     budget = DiskBudget(1024 * KIB, headroom=0)
     shares = [joined(budget, str(number)) for number in range(4)]
