@@ -29,7 +29,7 @@ from diskq.engine.alone import alone
 from diskq.engine.contents import as_body
 from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.fifoquota import Act, FifoQuota, Obstacle
-from diskq.engine.fiforeader import FifoReader
+from diskq.engine.fiforeader import FifoReader, FileLoss
 from diskq.engine.fiforecovery import recover
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.sealedfiles import SealedFiles
@@ -44,7 +44,6 @@ from diskq.errors import (
 from diskq.options import Durability, QueueOptions, checked_durability, checked_options
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Barrier, Debts, close_all
-from diskq.storage.blockreader import Loss
 from diskq.storage.budget import Share
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
@@ -224,9 +223,7 @@ class FifoQueue(Closing):
         self._uses_slate = False  # not while it is opened
         self._never_empty = never_empty
         self._sealed = SealedFiles(self._fs, self._files)
-        self._reader = FifoReader(
-            self._fs, self._files, self.ahead, self._sealed, self._append, self._note_loss
-        )
+        self._reader = FifoReader(self._fs, self._files, self.ahead, self._sealed, self._append)
         self._quota = FifoQuota(self._fs, self._files, self.options, self._sealed, self._append, self.tier)
         try:
             self._open(uses_slate)
@@ -1031,7 +1028,9 @@ class FifoQueue(Closing):
 
     def _fill(self) -> bool:
         """Have something admitted in the read-ahead. False: there are no more messages in the files."""
-        if self._reader.fill(self._write_file):
+        while isinstance(filled := self._reader.fill(self._write_file), FileLoss):
+            self._note_loss(filled)
+        if filled:
             return True
         self._settle_depth()
         self.tier.is_next = self.has_tier
@@ -1041,7 +1040,8 @@ class FifoQueue(Closing):
         """Have in the read-ahead what was accepted a moment ago, if it is what comes next there."""
         return self._reader.load_from_memory(self._write_file)
 
-    def _note_loss(self, number: int, loss: Loss) -> None:
+    def _note_loss(self, found: FileLoss) -> None:
+        number, loss = found
         if self._sealed.damaged.is_told(number, loss):
             return
         if self.options.strict:

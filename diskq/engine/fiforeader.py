@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from diskq._native.framing import Framing
 from diskq._native.gate import Gate
@@ -15,11 +14,18 @@ from diskq.storage.appendfile import AppendFile
 from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.fs import FileSystem
 
-__all__ = ["FifoReader"]
+__all__ = ["FifoReader", "FileLoss"]
+
+
+class FileLoss(NamedTuple):
+    """Bytes of one file that were passed over."""
+
+    file: int
+    loss: Loss
 
 
 class FifoReader:
-    """Has what comes next in `ahead`. `tell` is called with a file's number and what of it was lost.
+    """Has what comes next in `ahead`.
 
     `append` is the file that is written to, number `active` as the queue says at each call; it need not
     be there yet.
@@ -32,14 +38,12 @@ class FifoReader:
         ahead: ReadAhead,
         sealed: SealedFiles,
         append: AppendFile[Any],
-        tell: Callable[[int, Loss], None],
     ) -> None:
         self._fs = fs
         self._files = files
         self._ahead = ahead
         self._sealed = sealed
         self._append = append
-        self._tell = tell
         self._reader: BlockReader | None = None  # of `file`
         self.file = 0
         """The number of the file that is read."""
@@ -66,10 +70,11 @@ class FifoReader:
             self._reader.close()
             self._reader = None
 
-    def fill(self, active: int) -> bool:
+    def fill(self, active: int) -> bool | FileLoss:
         """Have something admitted in the read-ahead. False: there are no more messages in the files.
 
-        Raises OSError, and as `tell`.
+        Where bytes are lost it passes over them and returns what they are: call it again to go on behind
+        them. Raises OSError.
         """
         ahead = self._ahead
         while not ahead.is_ready or ahead.why != "END":
@@ -86,13 +91,13 @@ class FifoReader:
                 end = self._append.buffer.flushed
             else:
                 end = self._sealed[self.file]
+            number = self.file
             loss = self._reader.fill(end, covered)
-            if loss is not None:
-                self._tell(self.file, loss)
-            elif ahead.position >= end and not is_active:
-                if (loss := self._reader.missing(end)) is not None:
-                    self._tell(self.file, loss)
+            if loss is None and ahead.position >= end and not is_active:
+                loss = self._reader.missing(end)
                 self.next_file(active)
+            if loss is not None:
+                return FileLoss(number, loss)
         return True
 
     def load_from_memory(self, active: int) -> bool:
