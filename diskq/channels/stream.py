@@ -158,7 +158,7 @@ class StreamProducer(Sender[Position]):
             next_offsets=dict(enumerate(self._engine.next_offsets)),
             sent=self._engine.door.records,
             written_bytes=self._engine.accepted_bytes,
-            unsynced_bytes=self._engine.unsynced_bytes,
+            unsynced_bytes=self._engine.log.unsynced_bytes,
             barriers=self._loop.barriers_taken,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
@@ -216,6 +216,6 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
             opened.callback(engine.close)
             neighbours = neighbours_of(self._fs, engine.path)
             thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = StreamLoop(engine, thread, neighbours, self._fs)
+            loop = StreamLoop(engine.steps, thread, neighbours, self._fs)
             opened.pop_all()
         return loop, StreamProducer(loop)

@@ -14,7 +14,7 @@ from diskq.channels.neighbours import Neighbours
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.logtail import Lending
 from diskq.engine.retention import RetentionReport
-from diskq.engine.stream import Stream, new_key
+from diskq.engine.streamsteps import StreamSteps, new_key
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
@@ -36,7 +36,7 @@ class GatheredItems(GatheredMessages[Position]):
 
     __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
 
-    def __init__(self, engine: Stream, fs: FileSystem) -> None:
+    def __init__(self, engine: StreamSteps, fs: FileSystem) -> None:
         super().__init__(engine.door.room)
         self._engine = engine
         self._fs = fs
@@ -79,13 +79,15 @@ class GatheredItems(GatheredMessages[Position]):
         return self._engine.accept(value, key, timestamp, is_held=False)
 
 
-class StreamLoop(SendingLoop[Stream, Position]):
+class StreamLoop(SendingLoop[StreamSteps, Position]):
     """One stream open for writing."""
 
     kind = "stream"
     subject = "stream"
 
-    def __init__(self, engine: Stream, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem) -> None:
+    def __init__(
+        self, engine: StreamSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+    ) -> None:
         self.fs = fs
         door = self._rows = engine.door
         self._is_dropping = False  # old segments are being removed

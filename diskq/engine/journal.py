@@ -49,11 +49,8 @@ class Journal(Closing):
         `options.strict`.
         """
         self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_slate, first_offset)
-        """For a channel."""
         self.log = self.steps.log
-        """Its writer: when to sync, what an error means, what closing releases."""
         self.turn = self.log.turn
-        """Of the thread that is inside."""
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from diskq._native.message import Message
 from diskq._native.triplet import scan
+from diskq.engine.log.writer import LogWriter
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.staging import StagedName, StagedReader
 from diskq.engine.streamfiles import StreamFiles
@@ -58,11 +59,10 @@ class Target(Protocol):
     @property
     def next_offsets(self) -> tuple[int, ...]: ...
 
+    @property
+    def log(self) -> LogWriter: ...
+
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def sync(self) -> None: ...
 
 
 # --- before the commit point ----------------------------------------------------------------------
@@ -124,7 +124,7 @@ def roll_forward(stream: Target, fs: FileSystem, intent: Intent, *, varuint: boo
     if not is_new:
         intent = _as_found(stream, fs, intent, varuint)
     _append(stream, fs, intent, varuint)
-    stream.sync()
+    stream.log.sync()
     note_committed(fs, stream.files, intent.sink, Committed(intent.epoch, intent.query))
     forget(fs, stream.files)
 
@@ -160,7 +160,7 @@ def _append(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> No
                 if skip < extent.records:
                     for data in reader.records(extent, skip):
                         stream.accept_encoded(extent.partition, data)
-    stream.flush()
+    stream.log.flush()
 
 
 # --- what is there already ------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class _Stream(Target):
         for partition, messages in parts.items():
             assert partition is not None
             encoded = triplet.encode(messages, varuint=self._varuint)  # type: ignore[arg-type]
-            self._stream.accept_encoded(partition, encoded.data)
+            self._stream.steps.accept_encoded(partition, encoded.data)
         self._stream.flush()
 
     def close(self) -> None:

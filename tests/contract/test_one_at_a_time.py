@@ -133,7 +133,7 @@ def test_who_only_looks_may_come_at_any_time(kind: Kind, place: Place) -> None:
 @pytest.mark.parametrize("kind", [ENGINES["stream"]], ids=str)
 def test_old_segments_are_removed_in_any_thread(kind: Kind, place: Place) -> None:
     engine = place.store.engine
-    assert not isinstance(place.visited(place.store.sync, engine.remove_old), BaseException)
+    assert not isinstance(place.visited(place.store.sync, engine.steps.remove_old), BaseException)
 
 
 @each_kind

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import mending, streamrecovery, tripletsegment
-from diskq.engine import stream as engine
+from diskq.engine import mending, streamrecovery, streamsteps, tripletsegment
+from diskq.engine.log import writer
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.retention import retain
 from diskq.engine.stream import Stream
@@ -140,13 +140,13 @@ class Session:
 
     def jot(self, count: int) -> None:
         """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
-        self.stream.door.is_awake = True
+        self.stream.steps.door.is_awake = True
         for _ in range(count):
             ((key, timestamp, value),) = self.attempt(1)
-            position = self.stream.door.put_untimed(value, key, timestamp)
+            position = self.stream.steps.door.put_untimed(value, key, timestamp)
             if position is None:
                 position = self.stream.append(value, key, timestamp)
-                self.stream.door.is_awake = True
+                self.stream.steps.door.is_awake = True
             # Of the other partitions something may be in memory still.
             self.promises.written[position.partition] = position.offset + 1
 
@@ -161,7 +161,7 @@ class Session:
     def end(self) -> None:
         """The process ends without a word: all that is written stays as it is."""
         with suppress(StorageFailedError):
-            self.stream.fail(OSError("the process ends here"))
+            self.stream.log.fail(OSError("the process ends here"))
         self.stream.close()
 
     def fail(self) -> None:
@@ -181,7 +181,7 @@ class Session:
 
     def retain(self) -> None:
         for partition in range(self.stream.partition_count):
-            live = self.stream.live(partition)
+            live = self.stream.steps.live(partition)
             assert live is not None
             self.promises.removable[partition] = live.base
         retain(self.fs, StreamFiles(self.fs, ROOT), now_ns=0, max_bytes=2000)
@@ -417,7 +417,8 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-STREAM = engine.__name__
+STREAM = streamsteps.__name__
+WRITER = writer.__name__
 SEGMENT = tripletsegment.__name__
 RECOVERY = streamrecovery.__name__
 CHECKSUMS = checksums.__name__
@@ -432,15 +433,15 @@ MUTATIONS = [
     Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=5),
     # A directory's fsync left out.
-    Mutation(STREAM, "            self._debts.directories[path] = None", "            pass"),
+    Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
     Mutation(STREAM, "keep_path(self._fs, self.path)", "pass"),
     # A step left out.
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
     Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
     # Where recovery begins: told too early, too far on, not at all.
-    Mutation(STREAM, "Points(self._is_closing, points", "Points(True, points"),
+    Mutation(STREAM, "Points(is_closing, points", "Points(True, points"),
     Mutation(STREAM, "points | self._others", "points"),
-    Mutation(STREAM, "self._debts.files.append(self._lock.handle)", "pass"),
+    Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     Mutation(
         SEGMENT,
         "self.buffer.flushed, self.buffer.written_offset)",
@@ -467,7 +468,7 @@ MUTATIONS = [
     ),
     Mutation(STREAM, "slates.put_back(in_place=was_ours)", "pass", by=0),
     Mutation(STREAM, "slates.put_back(in_place=was_ours)", "slates.put_back()", by=a_slate_of_long_ago),
-    Mutation(STREAM, "self._append_displaced()", "slates.displaced.clear()", by=a_slate_of_long_ago),
+    Mutation(STREAM, "self._append_displaced(slates)", "slates.displaced.clear()", by=a_slate_of_long_ago),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
         MENDING, "self._write(self.timeindex, self.rows.timeindex_patches()", "self._write(self.timeindex, []"

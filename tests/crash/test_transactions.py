@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import rollforward, staging, streamrecovery, transactions
+from diskq.engine import rollforward, staging, streamrecovery, streamsteps, transactions
 from diskq.engine import stream as engine
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
@@ -207,7 +207,7 @@ class Session:
     def end(self) -> None:
         """The process ends without a word: all that is written stays as it is."""
         with suppress(DiskqError):
-            self.stream.fail(OSError("the process ends here"))
+            self.stream.log.fail(OSError("the process ends here"))
         self.stream.close()
 
     def fail(self) -> None:
@@ -404,6 +404,7 @@ def within_an_extent(fs: CrashFS, promises: Promises) -> None:
 
 
 STREAM = engine.__name__
+STEPS = streamsteps.__name__
 ROLL = rollforward.__name__
 STAGING = staging.__name__
 TRANSACTIONS = transactions.__name__
@@ -419,25 +420,25 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     # The commit point.
     (
         behind_what_is_not_synced,
-        Mutation(STREAM, "        self.sync()\n        if self._owes_rows", "        if self._owes_rows"),
+        Mutation(STREAM, "        self.log.sync()\n        if steps.owes_rows", "        if steps.owes_rows"),
     ),
-    (two_sinks, Mutation(STREAM, "rollforward.write_intent(self._fs, self.files, intent)", "pass")),
+    (two_sinks, Mutation(STREAM, "rollforward.write_intent(fs, files, intent)", "pass")),
     (
         two_sinks,
-        Mutation(STREAM, "if rollforward.is_committed(self._fs, self.files, transaction):", "if False:"),
+        Mutation(STREAM, "if rollforward.is_committed(fs, files, transaction):", "if False:"),
     ),
     # It is gone on with.
     (
         two_sinks,
         Mutation(
-            STREAM,
-            "if intent is not None:\n                self._roll",
-            "if False:\n                self._roll",
+            STEPS,
+            "if intent is not None:\n            self.roll",
+            "if False:\n            self.roll",
         ),
     ),
     # Behind it.
-    (two_sinks, Mutation(ROLL, "    stream.sync()\n", "")),
-    (two_sinks, Mutation(ROLL, f"    stream.sync()\n    {NOTE}", f"    {NOTE}    stream.sync()\n")),
+    (two_sinks, Mutation(ROLL, "    stream.log.sync()\n", "")),
+    (two_sinks, Mutation(ROLL, f"    stream.log.sync()\n    {NOTE}", f"    {NOTE}    stream.log.sync()\n")),
     (
         two_sinks,
         Mutation(

@@ -25,8 +25,7 @@ BY_HAND = {
 }
 LOOKS = {
     FifoQueue: "checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
-    Stream: "checked checked_many deadline full_error live make_room partition_of remove_old size_of"
-    " size_of_many",
+    Stream: "partition_of",
     Journal: "",
     PriorityStore: "checked deadline info is_durable queue queues snapshot_barrier statistics statistics_as",
     FifoWork: "give_up holds next_due settle statistics",
@@ -35,7 +34,7 @@ LOOKS = {
 STEPS = {
     FifoQueue: "accept accept_many fail fetch include_memory load_from_memory note obstacle peek"
     " append_failed",
-    Stream: "accept accept_many fail note obstacle append_failed",
+    Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "add fail note obstacle remove append_failed",
     FifoWork: "abandon",

@@ -216,14 +216,14 @@ def test_all_files_of_a_stream_are_counted():
 def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
     budget = DiskBudget(4096 * KIB)
     with stream(disk(), budget, partition_count=1, sync_every=10**6) as its:
-        assert its._room is not None
+        assert its.steps._room is not None
         its.append(b"", b"k")
-        its.door.is_awake = True
+        its.steps.door.is_awake = True
         count = 0
-        while its.door.put_untimed(b"", b"k") is not None:
+        while its.steps.door.put_untimed(b"", b"k") is not None:
             count += 1
         assert count > 200
-        assert 0 <= its._room.left(its.door) < 8 * KIB
+        assert 0 <= its.steps._room.left(its.steps.door) < 8 * KIB
 
 
 @pytest.mark.parametrize("on_full", ["reject", "wait"])

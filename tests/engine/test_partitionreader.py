@@ -711,7 +711,7 @@ def test_what_a_stream_appends_is_read_once_and_in_order(varuint, is_in_this_thr
     fs = disk()
     encoding: Any = "varuint" if varuint else "fixed"
     with opened(fs, partition_count=1, segment_size=2000, encoding=encoding) as stream:
-        live = stream.live(0) if is_in_this_thread else None
+        live = stream.steps.live(0) if is_in_this_thread else None
         with reader(fs, varuint=varuint, live=live) as its:
             its.seek_oldest()
             found: list[Message] = []

@@ -90,7 +90,7 @@ def test_diskq_create_then_open():
         for i in range(100):
             stream.append(b"data-%06d" % i, key=("aaa", "bbb", "ccc")[i % 3])
     with opened(fs) as stream:
-        actives = [stream.live(partition) for partition in range(3)]
+        actives = [stream.steps.live(partition) for partition in range(3)]
         assert [active and (active.base, active.next_offset) for active in actives] == [
             (31, 34),
             (31, 33),
@@ -132,7 +132,7 @@ def test_partition_write_to_new_active_segment():
     fs = disk()
     with opened(fs, segment_size=3 * 53, **ONE) as stream:
         for number in range(7):
-            active = stream.live(0)
+            active = stream.steps.live(0)
             assert active is not None
             assert active.base == number // 3 * 3
             stream.append(b"v" * 22, key=f"test-key-{number:02}")
@@ -575,8 +575,8 @@ def test_partitions_beyond_the_count_are_kept_and_not_written_to():
         stream.append_many(items(sent))
     with opened(fs, partition_count=1) as stream:
         assert stream.append(b"v", "key-1").partition == 0
-        assert stream.live(1) is None
-        assert stream.live(0) is not None
+        assert stream.steps.live(1) is None
+        assert stream.steps.live(0) is not None
     found, expected = held(fs), parted(sent, 3)
     assert (found[1], found[2]) == (expected[1], expected[2])
     assert partitions(fs.files()) == [0, 1, 2]
@@ -746,11 +746,11 @@ def test_what_is_held_in_memory_is_written_by_flush_sync_and_close():
     with opened(fs, **ONE) as stream:
         for number, act in enumerate((stream.flush, stream.sync, stream.close)):
             stream.append(b"v", durability="memory")
-            assert not stream.is_flushed
+            assert not stream.log.is_flushed
             assert len(stored(fs)[0]) == number
             act()
             assert len(stored(fs)[0]) == number + 1
-            assert stream.is_flushed
+            assert stream.log.is_flushed
 
 
 def test_what_is_written_has_its_rows_when_append_returns():

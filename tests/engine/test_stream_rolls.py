@@ -13,8 +13,10 @@ def test_however_many_segments_fill_while_a_barrier_is_paid_it_syncs_what_it_was
         stream.append(b"first", "k")
         ticket = stream.log.prepare(full=False)
         for _ in range(3):
-            batch = stream.checked_many([(f"key-{number}", b"x" * 100) for number in range(200)], None, None)
-            stream.accept_many(batch, None, None, is_held=False)
+            batch = stream.steps.checked_many(
+                [(f"key-{number}", b"x" * 100) for number in range(200)], None, None
+            )
+            stream.steps.accept_many(batch, None, None, is_held=False)
         stream.log.complete(ticket, ticket.barrier.pay(fs))
         stream.sync()
         after = fs.crash(random.Random(1))

@@ -267,7 +267,7 @@ def test_a_reader_of_this_thread_is_told_that_a_full_segment_is_complete_while_t
     with opened(fs, segment_size=100, **ONE) as stream:
         fs.fail("open", error=errno.EMFILE, path=f"*{'2':0>20}.data", times=None)
         stream.append_many(items(triples(2)))
-        live = stream.live(0)
+        live = stream.steps.live(0)
         assert live is not None
         assert (live.base, live.end, live.next_offset) == (2, 0, 2)
         fs.heal()
@@ -385,7 +385,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         lambda: stream.append_many([b"more"]),
         stream.sync,
         stream.flush,
-        lambda: stream.obstacle(1),
+        lambda: stream.steps.obstacle(1),
         lambda: stream.log.prepare(full=True),
     ):
         with pytest.raises(StorageFailedError) as again:
@@ -438,7 +438,7 @@ def crashed() -> CrashFS:
     fs.fail_sync(0)
     stream.append_many(items(triples(20, start=60)))
     stream.append_many(items(triples(10, start=80)), durability="memory")
-    stream.door.flush()  # the data is written, rows are not
+    stream.steps.door.flush()  # the data is written, rows are not
     return fs.kill()
 
 

@@ -49,7 +49,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
         with Stream(path, StreamOptions(partition_count=PARTITIONS), fs=fs) as stream:
             for message in messages:
                 encoded = triplet.encode([(message.key or b"", message.timestamp_ns or 0, message.value)])
-                stream.accept_encoded(message.partition or 0, encoded.data)
+                stream.steps.accept_encoded(message.partition or 0, encoded.data)
     elif kind == "sej":
         with Journal(path, fs=fs) as journal:
             journal.append_many(
