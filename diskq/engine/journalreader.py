@@ -157,5 +157,5 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         """A byte and the message there, not far before `offset`, by the sizes at the ends of records."""
         end = self.ahead.position if self.base == segment.base else segment.size
         start = max(0, end - STRETCH)
-        at, reached = sej.boundary(self._fs.pread(segment.handle, end - start, start), offset)
+        at, reached = sej.boundary(self._fs.pread(segment.blocks.handle, end - start, start), offset)
         return (start + at, reached) if reached < offset else None

@@ -15,7 +15,7 @@ from diskq._native.sej import RECORD_OVERHEAD
 from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import find_next
-from diskq.storage.blockreader import BlockReader, Loss, Shown
+from diskq.storage.blockreader import Bare, BlockReader, Broken, Loss, Rotten, Shown
 from diskq.storage.checksums import Row
 from diskq.storage.fs import FileSystem
 
@@ -26,7 +26,7 @@ _OFFSET = struct.Struct(">Q")
 Tail = Literal["END", "TORN", "CORRUPT"]
 
 
-class JournalSegmentReader(BlockReader):
+class JournalSegmentReader:
     """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
 
     index_size = 0
@@ -35,7 +35,9 @@ class JournalSegmentReader(BlockReader):
         self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, shown: Shown | None = None
     ) -> None:
         """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
-        super().__init__(fs, ahead, files.data(base), files.sidecar(base), 0, shown)
+        self._fs = fs
+        self.path = files.data(base)
+        self.blocks = BlockReader(fs, ahead, self.path, files.sidecar(base), 0, shown)
         self.base = base
         self._messages = ahead
         self._messages.next_offset = base
@@ -45,10 +47,14 @@ class JournalSegmentReader(BlockReader):
         self.tail: Tail = "END"
         """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
 
+    def close(self) -> None:
+        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        self.blocks.close()
+
     @property
     def size(self) -> int:
         """Bytes of the data file, now."""
-        return self._fs.size(self.handle)
+        return self._fs.size(self.blocks.handle)
 
     # --- where to begin ---------------------------------------------------------------------------
 
@@ -73,15 +79,15 @@ class JournalSegmentReader(BlockReader):
         self.begin_at(*best)
 
     def _block_at(self, position: int) -> Row | None:
-        self.rows.seek(position)
-        return self.rows.first_after(position)
+        self.blocks.rows.seek(position)
+        return self.blocks.rows.first_after(position)
 
     def _is_as_written(self, row: Row) -> bool:
-        return row.matches(self._fs.pread(self.handle, row.end - row.start, row.start))
+        return row.matches(self._fs.pread(self.blocks.handle, row.end - row.start, row.start))
 
     def _offset_at(self, position: int) -> int | None:
         """What the record at this byte says; None: it cannot be."""
-        head = self._fs.pread(self.handle, _OFFSET.size, position)
+        head = self._fs.pread(self.blocks.handle, _OFFSET.size, position)
         if len(head) < _OFFSET.size:
             return None
         (offset,) = _OFFSET.unpack(head)
@@ -89,16 +95,16 @@ class JournalSegmentReader(BlockReader):
 
     def begin_at(self, position: int, offset: int) -> None:
         """Be at message `offset`, which begins at byte `position` of the data."""
-        self.rows.seek(position)
-        self._messages.seek(position)
+        self.blocks.seek(position)
         self._messages.next_offset = offset
-        self._verified_to = self._loaded_to = self._told_to = position
 
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
-        """As `fill`. `known_end` is the offset behind byte `end`, where that is known: all up to there was
-        then written. Otherwise what is no record at the end is left for later: nothing is ready, or lost.
+        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
+
+        All up to there was then written. Otherwise what is no record at the end is left for later: nothing is
+        ready, or lost.
         """
         if self._undecided is not None and self._undecided == self._state(end, known_end):
             return None
@@ -106,8 +112,14 @@ class JournalSegmentReader(BlockReader):
         if self._messages.position < end:
             self._undecided = None
             self.tail = "END"
-            return self.fill(end, covered_end)
+            return self._fill(end, covered_end)
         return self.missing_end()
+
+    def _fill(self, end: int, covered_end: int | None) -> Loss | None:
+        found = self.blocks.step(end, covered_end)
+        if isinstance(found, Rotten):
+            return self._numbered(found)
+        return None if found is None else self._take_unverified(found)
 
     def believe_to(self, end: int) -> None:
         """Up to byte `end` of the data there are whole records: framing finds that out."""
@@ -141,31 +153,23 @@ class JournalSegmentReader(BlockReader):
 
     # --- bytes with checksums ---------------------------------------------------------------------
 
-    def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
-        loss = super()._pass_over(row, position, reason)
+    def _numbered(self, rotten: Rotten) -> Loss:
+        """Pass over the offsets of what is lost with a block, too."""
+        loss, row = rotten
         offset = self._messages.next_offset
-        told = self._told_behind(position, row.end)
+        told = self._told_behind(loss.start, row.end)
         self._messages.next_offset = offset + (loss.records or 0) if told is None else told
         return replace(loss, records=self._messages.next_offset - offset)
 
     # --- bytes without ----------------------------------------------------------------------------
 
-    def _fill_unverified(
-        self,
-        position: int,
-        end: int,
-        behind: int,
-        cut_short: Row | None,
-        why: str | None = None,
-        claimed: int | None = None,
-    ) -> Loss | None:
-        loss = super()._fill_unverified(position, end, behind, cut_short, why, claimed)
-        return None if loss is not None and self._undecided is not None else loss
+    def _take_unverified(self, bare: Bare) -> Loss | None:
+        broken = self.blocks.take_framed(bare)
+        return None if broken is None else self._give_up(broken)
 
-    def _give_up(
-        self, position: int, behind: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
-    ) -> Loss:
-        """No record is where one was believed to be: what follows?"""
+    def _give_up(self, broken: Broken) -> Loss | None:
+        """No record is where one was believed to be: what follows? None: that may still change."""
+        position, behind, _, reason, is_torn = broken
         end = min(behind, self._readable_end)
         offset = self._messages.next_offset
         is_growing = end == self._readable_end and self._known_end is None
@@ -174,7 +178,7 @@ class JournalSegmentReader(BlockReader):
         self._messages.seek(position)
         found = find_next(
             self._fs,
-            self.handle,
+            self.blocks.handle,
             position,
             end,
             offset,
@@ -186,5 +190,5 @@ class JournalSegmentReader(BlockReader):
         if is_growing:
             self.tail = "TORN" if is_torn else "CORRUPT"
             self._undecided = self._state(self._readable_end, self._known_end)
-            return Loss(position, position, 0, reason, is_torn)
+            return None
         return self._lose(end, offset if told is None else told, reason)

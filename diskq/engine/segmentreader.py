@@ -21,7 +21,7 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletahead import TripletAhead
 from diskq.engine.evidence import INDEX_ROW, Evidence, GoodRow, IndexRow
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.storage.blockreader import STRETCH, BlockReader, Loss, Shown
+from diskq.storage.blockreader import STRETCH, Bare, BlockReader, Broken, Loss, Rotten, Shown
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -37,7 +37,7 @@ OVERWRITTEN = "overwritten by a later record"
 CONTRADICTION = "index and data contradict each other"
 
 
-class SegmentReader(BlockReader):
+class SegmentReader:
     """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
 
     def __init__(
@@ -50,12 +50,14 @@ class SegmentReader(BlockReader):
         shown: Shown | None = None,
     ) -> None:
         """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+        self._fs = fs
         self._sidecar = files.sidecar(base)
-        super().__init__(fs, ahead, files.data(base), self._sidecar, 0, shown)
+        self.path = files.data(base)
+        self.blocks = BlockReader(fs, ahead, self.path, self._sidecar, 0, shown, self._takeable)
         self.base = base
         self._messages = ahead
         self._messages.next_offset = base
-        self._evidence = Evidence(fs, files, base, self.handle, framing)
+        self._evidence = Evidence(fs, files, base, self.blocks.handle, framing)
         self._readable_end = 0
         self._known_end: int | None = None  # the offset behind the readable end
         self._believed_to = 0  # up to this byte of the data, lengths are believed
@@ -64,13 +66,14 @@ class SegmentReader(BlockReader):
         self._undecided: object = None  # what there was when nothing could be told
 
     def close(self) -> None:
-        super().close()
+        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        self.blocks.close()
         self._evidence.close()
 
     @property
     def size(self) -> int:
         """Bytes of the data file, now."""
-        return self._fs.size(self.handle)
+        return self._fs.size(self.blocks.handle)
 
     @property
     def index_size(self) -> int:
@@ -122,15 +125,13 @@ class SegmentReader(BlockReader):
 
     def begin_at(self, position: int, offset: int) -> None:
         """Be at message `offset`, which begins at byte `position` of the data."""
-        self.rows.seek(position)
-        self._messages.seek(position)
+        self.blocks.seek(position)
         self._messages.next_offset = offset
-        self._verified_to = self._loaded_to = self._told_to = position
 
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
-        """As `fill`. `known_end` is the offset behind byte `end`, where that is known.
+        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
 
         All up to there was then written; otherwise there may be bytes about which nothing can be told
         yet: afterwards nothing is ready, and nothing lost. Of what is lost the offsets are passed over.
@@ -138,10 +139,16 @@ class SegmentReader(BlockReader):
         self._readable_end = end
         self._known_end = known_end
         if self._messages.position < end:
-            return self.fill(end, covered_end)
+            return self._fill(end, covered_end)
         if known_end is None or known_end <= self._messages.next_offset:
             return None
         return self.missing_end()
+
+    def _fill(self, end: int, covered_end: int | None) -> Loss | None:
+        found = self.blocks.step(end, covered_end)
+        if isinstance(found, Rotten):
+            return self._numbered(found)
+        return None if found is None else self._take_unverified(found)
 
     def believe_to(self, end: int) -> None:
         """Up to byte `end` of the data there are whole records, and nothing between them."""
@@ -160,7 +167,7 @@ class SegmentReader(BlockReader):
         _, last, size = INDEX_ROW.unpack_from(rows, (count - 1) * INDEX_ROW_SIZE)
         if not 0 < last + size - position <= most:
             return False
-        self._messages.load(self.handle, position, last + size - position)
+        self._messages.load(self.blocks.handle, position, last + size - position)
         return bool(self._messages.admit_rows(rows, count == _ROWS_AT_ONCE))
 
     def missing_end(self) -> Loss | None:
@@ -237,8 +244,9 @@ class SegmentReader(BlockReader):
                 return number
         return None
 
-    def _pass_over(self, row: Row, position: int, reason: str) -> Loss:
-        loss = super()._pass_over(row, position, reason)
+    def _numbered(self, rotten: Rotten) -> Loss:
+        """Pass over the offsets of what is lost with a block, too."""
+        loss, row = rotten
         offset = self._messages.next_offset
         if loss.records is None:
             loss = replace(loss, records=max(0, self._offset_behind(row, offset) - offset))
@@ -256,17 +264,11 @@ class SegmentReader(BlockReader):
 
     # --- bytes without ----------------------------------------------------------------------------
 
-    def _fill_unverified(
-        self,
-        position: int,
-        end: int,
-        behind: int,
-        cut_short: Row | None,
-        why: str | None = None,
-        claimed: int | None = None,
-    ) -> Loss | None:
+    def _take_unverified(self, bare: Bare) -> Loss | None:
+        """Admit records as far as the rows of the index agree with them."""
+        position, end, cut_short = bare.position, bare.end, bare.cut_short
         if position < (believed := min(end, self._believed_to)):
-            return super()._fill_unverified(position, believed, believed, None, why, claimed)
+            return self._take_framed(bare._replace(end=believed, behind=believed, cut_short=None))
         if self._undecided is not None and self._undecided == self._state(end):
             return None
         rows = self._evidence.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
@@ -289,12 +291,16 @@ class SegmentReader(BlockReader):
         told = last + self._drift + last_size - position
         if not 0 < told <= STRETCH:
             told = STRETCH
-        self._messages.load(self.handle, position, min(max(told, size), end - position))
+        self._messages.load(self.blocks.handle, position, min(max(told, size), end - position))
 
-    def _give_up(
-        self, position: int, behind: int, cut_short: Row | None, reason: str, *, is_torn: bool = False
-    ) -> Loss:
+    def _take_framed(self, bare: Bare) -> Loss | None:
+        """Admit records whose lengths are believed."""
+        broken = self.blocks.take_framed(bare)
+        return None if broken is None else self._give_up(broken)
+
+    def _give_up(self, broken: Broken) -> Loss:
         """No record is where one was believed to be."""
+        position, behind, _, reason, is_torn = broken
         self._believed_to = 0
         self._messages.seek(position)
         if behind == self._readable_end and self._known_end is not None:
@@ -363,7 +369,7 @@ class SegmentReader(BlockReader):
         between = row.offset - self._messages.next_offset
         if good.position == position and not between:
             self._follow(good)  # nothing: only the row is not where it belongs
-            return self._fill_unverified(position, end, end, None)
+            return self._take_unverified(Bare(position, end, end))
         if between and self._evidence.count(position, good.position, between) == between:
             self._follow(good)
             return self._believe(position, good.position)
@@ -475,4 +481,4 @@ class SegmentReader(BlockReader):
 
     def _believe(self, position: int, end: int) -> Loss | None:
         self._believed_to = end
-        return super()._fill_unverified(position, end, end, None)
+        return self._take_framed(Bare(position, end, end))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from diskq.storage.blockreader import Loss
+from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.swap import Swap
@@ -47,13 +47,12 @@ class Found:
 
 class _Reader(Protocol):
     base: int
+    blocks: BlockReader
 
     @property
     def size(self) -> int: ...
 
     def read_on(self, end: int, known_end: int | None = None) -> Loss | None: ...
-
-    def missing(self, size: int) -> Loss | None: ...
 
 
 class _Place(NamedTuple):
@@ -71,7 +70,7 @@ def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> Found:
             ahead.take_now()  # one that is not whole is measured by who takes it
         if ahead.next_offset > first:
             _add(found.runs, first, ahead.next_offset, Piece(start, ahead.position))
-    if known_end is not None and (loss := reader.missing(found.size)) is not None:
+    if known_end is not None and (loss := reader.blocks.missing(found.size)) is not None:
         found.losses.append(loss)
     return found
 

@@ -123,8 +123,8 @@ def _look(
             if loss is None and position == before and offset == told and segment.tail != "END":
                 break
         ends[base] = ahead.next_offset
-        report.checksummed += segment.verified
-        tell_of_rows(fs, files.sidecar(base), size - segment.verified, report)
+        report.checksummed += segment.blocks.verified
+        tell_of_rows(fs, files.sidecar(base), size - segment.blocks.verified, report)
         if behind is None:
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)
@@ -157,10 +157,10 @@ def _look_at_the_end(
 ) -> None:
     """Of the segment that is written to: what is behind its last whole record."""
     path, end = segment.path, ahead.position
-    row = segment.rows.first_after(end)
-    known = segment.rows.last_end if row is None else row.end
+    row = segment.blocks.rows.first_after(end)
+    known = segment.blocks.rows.last_end if row is None else row.end
     if row is not None and row.end > segment.size:
-        held = sej.count(fs.pread(segment.handle, max(0, end - row.start), row.start)).records
+        held = sej.count(fs.pread(segment.blocks.handle, max(0, end - row.start), row.start)).records
         what = f"the data ends at byte {segment.size}, its checksums go on to {known}"
         if _is_unsynced(fs, files):
             report.torn(path, end, what)
@@ -169,7 +169,7 @@ def _look_at_the_end(
     elif end < size and not holder_of(fs, files.lock)[1]:
         left = size - end
         what = f"{left} bytes are no whole message: the next open cuts them, and keeps a copy"
-        if segment.tail == "TORN" or not fs.pread(segment.handle, left, end).strip(b"\0"):
+        if segment.tail == "TORN" or not fs.pread(segment.blocks.handle, left, end).strip(b"\0"):
             report.torn(path, end, what)
         else:
             report.damage(path, end, what)
