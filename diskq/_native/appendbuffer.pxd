@@ -1,12 +1,19 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from diskq._native.door cimport Door
-from diskq._native.framing cimport Framing
 from diskq._native.gate cimport Gate
 
 cdef enum:
+    FLUSH_AT = 256 * 1024                  # so many waiting bytes are written without being asked for
     MOST_CUTS = 80
     SHOWN_ROWS = 24                        # more than ever wait to be written beside the data
+
+
+cpdef enum Mode:
+    # Where a record is when the call that adds it returns; more may be done.
+    STAGED = 0                             # on the slate, or written where that is not there or has no room
+    WRITTEN = 1                            # in the page cache
+    HELD = 2                               # in memory
 
 
 cdef struct Cut:
@@ -43,7 +50,6 @@ cdef struct Slate:
 
 cdef class AppendBuffer:
     cdef Door door
-    cdef Framing framing
     cdef Gate gate
     cdef object on_block
     cdef int handle
@@ -68,22 +74,16 @@ cdef class AppendBuffer:
     cdef Py_ssize_t slate_room             # bytes of records that it holds
     cdef Py_buffer* slate_memory           # not one: the collector would take it apart before it is released
     cdef public int64_t limit              # the file may not grow past this without asking
-    cpdef bint put_all_now(self, list bodies) except -1
-    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1
-    cdef bint _hold(self, object body) except -1
-    cdef bint _jot(self, object body) except -1
-    cdef bint _jot_from(self, Py_ssize_t before) noexcept
+    cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1
+    cdef bint _stage(self, Py_ssize_t before) noexcept
     cdef void _begin_entry(self) noexcept
     cdef bint _goes_on(self, Py_ssize_t before) noexcept
-    cdef void _stage(self, Py_ssize_t before) noexcept
+    cdef void _put_on_slate(self, Py_ssize_t before) noexcept
     cdef void _sum_to(self, Py_ssize_t at) noexcept
     cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept
-    cdef bint _append(self, object body) except -1
-    cdef bint _lay(self, object body) except -1
     cdef char* _room_for(self, Py_ssize_t size) except NULL
     cdef char* _space_for(self, Py_ssize_t size) except NULL
     cdef void _laid_down(self, Py_ssize_t size) noexcept
-    cdef bint _put(self, object body) except -1
     cdef int _flush(self) except -1
     cdef int _write_out(self) except -1
     cdef int _hand_over_blocks(self) except -1

@@ -1,4 +1,4 @@
-# The append buffer: every message's way into the page cache.
+# The append buffer: every message's way into the page cache, whatever its format.
 #
 # Law: a record is in whole or not at all; the page cache gets whole records, in order; what a
 # failed write left behind is not counted, and the next write goes over it.
@@ -14,9 +14,13 @@
 # checksum is handed to `on_block` once it is written. Files, rolling and limits are the
 # owner's business: he retargets the buffer, and is asked (a refusal) whenever the gate is shut,
 # the limit is reached or a body needs judgement.
+#
+# This class knows no format. Each format's buffer derives from it: it encodes a record where `_room_for` says,
+# counts it (`_laid_down`), and has it survive what its `Mode` promises (`_settle`). What adds records is the
+# same in each: the `append` of an appender for one, `append_many` for several, `append_encoded` for records
+# that are encoded already.
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.string cimport memcpy, memmove
 
@@ -29,7 +33,6 @@ cdef extern from "platform.h":
 
 cdef enum:
     BLOCK = 4 * 1024
-    FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
     START_CAPACITY = 64 * 1024
 
 BLOCK_SIZE = BLOCK
@@ -46,15 +49,14 @@ SLATE_ROW_COUNT = 2 + SHOWN_ROWS
 
 
 cdef class AppendBuffer:
-    """Bodies in, whole records in the page cache.
+    """Records in, whole ones in the page cache. Abstract: formats subclass it in compiled code.
 
     `on_block(end, size, records, crc)` gets each finished block, once it is written: where it ends in the
     file, how many bytes and records it is, and its crc32c.
     """
 
-    def __cinit__(self, fs, Framing framing not None, Gate gate not None, on_block):
-        self.door = Door(fs)
-        self.framing = framing
+    def __cinit__(self, fs, framing, Gate gate not None, on_block):
+        self.door = Door(fs)  # the framing is for the subclass
         self.gate = gate
         self.on_block = on_block
         self.handle = -1
@@ -124,116 +126,7 @@ cdef class AppendBuffer:
         """The byte after the last record in the page cache."""
         return self.origin + self.written
 
-    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
-
-    def put(self, body):
-        """Write one record through to the page cache. False: not done; ask the owner.
-
-        Raises OSError where the disk refuses; the record is then not in.
-        """
-        if not self.gate.admits():
-            return False
-        return self._put(body)
-
-    def put_untimed(self, body):
-        """As `put`, for a caller who cannot yield: the slice may be over."""
-        if self.gate.left <= 0:
-            return False
-        return self._put(body)
-
-    def hold(self, body):
-        """Accept one record behind those that wait to be written. False: not done; ask the owner.
-
-        The first one to wait is refused as well: the owner has to see to it that it is written.
-        """
-        return self.gate.admits() and self._hold(body)
-
-    def hold_untimed(self, body):
-        """As `hold`, for a caller who cannot yield."""
-        return self.gate.left > 0 and self._hold(body)
-
-    def put_all(self, list bodies):
-        """As `put`, for all of them or none. False: not done; ask the owner."""
-        if not self.gate.admits() or self.gate.left < len(bodies):
-            return False
-        return self.put_all_now(bodies)
-
-    def jot(self, body):
-        """Accept one record onto the slate, behind others. False: not done; ask the owner.
-
-        The first one is refused as well: the owner has to see to it that it is written soon.
-        """
-        if self.used == self.written or not self.gate.admits():
-            return False
-        return self._jot(body)
-
-    def jot_untimed(self, body):
-        """As `jot`, for a caller who cannot yield."""
-        if self.used == self.written or self.gate.left <= 0:
-            return False
-        return self._jot(body)
-
-    def jot_first(self, body):
-        """Accept one record onto the slate, which must be done with. False: not done; ask the owner."""
-        if self.slate == NULL or self.used != self.written or self.gate.left <= 0:
-            return False
-        check_turn(self.gate.turn)
-        self._begin_entry()
-        return self._jot(body)
-
-    # --- the owner's doors: the gate is his -------------------------------------------------------
-
-    def put_now(self, body):
-        """As `put`, whatever the gate says. False: past the limit, or a body that needs judgement."""
-        return self._put(body)
-
-    cpdef bint put_all_now(self, list bodies) except -1:
-        """As `put_all`, whatever the gate says."""
-        cdef Py_ssize_t total = 0
-        cdef Py_ssize_t size
-        for body in bodies:
-            if type(body) is not bytes:
-                return False
-            size = PyBytes_GET_SIZE(body)
-            if size < self.framing.min_size or size > self.framing.max_size:
-                return False
-            total += size + self.framing.overhead
-        if self.origin + self.used + total > self.limit or self.used - self.written + total >= FLUSH_AT:
-            return False
-        return self.put_many(bodies, 0, True) == len(bodies)
-
-    def hold_now(self, body):
-        """As `hold`, whatever the gate says; writes when much is waiting."""
-        if not self._append(body):
-            return False
-        if self.used - self.written >= FLUSH_AT:
-            self._flush()
-        return True
-
-    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start, bint through) except -1:
-        """Accept bodies[start:] as far as the limit goes; returns the index of the first one left out.
-
-        Writes at the end if `through`, and whenever much is waiting. Raises OSError where the disk
-        refuses; `records` then tells how many are in all the same.
-        """
-        cdef Py_ssize_t i = start
-        cdef Py_ssize_t n = len(bodies)
-        cdef Py_ssize_t used = self.used
-        cdef int64_t records = self.records
-        check_turn(self.gate.turn)  # once: nobody comes in between, but while it is flushed, which has the turn
-        try:
-            while i < n and self._lay(bodies[i]):
-                i += 1
-                if self.used - self.written >= FLUSH_AT:
-                    self._flush()
-                    used = self.used
-                    records = self.records
-            if through:
-                self._flush()
-        except OSError:
-            self._rewind(used, records)
-            raise
-        return i
+    # --- writing ----------------------------------------------------------------------------------
 
     def flush(self):
         """Write what waits. Raises OSError where the disk refuses; it then goes on waiting."""
@@ -253,26 +146,22 @@ cdef class AppendBuffer:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    cdef bint _hold(self, object body) except -1:
-        cdef Py_ssize_t waiting = self.used - self.written
-        if waiting == 0 or waiting >= FLUSH_AT:
-            return False
-        return self._append(body)
+    cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1:
+        """What was laid down since `used` and `records` survives what `mode` says, or more.
 
-    cdef bint _jot(self, object body) except -1:
-        cdef Py_ssize_t before = self.used
-        if self.slate == NULL or not self._goes_on(before):
-            return False
-        if type(body) is not bytes:
-            return False
-        if self.staged + PyBytes_GET_SIZE(body) + self.framing.overhead > self.slate_room:
-            return False
-        if not self._append(body):
-            return False
-        self._stage(before)
-        return True
+        Much that waits is written. Raises OSError where the disk refuses; it is then not in.
+        """
+        if self.used - self.written < FLUSH_AT:
+            if mode == HELD or (mode == STAGED and self._stage(used)):
+                return 0
+        try:
+            self._flush()
+        except OSError:
+            self._rewind(used, records)
+            raise
+        return 0
 
-    cdef bint _jot_from(self, Py_ssize_t before) noexcept:
+    cdef bint _stage(self, Py_ssize_t before) noexcept:
         """Let what is in the buffer from `before` on stand on the slate, to be written later. False: not done."""
         cdef Py_ssize_t size = self.used - before
         if self.slate == NULL or size > self.slate_room:
@@ -283,7 +172,7 @@ cdef class AppendBuffer:
             self._begin_entry()
         elif not self._goes_on(before) or self.staged + size > self.slate_room:
             return False
-        self._stage(before)
+        self._put_on_slate(before)
         return True
 
     cdef void _begin_entry(self) noexcept:
@@ -299,33 +188,13 @@ cdef class AppendBuffer:
         """Does all that waits stand on the slate? What is held in memory does not."""
         return self.slate.position + self.staged == self.origin + before and self.slate.file == self.file_number
 
-    cdef void _stage(self, Py_ssize_t before) noexcept:
+    cdef void _put_on_slate(self, Py_ssize_t before) noexcept:
         """What is in the buffer from `before` on follows in the entry."""
         cdef Py_ssize_t size = self.used - before
         memcpy(self.slate.records + self.staged, self.buffer + before, size)
         self.staged_crc = crc32c_of(self.staged_crc, self.buffer + before, size)
         self.staged += size
         diskq_store(<int64_t*> &self.slate.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
-
-    cdef bint _append(self, object body) except -1:
-        """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
-        check_turn(self.gate.turn)
-        return self._lay(body)
-
-    cdef bint _lay(self, object body) except -1:
-        """The same, for who has seen that it is his turn."""
-        cdef Py_ssize_t size, total
-        if type(body) is not bytes:
-            return False
-        size = PyBytes_GET_SIZE(body)
-        if size < self.framing.min_size or size > self.framing.max_size:
-            return False
-        total = size + self.framing.overhead
-        if self.origin + self.used + total > self.limit:
-            return False
-        self.framing.encode(self._space_for(total), PyBytes_AS_STRING(body), size)
-        self._laid_down(total)
-        return True
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
         """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
@@ -348,18 +217,6 @@ cdef class AppendBuffer:
             self.cuts[self.cut_count].at = self.used
             self.cuts[self.cut_count].records = self.records
             self.cut_count += 1
-
-    cdef bint _put(self, object body) except -1:
-        cdef Py_ssize_t used = self.used
-        cdef int64_t records = self.records
-        if not self._append(body):
-            return False
-        try:
-            self._flush()
-        except OSError:
-            self._rewind(used, records)
-            raise
-        return True
 
     cdef int _flush(self) except -1:
         # The interpreter may be let go of in here, and `on_block` is Python.

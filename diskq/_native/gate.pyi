@@ -1,4 +1,11 @@
+from enum import IntEnum
+
 from diskq._native.turn import Turn
+
+class Admission(IntEnum):
+    TIMED = 0
+    COUNTED = 1
+    FORCED = 2
 
 class Gate:
     left: int

@@ -33,6 +33,12 @@ cdef class Gate:
         """May one more record pass?"""
         return self.left > 0 and (self.slice_ns == 0 or _now() < self.slice_end)
 
+    cdef bint lets_pass(self, Admission admission) noexcept:
+        """The same, where not all of it is asked."""
+        if admission == TIMED:
+            return self.left > 0 and (self.slice_ns == 0 or _now() < self.slice_end)
+        return admission == FORCED or self.left > 0
+
     def restart(self):
         """A new time slice begins now."""
         self.slice_end = _now() + self.slice_ns

@@ -2,7 +2,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
 from diskq._native.framing cimport Framing
-from diskq._native.gate cimport Gate
+from diskq._native.gate cimport Admission, Gate
 from diskq._native.readahead cimport ReadAhead
 
 
@@ -21,13 +21,19 @@ cdef class MemoryTier:
     cdef readonly int64_t taken            # of them, handed out
     cdef public int64_t limit              # `size` does not pass this
     cdef public bint is_next               # the files are used up: the first message here is the queue's
-    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start) except -1
+    cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some)
     cdef list _look_at(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some)
     cdef object _at(self, Py_ssize_t i)
     cdef int _check(self, Py_ssize_t count) except -1
+    cdef bint _fits(self, list bodies) except -1
     cdef bint _is_message(self, object body) noexcept
-    cdef bint _put(self, object body) except -1
+    cdef bint _append(self, object body) except -1
     cdef object _take(self)
     cdef object _pop(self)
     cdef int _grow(self) except -1
+
+
+cdef class TierAppender:
+    cdef MemoryTier tier
+    cdef Admission admission

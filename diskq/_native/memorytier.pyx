@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from diskq._native.gate cimport FORCED, Admission
 from diskq._native.turn cimport check_turn
 
 cdef enum:
@@ -38,26 +39,11 @@ cdef class MemoryTier:
             self._pop()
         PyMem_RawFree(self.ring)
 
-    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
+    # --- the fast paths: they ask the gate, and judge nothing ---------------------------------------
 
-    def put(self, body):
-        """Keep one message. False: not done; ask the owner."""
-        return self.gate_in.admits() and self._put(body)
-
-    def put_untimed(self, body):
-        """As `put`, for a caller who cannot yield: the slice may be over."""
-        return self.gate_in.left > 0 and self._put(body)
-
-    def put_all(self, list bodies):
-        """As `put`, for all of them or none. False: not done; ask the owner."""
-        cdef int64_t total = self.size
-        if not self.gate_in.admits() or self.gate_in.left < len(bodies):
-            return False
-        for body in bodies:
-            if not self._is_message(body):
-                return False
-            total += PyBytes_GET_SIZE(body) + PLACE
-        return total <= self.limit and self.put_many(bodies, 0) == len(bodies)
+    def appender(self, Admission admission):
+        """What keeps messages, and asks that of the gate."""
+        return TierAppender(self, admission)
 
     def take(self):
         """The queue's next message, from the files or from here. None: not done; ask the owner."""
@@ -81,11 +67,11 @@ cdef class MemoryTier:
 
     # --- the owner's doors: the gate is his -------------------------------------------------------
 
-    cpdef Py_ssize_t put_many(self, list bodies, Py_ssize_t start) except -1:
+    cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start) except -1:
         """Keep bodies[start:] as far as there is memory; returns the index of the first one left out."""
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(bodies)
-        while i < n and self._put(bodies[i]):
+        while i < n and self._append(bodies[i]):
             i += 1
         return i
 
@@ -174,13 +160,22 @@ cdef class MemoryTier:
             raise IndexError(f"{count} messages of {self.count}")
         return 0
 
+    cdef bint _fits(self, list bodies) except -1:
+        """Is there memory for all of them, and are they what may be kept?"""
+        cdef int64_t total = self.size
+        for body in bodies:
+            if not self._is_message(body):
+                return False
+            total += PyBytes_GET_SIZE(body) + PLACE
+        return total <= self.limit
+
     cdef bint _is_message(self, object body) noexcept:
         return (
             type(body) is bytes
             and self.framing.min_size <= PyBytes_GET_SIZE(body) <= self.framing.max_size
         )
 
-    cdef bint _put(self, object body) except -1:
+    cdef bint _append(self, object body) except -1:
         cdef int64_t size
         if not self._is_message(body):
             return False
@@ -235,3 +230,24 @@ cdef class MemoryTier:
         self.ring = ring
         self.capacity = capacity
         return 0
+
+
+cdef class TierAppender:
+    """Keeps messages in a memory tier. It judges nothing: what it refuses is for the tier's owner."""
+
+    def __cinit__(self, MemoryTier tier not None, Admission admission):
+        self.tier = tier
+        self.admission = admission
+
+    def append(self, body):
+        """Keep one message. False: not done; ask the owner."""
+        return self.tier.gate_in.lets_pass(self.admission) and self.tier._append(body)
+
+    def append_all(self, list bodies):
+        """As `append`, for all of them or none."""
+        cdef MemoryTier tier = self.tier
+        if not tier.gate_in.lets_pass(self.admission):
+            return False
+        if self.admission != FORCED and tier.gate_in.left < len(bodies):
+            return False
+        return tier._fits(bodies) and tier.append_many(bodies, 0) == len(bodies)

@@ -9,14 +9,10 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int64_t
 from libc.string cimport memcpy
 
-from diskq._native.appendbuffer cimport AppendBuffer
+from diskq._native.appendbuffer cimport FLUSH_AT, AppendBuffer
 from diskq._native.framing cimport END
 from diskq._native.gate cimport Gate, wall_clock_ns
 from diskq._native.sej cimport OVERHEAD, SejFraming, SejParts, sej_lay_down, sej_parts
-
-cdef enum:
-    FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
-
 
 cdef enum Way:
     HELD = 0       # in memory
@@ -159,7 +155,7 @@ cdef class SejBuffer(AppendBuffer):
                 if self._is_full() or self.used - self.written >= FLUSH_AT:
                     self._flush()
                     used, records = self.used, self.records
-            if through and not (self.is_awake and self._jot_from(used)):
+            if through and not (self.is_awake and self._stage(used)):
                 self._flush()
         except BaseException:
             self._rewind(used, records)
@@ -285,7 +281,7 @@ cdef class SejBuffer(AppendBuffer):
         self.room -= self.used - used
         if self._is_full() or self.used - self.written >= FLUSH_AT:
             way = WRITTEN
-        if way == WRITTEN or (way == JOTTED and not self._jot_from(used)):
+        if way == WRITTEN or (way == JOTTED and not self._stage(used)):
             try:
                 self._flush()
             except OSError:

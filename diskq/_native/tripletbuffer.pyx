@@ -14,6 +14,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove
 
+from diskq._native.appendbuffer cimport FLUSH_AT
 from diskq._native.framing cimport END
 from diskq._native.gate cimport Gate, wall_clock_ns
 from diskq._native.triplet cimport (
@@ -29,7 +30,6 @@ from diskq._native.triplet cimport (
 from diskq._native.message import Position as _Position
 
 cdef enum:
-    FLUSH_AT = 256 * 1024          # so many waiting bytes are written without being asked for
     START_ROWS = 256
     MADE_KEY = 32                  # hex digits of a key that is made
 
@@ -319,7 +319,7 @@ cdef class StreamDoor:
                         self._touch(buffer)
             if through:
                 for buffer in self.touched:
-                    if not (self.is_awake and buffer._jot_from(buffer.batch_used)):
+                    if not (self.is_awake and buffer._stage(buffer.batch_used)):
                         buffer._flush()
                     buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
         except BaseException:
@@ -476,7 +476,7 @@ cdef class StreamDoor:
         self.room -= buffer.used - used + self.beside
         if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
             way = WRITTEN
-        if way == WRITTEN or (way == JOTTED and not buffer._jot_from(used)):
+        if way == WRITTEN or (way == JOTTED and not buffer._stage(used)):
             try:
                 buffer._flush()
             except OSError:

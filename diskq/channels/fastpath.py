@@ -54,11 +54,11 @@ def fast_path(engine: FifoQueue) -> FastPath:
 
 def _in_memory(engine: FifoQueue) -> FastPath:
     """Messages stay in memory while there is room: older ones are written before one that is synced."""
-    tier = engine.tier
+    tier, path = engine.tier, engine.appender("memory")
     return FastPath(
-        put=tier.put,
-        put_now=tier.put_untimed,
-        put_all=tier.put_all,
+        put=path.append,
+        put_now=engine.appender("memory", can_yield=False).append,
+        put_all=path.append_all,
         take=tier.take,
         take_now=tier.take_untimed,
         take_some=tier.take_some,
@@ -67,11 +67,11 @@ def _in_memory(engine: FifoQueue) -> FastPath:
 
 
 def _held(engine: FifoQueue) -> FastPath:
-    buffer, ahead = engine.buffer, engine.ahead
+    ahead = engine.ahead
     return FastPath(
-        put=buffer.hold,
-        put_now=buffer.hold_untimed,
-        put_through=buffer.put,
+        put=engine.appender("memory").append,
+        put_now=engine.appender("memory", can_yield=False).append,
+        put_through=engine.appender("synced").append,
         take=ahead.take,
         take_now=ahead.take_untimed,
         take_some=ahead.take_some,
@@ -79,12 +79,12 @@ def _held(engine: FifoQueue) -> FastPath:
 
 
 def _written(engine: FifoQueue) -> FastPath:
-    buffer, ahead = engine.buffer, engine.ahead
+    path, ahead = engine.appender("written"), engine.ahead
     return FastPath(
-        put=buffer.jot if engine.has_slate else buffer.put,
-        put_now=buffer.jot_untimed if engine.has_slate else buffer.put_untimed,
-        put_all=buffer.put_all,
-        put_through=buffer.put,
+        put=path.append,
+        put_now=engine.appender("written", can_yield=False).append,
+        put_all=path.append_all,
+        put_through=engine.appender("synced").append,
         take=ahead.take,
         take_now=ahead.take_untimed,
         take_some=ahead.take_some,
@@ -93,7 +93,10 @@ def _written(engine: FifoQueue) -> FastPath:
 
 
 def _synced(engine: FifoQueue) -> FastPath:
-    buffer, ahead = engine.buffer, engine.ahead
+    ahead = engine.ahead
     return FastPath(
-        put_through=buffer.put, take=ahead.take, take_now=ahead.take_untimed, take_some=ahead.take_some
+        put_through=engine.appender("synced").append,
+        take=ahead.take,
+        take_now=ahead.take_untimed,
+        take_some=ahead.take_some,
     )

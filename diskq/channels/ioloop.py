@@ -64,6 +64,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
         self._is_leased = False  # somebody peeks at the head, and may commit it
+        self._write = engine.appender("synced", can_yield=False).append
         self._has_written = False  # in the running slice
         self._has_paid_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
@@ -120,13 +121,10 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
         They wait until the running task lets others run: the loop, whose bell is rung, is among them.
         """
-        buffer = self.engine.buffer
         if not self._has_written:
-            self._has_written = buffer.put_untimed(body)
+            self._has_written = self._write(body)
             return self._has_written
-        if not self._writer.is_flushed:
-            buffer.flush()  # the slate is full, or what waits does not stand on it
-        if not buffer.jot_first(body):
+        if not self.engine.stage(body):
             return False
         self._ask_for_flush()
         return True

@@ -18,14 +18,15 @@ from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
-from diskq._native.appendbuffer import AppendBuffer
 from diskq._native.gate import Gate
-from diskq._native.memorytier import PLACE_SIZE, MemoryTier
+from diskq._native.memorytier import PLACE_SIZE, MemoryTier, TierAppender
 from diskq._native.nsq import MAX_BODY, NsqFraming, scan
+from diskq._native.nsqbuffer import NsqAppender, NsqBuffer
 from diskq._native.readahead import ReadAhead
 from diskq._native.turn import Turn
 from diskq.engine.ackjournal import AckJournal, Known, mend_journals, read_journals
 from diskq.engine.alone import alone
+from diskq.engine.appending import MODES, Admission, Mode, admission
 from diskq.engine.contents import as_body
 from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.fifoquota import Act, FifoQuota, Obstacle
@@ -190,7 +191,7 @@ class FifoQueue(Closing):
         self.gate_out = Gate(time_slice, self.turn)
         self.gates = (self.gate_in, self.gate_out)
         self._append = AppendFile(
-            self._fs, self.gate_in, lambda tell: AppendBuffer(self._fs, self._framing, self.gate_in, tell)
+            self._fs, self.gate_in, lambda tell: NsqBuffer(self._fs, self._framing, self.gate_in, tell)
         )
         self.ahead = ReadAhead(self._fs, self._framing, self.gate_out, self._any_size)
         self.tier = MemoryTier(self._framing, self.gate_in, self.gate_out, self.ahead)
@@ -215,9 +216,12 @@ class FifoQueue(Closing):
         self._was_refused = False  # did the disk have no room, since the active file was begun?
         self._dropped = self._lost = self._barriers = 0
         self.buffer = self._append.buffer
-        # What needs no judgement: puts of this word, through this door, and takes.
+        self._write = self.buffer.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.buffer.appender(Mode.HELD, Admission.FORCED)
+        self._stage = self.buffer.appender(Mode.STAGED, Admission.FORCED)
+        # What needs no judgement: takes, and puts of this word, written where nobody would do so later.
         self._simple_word: Durability = "memory" if self.has_tier else "written"
-        self._put_simply = self.tier.put if self.has_tier else self.buffer.put
+        self._put_simply = self.appender("memory" if self.has_tier else "synced").append
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slates: Slates | None = None
         self._uses_slate = False  # not while it is opened
@@ -530,7 +534,7 @@ class FifoQueue(Closing):
             return
         self._make_way(len(body) + self._framing.overhead)
         try:
-            is_in = self.buffer.hold_now(body) if is_held else self.buffer.put_now(body)
+            is_in = (self._hold if is_held else self._write).append(body)
         except OSError as failure:
             self.append_failed(failure)
         assert is_in
@@ -540,7 +544,7 @@ class FifoQueue(Closing):
         if not self.has_tier:
             return self._write_many(bodies, start, is_held)
         self.tier.limit = self._quota.memory_limit
-        done = self.tier.put_many(bodies, start) if is_held else start
+        done = self.tier.append_many(bodies, start) if is_held else start
         if done == start:
             try:
                 done = self._pass_by(bodies, start, is_held)
@@ -553,9 +557,25 @@ class FifoQueue(Closing):
         self._make_way(len(bodies[start]) + self._framing.overhead)
         before = self.buffer.records
         try:
-            return self.buffer.put_many(bodies, start, not is_held)
+            return self.buffer.append_many(bodies, start, Mode.HELD if is_held else Mode.WRITTEN)
         except OSError as failure:
             self.append_failed(failure, self.buffer.records - before)
+
+    def appender(self, word: Durability, *, can_yield: bool = True) -> NsqAppender | TierAppender:
+        """The fast path of messages of that durability, while the gate is open; it judges nothing.
+
+        The caller syncs. `can_yield`: it refuses when the caller's time slice is over, too.
+        """
+        if word == "memory" and self.has_tier:
+            return self.tier.appender(admission(can_yield))
+        return self.buffer.appender(MODES[word], admission(can_yield))
+
+    def stage(self, body: Body) -> bool:
+        """Accept a message on the slate, for a caller who sees to it that it is written soon.
+
+        False: not done, the gate is shut or the message needs judgement. Raises OSError; it is then not in.
+        """
+        return self.gate_in.left > 0 and self._stage.append(body)
 
     @alone
     def pass_on(self, bodies: list[bytes]) -> bool:
@@ -575,7 +595,7 @@ class FifoQueue(Closing):
             or self._worker is not None
             or not self._append.is_ready
             or self._failure is not None
-            or not self.buffer.put_all_now(bodies)
+            or not self._write.append_all(bodies)
         ):
             return False
         self.ahead.pass_over(self.buffer.end, len(bodies))
@@ -760,7 +780,7 @@ class FifoQueue(Closing):
             excess = self.tier.size + len(bodies[start]) + PLACE_SIZE - self.tier.limit
             self._spill(max(excess, self._spill_size))
             self.tier.limit = self._quota.memory_limit
-            if (done := self.tier.put_many(bodies, start)) > start:
+            if (done := self.tier.append_many(bodies, start)) > start:
                 return done
         self._spill(self.tier.size)
         return self._write_many(bodies, start, is_held=False)
@@ -780,7 +800,7 @@ class FifoQueue(Closing):
                 self._fill()  # reading stands at the end of the files, and what is written comes next
             self._make_way(sum(map(len, bodies)) + len(bodies) * self._framing.overhead)
             try:
-                done = self.buffer.put_many(bodies, 0, True)
+                done = self.buffer.append_many(bodies, 0, Mode.WRITTEN)
             except OSError as failure:
                 self.append_failed(failure)
             assert done == len(bodies), "the way was made for all of them"
@@ -1107,11 +1127,6 @@ class FifoQueue(Closing):
     def tail(self) -> Position:
         """The place behind the last message that was accepted."""
         return Position(self._write_file, self.buffer.end)
-
-    @property
-    def has_slate(self) -> bool:
-        """May messages be jotted down, to be written a moment later?"""
-        return bool(self._slates)
 
     @property
     def overhead(self) -> int:

@@ -24,7 +24,7 @@ BY_HAND = {
     LogWriter: "",
 }
 LOOKS = {
-    FifoQueue: "checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
+    FifoQueue: "appender checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "checked deadline info is_durable queue queues snapshot_barrier statistics statistics_as",
@@ -33,7 +33,7 @@ LOOKS = {
 }
 STEPS = {
     FifoQueue: "accept accept_many fail fetch include_memory load_from_memory note obstacle peek"
-    " append_failed",
+    " stage append_failed",
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "add fail note obstacle remove append_failed",

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from diskq._native.appendbuffer import AppendBuffer
+from diskq._native.appendbuffer import Mode
 from diskq._native.gate import Gate
 from diskq._native.memorytier import MemoryTier
 from diskq._native.nsq import NsqFraming
+from diskq._native.nsqbuffer import NsqBuffer
 from diskq._native.readahead import ReadAhead
 from diskq.engine.fifoquota import FifoQuota
 from diskq.engine.nsqfiles import Position, QueueFiles
@@ -40,12 +41,12 @@ class Played:
         for number, size in enumerate(sealed):
             self.fs.write_durably(files.data(number), bytes(size * KIB))
             self.sealed.add(number, size * KIB, 0)
-        self.append = AppendFile(self.fs, gate, lambda tell: AppendBuffer(self.fs, FRAMING, gate, tell))
+        self.append = AppendFile(self.fs, gate, lambda tell: NsqBuffer(self.fs, FRAMING, gate, tell))
         self.number = self.append.buffer.file_number = len(sealed)
         self.append.begin(files.data(self.number), files.sidecar(self.number), self.debts)
         self.append.buffer.limit = 1 << 40
         if active:
-            self.append.buffer.put_now(bytes(active * KIB - 4))
+            self.append.buffer.append_many([bytes(active * KIB - 4)], 0, Mode.WRITTEN)
         self.tier = MemoryTier(FRAMING, gate, Gate(), ReadAhead(self.fs, FRAMING, Gate()))
         self.tier.limit = 1 << 40
         self.head = Position(0, 0)
@@ -133,12 +134,12 @@ def test_whole_files_are_dropped_until_it_fits():
 def test_messages_in_memory_are_written_where_no_file_is_left_to_drop():
     memory: dict[str, Any] = {"memory_size": 200 * KIB, "durability": "memory"}
     queue = Played(active=100, max_bytes=240 * KIB, on_full="drop_oldest", **memory)
-    queue.tier.put_many([bytes(90 * KIB)], 0)
+    queue.tier.append_many([bytes(90 * KIB)], 0)
     queue.head = Position(0, 1)
     queue.obstacle(40)
     assert queue.asked == ["roll", "drop_consumed", "drop_oldest"]
     queue = Played(max_bytes=240 * KIB, on_full="drop_oldest", **memory)
-    queue.tier.put_many([bytes(190 * KIB)], 0)
+    queue.tier.append_many([bytes(190 * KIB)], 0)
     queue.obstacle(100)
     assert queue.asked == ["drop_consumed", "spill"]
 

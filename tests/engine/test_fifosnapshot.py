@@ -206,7 +206,7 @@ def jotting(fs: CrashFS) -> FifoQueue:
     queue.sync()
     queue.put(bodies(5)[-1])
     for body in bodies(7, start=5):
-        assert queue.buffer.jot_first(body) if queue.is_flushed else queue.buffer.jot_untimed(body)
+        assert queue.stage(body)
     return queue
 
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
-from diskq._native.gate import Gate
+from diskq._native.appendbuffer import BLOCK_SIZE, Mode
+from diskq._native.gate import Admission, Gate
 from diskq._native.nsq import NsqFraming
+from diskq._native.nsqbuffer import NsqBuffer
 from diskq._native.readahead import ReadAhead
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Debts
@@ -40,12 +41,14 @@ class File:
         self.sums = f"{directory}/sums"
         self.gate = Gate()
         self.gate.left = WIDE
-        self.append = AppendFile(fs, self.gate, lambda tell: AppendBuffer(fs, FRAMING, self.gate, tell))
+        self.append = AppendFile(fs, self.gate, lambda tell: NsqBuffer(fs, FRAMING, self.gate, tell))
         self.debts = Debts()
         self.append.begin(self.path, self.sums, self.debts)
         self.append.make_room_for_rows()
         self.buffer = self.append.buffer
         self.buffer.limit = WIDE
+        self.write = self.buffer.appender(Mode.WRITTEN, Admission.FORCED).append
+        self.hold = self.buffer.appender(Mode.HELD, Admission.FORCED).append
 
     @property
     def data(self) -> bytes:
@@ -101,12 +104,13 @@ def act_out(file: File, acts: list[tuple[str, Any]]) -> list[bytes]:
 
     for act, size in acts:
         if act == "put":
-            assert file.buffer.put_now(body(size))
+            assert file.write(body(size))
         elif act == "hold":
-            assert file.buffer.hold_now(body(size))
+            assert file.hold(body(size))
         elif act in ("put_many", "hold_many"):
             batch = [body(each) for each in size]
-            assert file.buffer.put_many(batch, 0, act == "put_many") == len(batch)
+            mode = Mode.WRITTEN if act == "put_many" else Mode.HELD
+            assert file.buffer.append_many(batch, 0, mode) == len(batch)
         elif act == "flush":
             file.buffer.flush()
         else:
@@ -160,16 +164,16 @@ def test_all_is_covered_by_checksums_in_blocks_of_whole_records(acts):
 @pytest.mark.parametrize("taken", [1, 3, 4, 5, 50, 103])
 def test_what_a_failed_write_left_behind_is_cut_back(taken):
     file = in_memory()
-    file.buffer.put_now(b"whole")
+    file.write(b"whole")
     faults(file).short_write(bytes_taken=taken, path=file.path)
     faults(file).fail("pwrite", nth=2, error=errno.ENOSPC, path=file.path)
     with pytest.raises(OSError, match="No space"):
-        file.buffer.put_now(b"x" * 100)
+        file.write(b"x" * 100)
     assert len(file.data) == 9 + taken
     assert (file.buffer.end, file.buffer.records) == (9, 1)
     file.append.cut_back()
     assert file.data == frame(b"whole")
-    file.buffer.put_now(b"next")
+    file.write(b"next")
     assert file.data == frame(b"whole") + frame(b"next")
 
 
@@ -177,7 +181,7 @@ def test_a_write_that_takes_a_little_at_a_time_is_whole_in_the_end():
     file = in_memory()
     faults(file).short_write(bytes_taken=7, path=file.path, times=None)
     bodies = [b"%d" % number * number for number in range(50)]
-    assert file.buffer.put_many(bodies, 0, True) == 50
+    assert file.buffer.append_many(bodies, 0, Mode.WRITTEN) == 50
     assert file.data == b"".join(map(frame, bodies))
 
 
@@ -187,20 +191,20 @@ def test_of_a_batch_that_fails_midway_it_is_known_how_many_are_in():
         bodies = [bytes([65 + number % 26]) * 3000 for number in range(300)]
         faults(file).fail("pwrite", nth=nth, error=errno.ENOSPC, path=file.path)
         with pytest.raises(OSError, match="No space"):
-            file.buffer.put_many(bodies, 0, True)
+            file.buffer.append_many(bodies, 0, Mode.WRITTEN)
         file.append.cut_back()
         done = file.buffer.records
         assert file.data == b"".join(map(frame, bodies[:done])), nth
         assert file.buffer.end == len(file.data)
         assert file.gate.left == (0 if file.append.needs_room else WIDE - done), "it counts what is in"
-        file.buffer.put_many(bodies, done, True)
+        file.buffer.append_many(bodies, done, Mode.WRITTEN)
         file.append.settle()
         assert list(read_back(file)) == bodies
 
 
 def test_what_is_held_goes_on_waiting_when_it_finds_no_room():
     file = in_memory()
-    file.buffer.hold_now(b"waits")
+    file.hold(b"waits")
     faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
     with pytest.raises(OSError, match="No space"):
         file.buffer.flush()
@@ -212,12 +216,12 @@ def test_what_is_held_goes_on_waiting_when_it_finds_no_room():
 
 def test_a_failed_write_does_not_take_what_was_held_before_it():
     file = in_memory()
-    file.buffer.hold_now(b"waits")
+    file.hold(b"waits")
     faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
     with pytest.raises(OSError, match="No space"):
-        file.buffer.put_now(b"goes through")
+        file.write(b"goes through")
     file.append.cut_back()
-    file.buffer.put_now(b"later")
+    file.write(b"later")
     assert file.data == frame(b"waits") + frame(b"later")
 
 
@@ -225,7 +229,7 @@ def test_a_row_that_cannot_be_written_shuts_the_gate_and_is_found_out_at_the_nex
     file = in_memory()
     faults(file).fail("pwrite", error=errno.EIO, path=file.sums)
     for _ in range(20):
-        assert file.buffer.put_now(b"x" * BLOCK_SIZE), "the message itself is in"
+        assert file.write(b"x" * BLOCK_SIZE), "the message itself is in"
     assert file.append.failure is not None
     assert not file.append.is_ready
     assert file.gate.left == 0
@@ -237,7 +241,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing_open():
     fs = CrashFS()
     fs.make_directory_durably("/q")
     faulty = FaultFS(fs)
-    append = AppendFile(faulty, gate := Gate(), lambda tell: AppendBuffer(faulty, FRAMING, gate, tell))
+    append = AppendFile(faulty, gate := Gate(), lambda tell: NsqBuffer(faulty, FRAMING, gate, tell))
     faulty.fail("open", error=errno.EMFILE, path="/q/sums")
     with pytest.raises(OSError, match="Too many"):
         append.begin("/q/data", "/q/sums", Debts())
@@ -248,14 +252,77 @@ def test_a_file_that_cannot_be_begun_leaves_nothing_open():
 # --- the gate, the limit, the size ----------------------------------------------------------------
 
 
-def test_a_shut_gate_lets_nothing_pass_the_fast_doors():
+@pytest.mark.parametrize("admission", [Admission.TIMED, Admission.COUNTED])
+def test_a_shut_gate_lets_nothing_pass_the_fast_paths(admission):
     file = in_memory()
     file.gate.left = 2
-    assert file.buffer.put(b"1")
-    assert file.buffer.put(b"2")
-    assert not file.buffer.put(b"3")
-    assert not file.buffer.put_all([b"3"])
+    path = file.buffer.appender(Mode.WRITTEN, admission)
+    assert path.append(b"1")
+    assert not path.append_all([b"2", b"3"]), "all of them or none"
+    assert path.append(b"2")
+    assert not path.append(b"3")
+    assert not path.append_all([b"3"])
     assert file.buffer.records == 2
+
+
+def test_the_first_that_is_to_wait_is_refused_where_the_gate_is_asked():
+    file = in_memory()
+    memory = bytearray(1 << 16)
+    path = file.buffer.appender(Mode.HELD, Admission.TIMED)
+    assert not path.append(b"1"), "nobody would write it"
+    assert file.hold(b"1")
+    assert path.append(b"2")
+    file.buffer.flush()
+    path = file.buffer.appender(Mode.STAGED, Admission.TIMED)
+    assert path.append(b"3"), "without a slate it is written"
+    assert file.data == b"".join(map(frame, [b"1", b"2", b"3"]))
+    file.buffer.attach_slate(memory)
+    assert not path.append(b"4")
+    assert file.buffer.appender(Mode.STAGED, Admission.FORCED).append(b"4")
+    assert path.append(b"5")
+    assert len(file.data) == 15
+    assert frame(b"4") + frame(b"5") in memory
+
+
+def test_what_finds_no_room_on_the_slate_is_written_with_what_stands_there():
+    file = in_memory()
+    file.buffer.attach_slate(bytearray(5000))
+    stage = file.buffer.appender(Mode.STAGED, Admission.FORCED).append
+    large = b"x" * 3000
+    assert stage(b"waits")
+    assert stage(large)
+    assert not file.data
+    assert stage(large)
+    assert file.data == frame(b"waits") + 2 * frame(large)
+    assert stage(large)
+    assert file.buffer.flushed < file.buffer.end, "the slate is used again"
+
+
+def test_what_is_held_and_cannot_be_written_when_it_is_much_is_not_in():
+    file = in_memory()
+    half = b"x" * (140 * 1024)
+    assert file.hold(half)
+    faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
+    with pytest.raises(OSError, match="No space"):
+        file.hold(half)
+    file.append.cut_back()
+    assert file.buffer.records == 1
+    file.buffer.flush()
+    assert file.data == frame(half)
+
+
+def test_a_slice_that_is_over_refuses_who_can_yield():
+    file = in_memory()
+    gate = Gate(1e-9)
+    gate.left = WIDE
+    buffer = NsqBuffer(file.fs, FRAMING, gate, lambda *_: None)
+    buffer.retarget(file.append.handle, 0, WIDE)
+    assert not buffer.appender(Mode.WRITTEN, Admission.TIMED).append(b"1")
+    assert buffer.appender(Mode.WRITTEN, Admission.COUNTED).append(b"1")
+    gate.left = 0
+    assert not buffer.appender(Mode.WRITTEN, Admission.COUNTED).append(b"2")
+    assert buffer.appender(Mode.WRITTEN, Admission.FORCED).append(b"2")
+    assert file.data == frame(b"1") + frame(b"2")
 
 
 def test_a_time_slice_shuts_the_gate_until_it_is_begun_again():
@@ -271,17 +338,18 @@ def test_a_time_slice_shuts_the_gate_until_it_is_begun_again():
 def test_nothing_passes_the_limit():
     file = in_memory()
     file.buffer.limit = 20
-    assert file.buffer.put_now(b"x" * 10)
-    assert not file.buffer.put_now(b"123")
-    assert file.buffer.put_now(b"12"), "exactly full is allowed"
-    assert file.buffer.put_many([b""], 0, True) == 0
+    assert file.write(b"x" * 10)
+    assert not file.write(b"123")
+    assert file.write(b"12"), "exactly full is allowed"
+    assert file.buffer.append_many([b""], 0, Mode.WRITTEN) == 0
 
 
 @pytest.mark.parametrize("body", ["text", bytearray(b"x"), memoryview(b"x"), 7, b"x" * ((1 << 20) + 1)])
 def test_what_needs_judgement_is_left_to_the_owner(body):
     file = in_memory()
-    assert not file.buffer.put(body)
-    assert not file.buffer.put_all([b"good", body])
+    path = file.buffer.appender(Mode.WRITTEN, Admission.TIMED)
+    assert not path.append(body)
+    assert not path.append_all([b"good", body])
     assert file.data == b""
 
 
@@ -306,7 +374,7 @@ def test_one_that_is_only_collected_gives_its_slate_back_first(monkeypatch):
     told: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     box: Any = Box()
-    buffer = AppendBuffer(CrashFS(), FRAMING, Gate(), box.hear)
+    buffer = NsqBuffer(CrashFS(), FRAMING, Gate(), box.hear)
     buffer.attach_slate(memoryview(bytearray(4096)))
     # The collector comes to the buffer before it comes to what refers to it.
     kept: list[Any] = []
