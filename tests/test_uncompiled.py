@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "diskq"
-SENTENCE = "diskq is not compiled: run `make build` or `pip install -e .` in the source tree"
+SENTENCE = (
+    "diskq is not compiled: run `make build` or `pip install -e .` in the source tree; to Spark's executors"
+    " ship what `python -m diskq.spark.shipping` makes"
+)
 
 
 @pytest.fixture
@@ -39,7 +42,20 @@ def test_importing_what_is_compiled_for_another_python_says_which(uncompiled_tre
     ours = sysconfig.get_config_var("SOABI")
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: diskq is compiled for cpython-39-s390x-linux-gnu, and this Python is {ours}:"
-        " it needs one of its own"
+        " install diskq for it; to Spark's executors ship what `python -m diskq.spark.shipping` makes with"
+        " the same Python"
+    )
+
+
+def test_importing_it_from_a_zip_file_says_that_python_cannot(uncompiled_tree):
+    (uncompiled_tree / f"diskq/_native/nsq.{sysconfig.get_config_var('SOABI')}.so").touch()
+    zipped = shutil.make_archive(str(uncompiled_tree / "zipped"), "zip", uncompiled_tree, "diskq")
+    shutil.rmtree(uncompiled_tree / "diskq")
+    done = run_in(uncompiled_tree, f"import sys; sys.path.insert(0, {zipped!r}); import diskq")
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: diskq is compiled, but Python imports no compiled modules from a zip file"
+        f" ({zipped}/diskq/_native): install it; to Spark's executors ship what"
+        " `python -m diskq.spark.shipping` makes"
     )
 
 

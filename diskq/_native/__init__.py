@@ -2,7 +2,8 @@
 #
 # A source tree is not compiled by looking at it, and Python's own "No module named
 # 'diskq._native.nsq'" would send its reader looking for a missing package. So say it here, once; and where
-# there are modules for another Python or machine, which an archive may have brought, say that.
+# there are modules for another Python or machine, or in a zip file, from which Python imports none, say that:
+# on an executor of Spark's this is the first that is met of it. diskq/spark/errors.py knows these sentences.
 
 try:
     import diskq._native.nsq  # noqa: F401  (any compiled module would tell; this one is always used)
@@ -14,9 +15,20 @@ except ModuleNotFoundError as error:
 
     names = [file.name.split(".") for file in importlib.resources.files(__name__).iterdir()]
     others = [name[1] for name in names if name[0] == "nsq" and name[-1] in ("so", "pyd")]
-    if others:
-        ours = importlib.machinery.EXTENSION_SUFFIXES[0].split(".")[1]
-        sentence = f"diskq is compiled for {others[0]}, and this Python is {ours}: it needs one of its own"
+    ours = importlib.machinery.EXTENSION_SUFFIXES[0].split(".")[1]
+    if ours in others:
+        sentence = (
+            f"diskq is compiled, but Python imports no compiled modules from a zip file ({__path__[0]}): "
+            "install it; to Spark's executors ship what `python -m diskq.spark.shipping` makes"
+        )
+    elif others:
+        sentence = (
+            f"diskq is compiled for {others[0]}, and this Python is {ours}: install diskq for it; to Spark's "
+            "executors ship what `python -m diskq.spark.shipping` makes with the same Python"
+        )
     else:
-        sentence = "diskq is not compiled: run `make build` or `pip install -e .` in the source tree"
+        sentence = (
+            "diskq is not compiled: run `make build` or `pip install -e .` in the source tree; to Spark's "
+            "executors ship what `python -m diskq.spark.shipping` makes"
+        )
     raise ImportError(sentence) from None

@@ -39,6 +39,7 @@ Code = Literal[
     "DISKQ_FORMAT",
     "DISKQ_LOCKED",
     "DISKQ_MESSAGE_SIZE",
+    "DISKQ_NOT_COMPILED",
     "DISKQ_NOT_FOUND",
     "DISKQ_NULL_VALUE",
     "DISKQ_OPTION",
@@ -110,6 +111,9 @@ class Fault(NamedTuple):
 # Only behind the class's name: a traceback shows lines of our source as well.
 _TOLD = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
 
+# A worker that has no compiled modules cannot import this module: diskq/_native/__init__.py speaks for it.
+_NOT_COMPILED = re.compile(r"ImportError: (diskq is (?:not compiled|compiled)\b[^\r\n]*)")
+
 
 def classify(error: BaseException) -> Fault | None:
     """Which of diskq's codes an exception of Spark's carries, and what it says; None: none of them."""
@@ -117,5 +121,7 @@ def classify(error: BaseException) -> Fault | None:
         return Fault(error.code, error.sentence)
     for code, sentence in reversed(_TOLD.findall(str(error))):  # the last one is what came out
         return Fault(code, sentence)
+    if found := _NOT_COMPILED.search(str(error)):
+        return Fault("DISKQ_NOT_COMPILED", found[1])
     behind = error.__cause__ or error.__context__
     return None if behind is None else classify(behind)

@@ -2,7 +2,7 @@
 # Spark's reads is a range of offsets of one partition of one stream; who is asked for it gives all of it,
 # or says what is missing.
 #
-# Nothing compiled is imported here: an executor may have none of it.
+# The engine is imported when a layout is opened: a task needs that of one layout.
 
 from __future__ import annotations
 
@@ -126,20 +126,10 @@ def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = No
         from diskq.spark.stores import StoreLayout
 
         return StoreLayout(path, pinned)
-    try:
-        if kind == "sej":
-            from diskq.spark.journals import JournalLayout
-
-            return JournalLayout(path)
-        from diskq.spark.triplets import TripletLayout
-
-        return TripletLayout(path)
-    except ImportError as reason:
-        logger.warning("%s: read by pyarrow alone, and checksums are not looked at: %s", path, reason)
     if kind == "sej":
-        from diskq.spark.journalfallback import UnverifiedJournal
+        from diskq.spark.journals import JournalLayout
 
-        return UnverifiedJournal(path)
-    from diskq.spark.fallback import UnverifiedLayout
+        return JournalLayout(path)
+    from diskq.spark.triplets import TripletLayout
 
-    return UnverifiedLayout(path)
+    return TripletLayout(path)

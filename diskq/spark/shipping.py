@@ -1,7 +1,6 @@
 """diskq for executors that have it not: one archive, and the settings that put it to use.
 
-    python -m diskq.spark.shipping dist/             dist/diskq-0.1.0-cpython-311-x86_64-linux-gnu.tar.gz
-    python -m diskq.spark.shipping --pure dist/      dist/diskq-0.1.0-pure.zip, not compiled: reads only
+    python -m diskq.spark.shipping dist/        dist/diskq-0.1.0-cpython-311-x86_64-linux-gnu.tar.gz
 
 Spark unpacks the archive beside each executor (`spark.archives`), where it stands before a diskq that may be
 installed there. The executors need pyarrow of their own, and a Python of the version that made the archive.
@@ -37,9 +36,6 @@ _AT_HOME = {"channels", "cli", "testing", "__pycache__"}
 _DIRECTORY = "diskq_shipped"
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest moment that a zip file can tell
 
-# `diskq` for who has no compiled modules: the real one imports the engine.
-_PURE_INIT = b'"""The part of diskq that Spark\'s executors read with, without compiled code."""\n'
-
 
 def conf(shipped: Path | str) -> dict[str, str]:
     """The settings with which executors import diskq from this archive, for `session(conf=...)`."""
@@ -49,18 +45,14 @@ def conf(shipped: Path | str) -> dict[str, str]:
     }
 
 
-def archive(into: Path | str, *, pure: bool = False) -> Path:
-    """Make the archive; its path. `into`: the file, or a directory, which gets one with the usual name.
-
-    `pure` leaves out all that is compiled: executors of any Python and machine can read streams with it,
-    by pyarrow alone and about a fifth slower. They cannot write.
-    """
+def archive(into: Path | str) -> Path:
+    """Make the archive; its path. `into`: the file, or a directory, which gets one with the usual name."""
     out = Path(into)
     if out.is_dir() or str(into).endswith("/"):
         out.mkdir(parents=True, exist_ok=True)
-        out = out / archive_name(pure=pure)
-    held = dict(sorted(dict(_pure_files() if pure else _files()).items()))  # of a name the last one counts
-    if not pure and not any(name.endswith(".so") for name in held if name.startswith("diskq/")):
+        out = out / archive_name()
+    held = dict(sorted(_files()))
+    if not any(name.endswith(".so") for name in held if name.startswith("diskq/")):
         raise FileNotFoundError(f"{_PACKAGE} has no compiled modules to ship")
     with open(out, "wb") as file:
         if out.suffix == ".zip":
@@ -70,10 +62,8 @@ def archive(into: Path | str, *, pure: bool = False) -> Path:
     return out
 
 
-def archive_name(*, pure: bool = False) -> str:
+def archive_name() -> str:
     """Says the version, and the Python and machine that its compiled modules are for."""
-    if pure:
-        return f"diskq-{version('diskq')}-pure.zip"
     return f"diskq-{version('diskq')}-{sysconfig.get_config_var('SOABI')}.tar.gz"
 
 
@@ -87,11 +77,6 @@ def _files() -> Iterator[tuple[str, bytes]]:
         for file in distribution(name).files or ():
             if ".." not in file.parts and file.suffix not in (".pyc", ".pyi", ".c", ".h"):
                 yield str(file), file.locate().read_bytes()  # type: ignore[attr-defined]
-
-
-def _pure_files() -> Iterator[tuple[str, bytes]]:
-    yield from _package(_PACKAGE, {".py"})
-    yield "diskq/__init__.py", _PURE_INIT
 
 
 def _package(root: Path, suffixes: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -126,9 +111,8 @@ def main(arguments: list[str] | None = None) -> None:
         description="Make an archive of diskq for Spark's executors, and print the settings that use it.",
     )
     parser.add_argument("out", help="the file (.tar.gz, .zip), or a directory (with a / behind it, made)")
-    parser.add_argument("--pure", action="store_true", help="without compiled code: reads only, anywhere")
     given = parser.parse_args(arguments)
-    made = archive(given.out, pure=given.pure)
+    made = archive(given.out)
     sys.stdout.write(f"{made}\n")
     for name, value in conf(made).items():
         sys.stdout.write(f"--conf {name}={value}\n")

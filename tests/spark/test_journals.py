@@ -1,17 +1,12 @@
-# Journals, as batches, as they come, and with pyarrow alone. Law: what a journal has, Spark has, by the same
+# Journals, as batches and as they come. Law: what a journal has, Spark has, by the same
 # offsets, times and types; what is missing is told.
 
 from __future__ import annotations
 
-import os
-import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
@@ -20,13 +15,11 @@ from diskq.engine.journal import Item, Journal
 from diskq.engine.journalreader import JournalReader
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions
-from diskq.spark import classify, shipping
-from diskq.spark.arrow import Batches
+from diskq.spark import classify
 from diskq.spark.batch import DiskqReader
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.journalfallback import UnverifiedJournal
-from diskq.spark.layouts import Losses, OffsetRange
-from diskq.spark.schema import NANOS, SCHEMA, TYPE, arrow_schema, schema_of
+from diskq.spark.layouts import OffsetRange
+from diskq.spark.schema import NANOS, SCHEMA, TYPE, schema_of
 from diskq.spark.streaming import DiskqStreamReader
 from tests.golden.journals import every_journal, golden_journal
 from tests.spark.readers import numbers, options, read, tasks
@@ -230,90 +223,3 @@ def test_spark_reads_journals_in_batches_and_as_they_come(spark, tmp_path):
     fault = classify(caught.value)
     assert fault is not None
     assert fault.code == "DISKQ_OPTION"
-
-
-# --- with pyarrow alone ---------------------------------------------------------------------------
-
-
-def unverified(path: Path, *, is_fatal: bool = True, max_bytes: int = 4096, **given: Any) -> Any:
-    batches: list[Any] = []
-    for task in tasks(options(path, **given)):
-        pieces = UnverifiedJournal(str(path)).read(task, max_bytes, Losses(is_fatal=is_fatal))
-        made = Batches(WITH_NANOS, topic=task.topic, partition=0, rows=100, size=4096)
-        batches += made.of(pieces, task.start, task.end)
-    return pa.Table.from_batches(batches, arrow_schema(WITH_NANOS))
-
-
-def test_pyarrow_alone_gives_what_the_engine_gives(path):
-    write(path, [*messages(), (b"x" * 127, b"y" * 100_000, 5, 255)])
-    expected = read(options(path), WITH_NANOS)
-    assert unverified(path).equals(expected)
-    assert unverified(path, max_bytes=1).equals(expected)
-    assert unverified(path, minPartitions=17, startingOffsets='{"0": 5}').equals(expected.slice(5))
-
-
-@pytest.mark.parametrize("where", ["offset", "key's length", "value's length", "size", "cut"])
-def test_pyarrow_alone_loses_what_is_behind_damage_in_a_segment_and_tells(path, where):
-    write(path, messages())
-    planned = options(path)
-    (task,) = tasks(planned)
-    rotten = segments(path)[1]
-    number, behind = int(rotten.stem, 16) + 30, int(segments(path)[2].stem, 16)
-    content = bytearray(rotten.read_bytes())
-    value = content.index(VALUE % number)
-    key = number % 128 if number % 5 else 0
-    size = len(VALUE % number) + number % 300
-    places = {
-        "offset": value - 4 - key - 12,
-        "key's length": value - 4 - key - 1,
-        "value's length": value - 4,
-        "size": value + size + 3,
-        "cut": value,
-    }
-    if where == "cut":
-        del content[places[where] :]
-    else:
-        content[places[where]] ^= 0x81
-    rotten.write_bytes(content)
-    with fails_with("DISKQ_CORRUPT"):
-        list(UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=True)))
-    pieces = UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=False))
-    made = Batches(WITH_NANOS, topic="web", partition=0, rows=100, size=4096)
-    left = numbers(pa.Table.from_batches(made.of(pieces, task.start, task.end)))
-    assert left == [*range(number), *range(behind, COUNT)]
-
-
-def test_pyarrow_alone_tells_what_was_removed(path):
-    write(path, messages())
-    (task,) = tasks(options(path))
-    segments(path)[0].unlink()
-    with fails_with("DISKQ_DATA_LOSS"):
-        list(UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=True)))
-    found = UnverifiedJournal(str(path)).read(task, 4096, Losses(is_fatal=False))
-    assert next(found)[0] == int(segments(path)[0].stem, 16)
-
-
-_EXECUTOR = """
-import pickle, sys
-for name in ("trio", "outcome", "crc32c", "portalocker"):
-    sys.modules[name] = None
-import diskq.spark.source, diskq.spark.streaming
-reader, planned = pickle.load(sys.stdin.buffer)
-print(sum(batch.num_rows for task in planned for batch in reader.read(task)))
-assert not any(name.startswith("diskq._native.") for name in sys.modules)
-"""
-
-
-def test_a_task_runs_where_nothing_is_compiled(path, tmp_path):
-    write(path, messages(1000))
-    made = DiskqReader(options(path), WITH_NANOS, None)
-    done = subprocess.run(
-        [sys.executable, "-c", _EXECUTOR],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(shipping.archive(tmp_path, pure=True))},
-        input=pickle.dumps((made, made.partitions())),
-        capture_output=True,
-        check=False,
-    )
-    assert done.stdout == b"1000\n", done.stderr.decode()
-    assert b"checksums are not looked at" in done.stderr
