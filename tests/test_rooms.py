@@ -1,15 +1,17 @@
 # The rooms, and what each may import. Law: who wants to break a rule changes the table, in the open.
 #
 # Every module under diskq/, and the one beside it, is read, not imported: Python by `ast` (imports inside
-# functions and under TYPE_CHECKING count as well), Cython by its import, cimport and include lines.
+# functions and under TYPE_CHECKING count as well), Cython by its import, cimport and include lines. Inside a
+# room as between rooms, no modules import each other in a circle.
 
 from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -205,6 +207,16 @@ def imports_of(path: Path) -> list[str]:
     return list(cython_imports(path.read_text(encoding="utf-8")))
 
 
+def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each imports the one before it, the last being the first; none: there is no circle."""
+    others = {module: imported - {module} for module, imported in imports.items()}
+    try:
+        graphlib.TopologicalSorter(others).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 @functools.cache
 def tree_of(path: Path) -> ast.AST:
     return ast.parse(path.read_text(encoding="utf-8"), path)
@@ -223,6 +235,13 @@ def test_a_room_imports_only_what_its_row_allows(path):
 )
 def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
     assert call_violations(module_name(path), tree_of(path)) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    imports: dict[str, set[str]] = {}
+    for path in FILES:
+        imports.setdefault(module_name(path), set()).update(MODULES.intersection(imports_of(path)))
+    assert circle_in(imports) == []
 
 
 # --- the checker, checked ---------------------------------------------------------------------
@@ -256,6 +275,13 @@ def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
 )
 def test_a_planted_python_import_is_flagged(module, planted):
     assert len(import_violations(module, python_imports(ast.parse(planted), module))) == 1
+
+
+def test_a_planted_circle_is_found():
+    planted = "def read():\n    from diskq.engine.fifo import FifoQueue"
+    imported = set(python_imports(ast.parse(planted), "diskq.engine.work"))
+    imports = {"diskq.engine.work": imported, "diskq.engine.fifo": {"diskq.engine.work", "diskq.engine.fifo"}}
+    assert set(circle_in(imports)) == {"diskq.engine.work", "diskq.engine.fifo"}
 
 
 @pytest.mark.parametrize(

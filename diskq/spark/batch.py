@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from diskq.spark.errors import telling
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts import Losses, OffsetRange, open_layout
+from diskq.spark.layout_choice import open_layout
+from diskq.spark.layouts import Losses, OffsetRange
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot, plan
 

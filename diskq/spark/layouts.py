@@ -1,8 +1,6 @@
-# What can be read, whatever the files are like: one class for each layout. Law: what a partition of
-# Spark's reads is a range of offsets of one partition of one stream; who is asked for it gives all of it,
-# or says what is missing.
-#
-# The engine is imported when a layout is opened: a task needs that of one layout.
+# What can be read, whatever the files are like: what a layout promises. Law: what a partition of Spark's
+# reads is a range of offsets of one partition of one stream; who is asked for it gives all of it, or says
+# what is missing. Which class reads which files is in layout_choice.py.
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from diskq.spark.errors import Code, DiskqSparkError
 if TYPE_CHECKING:
     from diskq.spark.arrow import Piece
 
-__all__ = ["Layout", "Losses", "OffsetRange", "Span", "find_layout", "open_layout"]
+__all__ = ["Layout", "Losses", "OffsetRange", "Span"]
 
 logger = logging.getLogger("diskq.spark")
 
@@ -99,37 +97,3 @@ class Layout(Protocol):
         A piece is made of at most `max_bytes` of file, but of one message, however large. What is missing
         of the task's is told to `losses`, once.
         """
-
-
-def find_layout(path: str) -> str:
-    """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none, OSError."""
-    from diskq.spark.snapshots import log_at, queue_at
-
-    if (found := log_at(path)) is not None:
-        return found
-    if queue_at(path) is not None:
-        return "nsq"
-    raise DiskqSparkError(
-        "DISKQ_NOT_FOUND",
-        f"{path}: there is no stream here, no journal, no store and no queue; on a cluster each machine must "
-        "see it at this path",
-    )
-
-
-def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = None) -> Layout:
-    """`kind` is one of options.LAYOUTS, `pinned` what its `pin` gave. Raises DiskqError, OSError."""
-    if kind == "nsq":
-        from diskq.spark.snapshots import QueueLayout
-
-        return QueueLayout(path, pinned, parts)
-    if kind == "taskflux":
-        from diskq.spark.stores import StoreLayout
-
-        return StoreLayout(path, pinned)
-    if kind == "sej":
-        from diskq.spark.journals import JournalLayout
-
-        return JournalLayout(path)
-    from diskq.spark.triplets import TripletLayout
-
-    return TripletLayout(path)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts import Layout, Span, find_layout, open_layout
+from diskq.spark.layout_choice import find_layout, open_layout
+from diskq.spark.layouts import Layout, Span
 from diskq.spark.options import ReadOptions, Selection
 
 __all__ = ["NamedStream", "kinds_of", "open_streams", "paths_of"]
