@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import jobsjson, jobslooks, jobsverbs, units
+from diskq.cli import jobslooks, jobsverbs, units
 from diskq.cli.parsing import (
     add_batch,
     add_command,
@@ -26,6 +26,7 @@ from diskq.errors import (
     QueueFullError,
     QueueNotFoundError,
 )
+from diskq.tools.jsonlines import JOB
 
 __all__ = ["add_parser"]
 
@@ -263,7 +264,7 @@ def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_messages(send)
     _add_queue(send)
     send.add_argument("--priority", type=int, metavar="N", help="the smallest is received first (default: 0)")
-    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"], json=jobsjson.ABOUT)
+    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"], json=JOB.about)
     add_durability(send)
     add_batch(send)
     add_create(send, "the store")
@@ -294,4 +295,4 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json=jobsjson.ABOUT)
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json=JOB.about)

@@ -15,8 +15,8 @@ import trio
 from diskq.cli.directories import make_room
 from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
-from diskq.cli.jobsjson import Job, as_json, job_of
 from diskq.cli.jobsview import check_store, is_store
+from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
 from diskq.cli.pipes import CHUNK, MOST_AROUND, Output, read_stdin
@@ -26,6 +26,8 @@ from diskq.engine.storelook import log_trace, look_at_store
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.errors import DiskFullError, QueueNameError
 from diskq.options import PriorityOptions
+from diskq.tools.entries import Entry
+from diskq.tools.jsonlines import JOB, job_line
 
 __all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
 
@@ -109,22 +111,22 @@ async def _send_all(args: argparse.Namespace) -> None:
     sent = 0
     numbers = count(1)
 
-    async def send_jobs(jobs: Iterable[Job]) -> None:
+    async def send_jobs(jobs: Iterable[Entry]) -> None:
         nonlocal sent
-        for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.data)):
+        for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.value)):
             for name, group in groupby(batch, lambda job: _told(args.queue, job.queue, "")):
                 some = list(group)
                 priorities = [_told(args.priority, job.priority, 0) for job in some]
                 try:
                     queue = store.queue(name)
-                    store.enqueue_many(queue, [job.data for job in some], priorities, args.durability)
+                    store.enqueue_many(queue, [job.value for job in some], priorities, args.durability)
                 except DiskFullError as full:
                     sent += full.accepted
                     raise
                 sent += len(some)
 
     async def send_data(messages: Iterable[bytes]) -> None:
-        await send_jobs(Job(None, None, data) for data in messages)
+        await send_jobs(map(Entry, messages))
 
     async def send_lines(lines: Iterable[bytes]) -> None:
         jobs, failure = _jobs_of(lines, numbers)
@@ -150,12 +152,12 @@ def _told(first: T | None, second: T | None, else_: T) -> T:
     return else_ if second is None else second
 
 
-def _jobs_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Job], CommandError | None]:
+def _jobs_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Entry], CommandError | None]:
     """The messages before the first line that is none, and what is wrong with that."""
     jobs = []
     for line in lines:
         try:
-            jobs.append(job_of(line, next(numbers)))
+            jobs.append(message_of(line, next(numbers), JOB))
         except CommandError as failure:
             return jobs, failure
     return jobs, None
@@ -177,7 +179,9 @@ class JobOutput:
 
     async def write(self, records: Sequence[PriorityRecord]) -> None:
         """Return when they are out of this process. `Cancelled`: some of them may be."""
-        await self._output.write([as_json(record) if self._is_json else record.payload for record in records])
+        await self._output.write(
+            [job_line(record) if self._is_json else record.payload for record in records]
+        )
 
 
 def receive(args: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import journaljson, journallooks, journalverbs
+from diskq.cli import journallooks, journalverbs
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
     add_batch,
@@ -21,6 +21,7 @@ from diskq.cli.parsing import (
 from diskq.cli.places import place
 from diskq.cli.replays import add_replay
 from diskq.errors import LockedError
+from diskq.tools.jsonlines import JOURNAL
 
 __all__ = ["add_parser"]
 
@@ -157,7 +158,7 @@ def _add_stretch(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=journaljson.ABOUT)
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=JOURNAL.about)
     # sej's way of saying it.
     parser.add_argument(
         "--format",

@@ -17,14 +17,15 @@ import trio
 
 from diskq.channels.scanner import open_scanner
 from diskq.cli import units
-from diskq.cli.journaljson import as_json, time_of
 from diskq.cli.journalview import check_journal, file_at, offset_at
+from diskq.cli.moments import show_moment
 from diskq.cli.parsing import CommandError
 from diskq.cli.pipes import MessageOutput
 from diskq.cli.terminal import note, progress, say, show_table, shown
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalreader import JournalReader
 from diskq.messages import JournalMessage
+from diskq.tools.jsonlines import journal_line
 
 __all__ = ["count", "dump", "file", "offset", "old", "scan", "tail", "timestamp"]
 
@@ -59,7 +60,7 @@ def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContex
 
 
 async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
-    output, left = MessageOutput(args.framing, as_json), getattr(args, "count", None)
+    output, left = MessageOutput(args.framing, journal_line), getattr(args, "count", None)
     wanted = getattr(args, "type", None)
     with _progress(start, end, is_wanted=not sys.stdout.isatty()) as advance:
         before = start
@@ -102,7 +103,7 @@ def tail(args: argparse.Namespace) -> None:
 
 
 async def _tail(args: argparse.Namespace, last: list[JournalMessage], end: int) -> None:
-    output = MessageOutput(args.framing, as_json)
+    output = MessageOutput(args.framing, journal_line)
     if last:
         await output.write(last)
     if args.follow:
@@ -164,7 +165,12 @@ def timestamp(args: argparse.Namespace) -> None:
         message = reader.take()
         if message is None or message.offset != args.offset:
             raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
-        print(time_of(message.timestamp_ns) or "none")
+        print(_time_of(message) or "none")
+
+
+def _time_of(message: JournalMessage | None) -> str | None:
+    """None: it has none, or there is no message."""
+    return None if message is None or message.timestamp_ns is None else show_moment(message.timestamp_ns)
 
 
 def file(args: argparse.Namespace) -> None:
@@ -185,8 +191,8 @@ def file(args: argparse.Namespace) -> None:
         "messages": messages,
         "bytes": os.path.getsize(args.path),
         "is_last": behind is None,
-        "from": None if first is None else time_of(first.timestamp_ns),
-        "to": None if last is None else time_of(last.timestamp_ns),
+        "from": _time_of(first),
+        "to": _time_of(last),
     }
     if args.json:
         print(json.dumps(told, separators=(",", ":")))

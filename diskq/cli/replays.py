@@ -12,7 +12,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.replaying import AnyMessage, Replay, replay
-from diskq.cli import journaljson, streamjson, units
+from diskq.cli import units
 from diskq.cli.journalview import check_journal, offset_at
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
@@ -31,6 +31,7 @@ from diskq.cli.replaysinks import Sink, check_sink, opened_sink
 from diskq.cli.streamview import StreamView
 from diskq.cli.terminal import note, progress
 from diskq.engine.journalreader import JournalReader
+from diskq.tools.jsonlines import JOURNAL, STREAM
 
 __all__ = ["add_replay", "run_replay"]
 
@@ -147,7 +148,7 @@ def _add_places(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
     )
     add_durability(parser)
     add_wait(parser, "queue, stream or journal")
-    fields = streamjson.ABOUT if has_partitions else journaljson.ABOUT
+    fields = (STREAM if has_partitions else JOURNAL).about
     add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=fields)
 
 

@@ -18,7 +18,6 @@ from diskq.channels.journal import JournalWriter, open_journal
 from diskq.channels.queue import DiskQueue, open_queue
 from diskq.channels.replaying import AnyMessage
 from diskq.channels.stream import StreamProducer, open_producer
-from diskq.cli import journaljson, streamjson
 from diskq.cli.directories import check_directory, make_directories, make_room
 from diskq.cli.journalview import JOURNALS_OWN, check_journal, is_a_journal
 from diskq.cli.opening import opened
@@ -28,6 +27,7 @@ from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.errors import DiskFullError
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from diskq.options import StreamOptions
+from diskq.tools.jsonlines import journal_line, stream_line
 from diskq.tools.queueview import queue_names
 
 __all__ = ["Sink", "check_sink", "opened_sink"]
@@ -200,4 +200,4 @@ async def opened_sink(args: argparse.Namespace) -> AsyncIterator[Sink]:
     elif args.call is not None:
         yield _Call(args.call)
     else:
-        yield _Out(args.framing, journaljson.as_json if args.is_journal else streamjson.as_json)
+        yield _Out(args.framing, journal_line if args.is_journal else stream_line)

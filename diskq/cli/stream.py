@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import streamgroups, streamjson, streamkeep, streamlooks, streamread, streamwrite, units
+from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import (
     add_batch,
@@ -24,6 +24,7 @@ from diskq.cli.places import place, stop
 from diskq.cli.replays import add_replay
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
 from diskq.options import ENCODINGS, StreamOptions
+from diskq.tools.jsonlines import STREAM
 
 __all__ = ["add_parser"]
 
@@ -194,7 +195,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_partitions(tail)
     tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
-    add_framing(tail, "to stdout", OUT, json=streamjson.ABOUT)
+    add_framing(tail, "to stdout", OUT, json=STREAM.about)
     tail.set_defaults(run=streamread.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
@@ -269,7 +270,7 @@ def _add_lock(parser: argparse.ArgumentParser) -> None:
 def _add_write(parser: argparse.ArgumentParser) -> None:
     options = StreamOptions()
     add_messages(parser)
-    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed"], "whole", json=streamjson.ABOUT)
+    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed"], "whole", json=STREAM.about)
     parser.add_argument(
         "--key",
         metavar="KEY",
@@ -320,7 +321,7 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read as this group, and commit what was written out (default: as nobody)",
     )
-    add_framing(parser, "to stdout", OUT, json=streamjson.ABOUT)
+    add_framing(parser, "to stdout", OUT, json=STREAM.about)
     parser.add_argument(
         "-v",
         "--verbose",

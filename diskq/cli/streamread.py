@@ -14,11 +14,11 @@ from diskq.channels.consumer import StreamConsumer, open_consumer
 from diskq.cli.parsing import CommandError
 from diskq.cli.pipes import MessageOutput
 from diskq.cli.places import Moment, Stop, end_of, start_of
-from diskq.cli.streamjson import as_json
 from diskq.cli.streamview import StreamView, listed
 from diskq.cli.terminal import note, progress
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message
+from diskq.tools.jsonlines import stream_line
 
 __all__ = ["read", "tail"]
 
@@ -36,7 +36,7 @@ def read(args: argparse.Namespace) -> None:
     where: Any = start
     if isinstance(start, Moment):
         where = {partition: view.offset_of(partition, start) for partition in wanted}
-    output = MessageOutput(args.framing, as_json)
+    output = MessageOutput(args.framing, stream_line)
     try:
         trio.run(_read_all, args, wanted, where, end, output)
     except BrokenPipeError:
@@ -98,7 +98,7 @@ def tail(args: argparse.Namespace) -> None:
 
 
 async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping[int, int]) -> None:
-    output = MessageOutput(args.framing, as_json)
+    output = MessageOutput(args.framing, stream_line)
     if last:
         await output.write(last)
     if args.follow:

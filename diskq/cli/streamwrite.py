@@ -16,15 +16,19 @@ from diskq.channels.stream import StreamProducer, open_producer
 from diskq.cli import units
 from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
+from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import opened
 from diskq.cli.parsing import CommandError, UsageError, check_source
 from diskq.cli.pipes import CHUNK, MOST_AROUND, read_stdin
-from diskq.cli.streamjson import Fields, fields_of
 from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.cli.terminal import note, shown
 from diskq.options import StreamOptions
+from diskq.tools.jsonlines import STREAM
 
 __all__ = ["create", "write"]
+
+Fields = tuple[bytes | None, bytes, int | None]
+"""Key, value and timestamp in nanoseconds; None: nobody said."""
 
 # --- create ---------------------------------------------------------------------------------------
 
@@ -127,14 +131,14 @@ class _Writer:
         def messages() -> Iterator[Fields]:
             for number, line in zip(self._line_numbers, lines, strict=False):
                 try:
-                    key, value, timestamp = fields_of(line, number)
+                    told = message_of(line, number, STREAM)
                 except CommandError as failure:
                     failures.append(failure)
                     return
                 yield (
-                    self._key if key is None else key,
-                    value,
-                    self._args.timestamp if timestamp is None else timestamp,
+                    self._key if told.key is None else told.key,
+                    told.value,
+                    self._args.timestamp if told.timestamp_ns is None else told.timestamp_ns,
                 )
 
         await self._send(messages())

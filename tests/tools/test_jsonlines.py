@@ -1,27 +1,43 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.cli.streamjson import as_json as stream_line
+from diskq._native.recordtable import PriorityRecord, RecordTable
 from diskq.errors import LineError
-from diskq.messages import Message
+from diskq.messages import JournalMessage, Message
 from diskq.tools.entries import Entry, EntryBatch
-from diskq.tools.jsonlines import entry_of, from_lines, read_lines, to_lines
+from diskq.tools.jsonlines import (
+    JOB,
+    JOURNAL,
+    STREAM,
+    Shape,
+    entry_of,
+    from_lines,
+    job_line,
+    journal_line,
+    read_lines,
+    stream_line,
+    to_lines,
+)
 
 FULL = Entry(b"hello", b"k", 1_372_932_000_500_000_000, 1, 3, "mail", 0, 5, 7)
+
+timestamps = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 entries = st.builds(
     Entry,
     st.binary(max_size=20) | st.text(max_size=10).map(str.encode),
     st.none() | st.binary(max_size=10) | st.text(max_size=5).map(str.encode),
-    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | timestamps,
     st.none() | st.integers(0, 255),
     st.none() | st.integers(-(2**63), 2**63 - 1),
-    st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.none() | texts,
     st.none() | st.integers(0, 999_999),
     st.none() | st.integers(0, 2**63 - 1),
     st.none() | st.integers(0, 2**64 - 1),
@@ -47,14 +63,110 @@ def test_what_is_written_is_read_back_exactly(written: list[Entry], text: bool) 
     assert list(from_lines(lines).entries()) == written
 
 
-def test_a_line_of_a_stream_is_understood() -> None:
-    line = stream_line(Message(2, 9, 1_500, b"\xffkey", b"value"))
-    assert entry_of(line) == Entry(b"value", b"\xffkey", 1_500, partition=2, offset=9)
+# --- the shapes of commands -----------------------------------------------------------------------
 
 
-def test_a_line_of_a_store_is_understood() -> None:
-    line = b'{"queue":"mail","id":7,"priority":5,"data":"aGVsbG8="}'
-    assert entry_of(line) == Entry(b"hello", priority=5, queue="mail", id=7)
+def record_of(queue: str, number: int, priority: int, payload: bytes) -> PriorityRecord:
+    table = RecordTable(queue)
+    table.last_id = number - 1
+    table.add([payload], [priority], 0, 1)
+    return table.take(1)[0]
+
+
+def test_a_streams_line_has_go_diskqs_names_and_form() -> None:
+    line = stream_line(Message(1, 5, 1_372_932_000_500_000_000, b"customer-00", b"hello"))
+    assert line == (
+        b'{"PartitionKey":"customer-00","TimestampUTC":"2013-07-04T10:00:00.5Z",'
+        b'"Data":"aGVsbG8=","PartitionIndex":1,"Offset":5}'
+    )
+
+
+def test_a_key_that_is_no_text_is_told_beside_what_can_be_shown() -> None:
+    told = json.loads(stream_line(Message(0, 0, 0, b"\xff\0", b"")))
+    assert told["PartitionKey"] == "\ufffd\0"
+    assert told["PartitionKeyBase64"] == "/wA="
+
+
+def test_a_journals_line_has_null_where_the_message_has_no_time() -> None:
+    assert journal_line(JournalMessage(0, 5, None, 1, b"k", b"")) == (
+        b'{"offset":5,"timestamp":null,"type":1,"key":"aw==","value":""}'
+    )
+
+
+@given(st.integers(0, 99), st.integers(0, 2**62), timestamps, st.binary(), st.binary())
+def test_a_streams_line_comes_back_to_commands_and_to_tools(
+    partition: int, offset: int, timestamp: int, key: bytes, value: bytes
+) -> None:
+    line = stream_line(Message(partition, offset, timestamp, key, value))
+    assert b"\n" not in line
+    assert entry_of(line, STREAM) == Entry(value, key, timestamp)  # its place the new stream gives
+    assert entry_of(line) == Entry(value, key, timestamp, partition=partition, offset=offset)
+
+
+@given(st.integers(0, 2**62), st.none() | timestamps, st.integers(0, 255), st.binary(), st.binary())
+def test_a_journals_line_comes_back_to_commands_and_to_tools(
+    offset: int, timestamp: int | None, kind: int, key: bytes, value: bytes
+) -> None:
+    line = journal_line(JournalMessage(0, offset, timestamp, kind, key, value))
+    assert b"\n" not in line
+    assert entry_of(line, JOURNAL) == Entry(value, key, timestamp, kind)
+    assert entry_of(line) == Entry(value, key, timestamp, kind, offset=offset)
+
+
+@given(texts, st.integers(1, 2**62), st.integers(-(2**63), 2**63 - 1), st.binary())
+def test_a_stores_line_comes_back_to_commands_and_to_tools(
+    queue: str, number: int, priority: int, payload: bytes
+) -> None:
+    line = job_line(record_of(queue, number, priority, payload))
+    assert b"\n" not in line
+    assert entry_of(line, JOB) == Entry(payload, priority=priority, queue=queue)
+    assert entry_of(line) == Entry(payload, priority=priority, queue=queue, id=number)
+
+
+@pytest.mark.parametrize("shape", [STREAM, JOURNAL, JOB], ids=["stream", "journal", "job"])
+def test_the_example_of_a_shape_can_be_read(shape: Shape) -> None:
+    assert entry_of(shape.example.encode(), shape).value == b"hello"
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        (b'{"Data": "aGVsbG8="}', Entry(b"hello")),
+        (b'{"Data": null, "PartitionKey": null, "TimestampUTC": null}', Entry(b"")),
+        (b'{"Data": "", "PartitionKey": "\\u00e9", "Offset": 7}', Entry(b"", "é".encode())),
+        (b'{"Data": "", "PartitionKey": "e", "PartitionKeyBase64": null}', Entry(b"", b"e")),
+        (b'{"Data": "", "TimestampUTC": "1970-01-01T01:00:00+01:00"}', Entry(b"", None, 0)),
+        (b'\xef\xbb\xbf{"Data": ""}', Entry(b"")),
+    ],
+)
+def test_what_a_streams_line_leaves_out_is_left_open(line: bytes, expected: Entry) -> None:
+    assert entry_of(line, STREAM) == expected
+
+
+@pytest.mark.parametrize(
+    "shape, line, reason",
+    [
+        (STREAM, b"{}", "it has no Data"),
+        (STREAM, b'{"Data": "?"}', "its Data is no base64"),
+        (STREAM, b'{"Data": "\\u00e9"}', "its Data is no base64"),
+        (STREAM, b'{"Data": 5}', "its Data is no text"),
+        (STREAM, b'{"Data": "", "PartitionKey": "\\udc80"}', "its PartitionKey is no UTF-8"),
+        (STREAM, b'{"Data": "", "PartitionKeyBase64": "?"}', "its PartitionKeyBase64 is no base64"),
+        (STREAM, b'{"Data": "", "data": ""}', "it has 'data', which no message has"),
+        (STREAM, b'{"Data": "", "value": ""}', "it has 'value', which no message has"),
+        (STREAM, b'{"Data": "", "TimestampUTC": true}', "its TimestampUTC is no time"),
+        (JOB, b'{"data": null}', "it has no data"),
+        (JOB, b'{"data": "", "Data": ""}', "it has 'Data', which no message has"),
+        (JOB, b'{"data": "", "priority": 1.5}', "its priority is no whole number"),
+        (JOURNAL, b'{"value": "", "offset": 5, "id": 5}', "it has 'id', which no message has"),
+    ],
+)
+def test_a_command_reads_its_own_shape_alone(shape: Shape, line: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        entry_of(line, shape)
+
+
+# --- any shape ------------------------------------------------------------------------------------
 
 
 def test_a_time_may_have_an_offset_or_be_a_number() -> None:
