@@ -217,7 +217,8 @@ __all__ = [
     "watch_root",
 ]
 
-# Who has what: Spark starts many processes, which use little of it each, and no Trio.
+# Who has what: Spark starts many processes, which use little of it each, and no Trio. `__all__` and the
+# imports above say it again, for type checkers, which run nothing; a test compares the three.
 _HOMES = {
     "channels.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
     "channels.fromthreads": ("ThreadSender", "from_threads"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import diskq
+import diskq.spark
 from diskq.storage.fs import IS_PORTABLE
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +67,29 @@ def test_every_public_name_is_there() -> None:
     for name in diskq.__all__:
         assert getattr(diskq, name).__doc__
     assert set(diskq.__all__) <= set(dir(diskq))
+
+
+# Who has which name is said three times in a package that imports it when it is first asked for: in `_HOMES`,
+# for Python; in the imports for type checkers; and in `__all__`, without which written out mypy and others
+# take an imported name for a private one: they run nothing, so none of it can be made from another.
+
+
+def imports_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("diskq."):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("package", [diskq, diskq.spark], ids=lambda package: package.__name__)
+def test_type_checkers_know_what_is_imported_when_it_is_asked_for(package: ModuleType) -> None:
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    homes = [
+        (f"{package.__name__}.{module}", name) for module in package._HOMES for name in package._HOMES[module]
+    ]
+    assert [*imports_in(checked.body)] == homes
+    names = [name for _, name in [*imports_in(tree.body), *homes]]
+    assert sorted(package.__all__) == sorted(names)
 
 
 def test_the_version_is_the_packages() -> None:

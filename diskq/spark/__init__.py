@@ -28,7 +28,8 @@ __all__ = [
     "session",
 ]
 
-# Who has which name. (No module is called as a function is: importing it would hide the function.)
+# Who has which name; `__all__` and the imports above say it again, for type checkers, and a test compares the
+# three. (No module is called as a function is: importing it would hide the function.)
 _HOMES = {
     "errors": ("DiskqSparkError", "Fault", "classify"),
     "java": ("JavaNotFoundError", "ensure_java"),
