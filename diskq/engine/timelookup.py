@@ -12,12 +12,12 @@ from itertools import pairwise
 from diskq._native.timeindex import SEALED_SIZE, sealed_chain
 from diskq.engine.momentlookup import MomentLookup
 from diskq.engine.segmenttimes import SegmentTimes, framing_of
-from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.timemarks import Sealed, fitting, read_sealed, sealed_rows
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem
 
-__all__ = ["TimeLookup", "offset_after_once"]
+__all__ = ["TimeLookup"]
 
 # So many segments may hold files open at once.
 _MOST_OPEN = 64
@@ -109,9 +109,3 @@ class TimeLookup(MomentLookup[SegmentTimes]):
             self._bases += later
             segment.settle(later[0])
         return bool(later)
-
-
-def offset_after_once(fs: FileSystem, path: str, partition: int, timestamp: int) -> int | None:
-    """`TimeLookup.offset_after` for one question, from nothing: it opens what it needs, and closes it."""
-    with TimeLookup(fs, StreamFiles(fs, path).partition(partition)) as lookup:
-        return lookup.offset_after(timestamp)

@@ -8,11 +8,11 @@ import random
 import pytest
 
 from diskq.engine.stream import Stream
-from diskq.engine.timelookup import TimeLookup, offset_after_once
+from diskq.engine.timelookup import TimeLookup
 from diskq.options import StreamOptions
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, Witness, run_cuts
-from tests.engine.moments import ROOT, first_after, messages, partition
+from tests.engine.moments import ROOT, first_after, messages, offset_after_once, partition
 
 # Of records of 50 bytes: 300 to a segment, so that each has a mark and a rest.
 OPTIONS = StreamOptions(partition_count=1, segment_size=300 * 50)

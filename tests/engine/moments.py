@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from diskq._native import triplet
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.timelookup import TimeLookup, offset_after_once
+from diskq.engine.timelookup import TimeLookup
 from diskq.engine.timemarks import TimeMarks
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem
@@ -148,8 +148,13 @@ def edges(known: Iterable[tuple[int, int]]) -> list[int]:
     return sorted({timestamp + beside for timestamp in timestamps for beside in (-1, 0, 1)} | {0})
 
 
+def offset_after_once(fs: FileSystem, path: str, partition: int, timestamp: int) -> int | None:
+    """One question, from nothing: what is opened for it is closed."""
+    with TimeLookup(fs, StreamFiles(fs, path).partition(partition)) as lookup:
+        return lookup.offset_after(timestamp)
+
+
 def after(fs: FileSystem, timestamp: int) -> int | None:
-    """Asked once, from nothing."""
     return offset_after_once(fs, ROOT, 0, timestamp)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from diskq.engine import timelookup
-from diskq.engine.timelookup import TimeLookup, offset_after_once
+from diskq.engine.timelookup import TimeLookup
 from diskq.engine.timemarks import Sealed, forget_removed, marked_crc, pack_mark
 from diskq.errors import StreamNotFoundError
 from diskq.storage.fs import OsFileSystem
@@ -26,6 +26,7 @@ from tests.engine.moments import (
     first_after,
     first_at_or_after,
     messages,
+    offset_after_once,
     opened,
     partition,
     ram,

@@ -9,8 +9,9 @@ import pytest
 
 from diskq._native import triplet
 from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.timelookup import TimeLookup, offset_after_once
+from diskq.engine.timelookup import TimeLookup
 from diskq.storage.fs import OsFileSystem
+from tests.engine.moments import offset_after_once
 from tests.golden.streams import STREAMS, Case, Lookup, case, every_stream, golden_stream
 
 FS = OsFileSystem()
