@@ -209,6 +209,6 @@ class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used
         with contextlib.ExitStack() as opened:  # it goes again where a step fails
             opened.callback(engine.close)
             thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = PriorityLoop(engine, thread, self._fs)
+            loop = PriorityLoop(engine.steps, thread, self._fs)
             opened.pop_all()
         return loop, DiskPriorityStore(loop)

@@ -19,7 +19,8 @@ from diskq.channels.commitloop import CommitLoop
 from diskq.channels.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.parking import Line
 from diskq.channels.snapshots import Snapshots
-from diskq.engine.priority import PriorityRecord, PriorityStore
+from diskq.engine.priority import PriorityRecord
+from diskq.engine.prioritysteps import PrioritySteps
 from diskq.engine.storedqueue import StoredQueue
 from diskq.errors import QueueNotFoundError, StorageFailedError
 from diskq.options import Durability
@@ -48,7 +49,7 @@ class GatheredRecords(Gathered[int]):
 
     __slots__ = ("_engine", "_first", "_highest", "_keys", "_largest", "_lowest", "_payloads", "_queue")
 
-    def __init__(self, engine: PriorityStore, queue: StoredQueue, room: int) -> None:
+    def __init__(self, engine: PrioritySteps, queue: StoredQueue, room: int) -> None:
         super().__init__(room)
         self._engine = engine
         self._queue = queue
@@ -96,13 +97,13 @@ class QueueLines:
         """What waits to be written before the next barrier."""
 
 
-class PriorityLoop(CommitLoop[PriorityStore]):
+class PriorityLoop(CommitLoop[PrioritySteps]):
     """One open store: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "priority store"
     subject = "priority"
 
-    def __init__(self, engine: PriorityStore, thread: BarrierThread, fs: FileSystem) -> None:
+    def __init__(self, engine: PrioritySteps, thread: BarrierThread, fs: FileSystem) -> None:
         self.options = engine.options
         self._queues: dict[StoredQueue, QueueLines] = {}
         # Of those with somebody in line, and some with nobody any more.
@@ -175,7 +176,9 @@ class PriorityLoop(CommitLoop[PriorityStore]):
             or lines.queue.max_size is not None
         ):
             return None
-        room = self.options.max_unsynced - self.engine.unsynced_bytes - len(self._gathering) * MOST_GATHERED
+        room = (
+            self.options.max_unsynced - self.engine.log.unsynced_bytes - len(self._gathering) * MOST_GATHERED
+        )
         if room <= 0 or self.engine.obstacle(0):
             return None
         lines.gathered = GatheredRecords(self.engine, lines.queue, room)

@@ -16,7 +16,7 @@ import outcome
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.parking import Line
-from diskq.engine.priority import PriorityStore
+from diskq.engine.prioritysteps import PrioritySteps
 from diskq.engine.storesnapshot import SnapshotStopped, StateSnapshot
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -32,7 +32,7 @@ class Snapshots:
 
     def __init__(
         self,
-        engine: PriorityStore,
+        engine: PrioritySteps,
         fs: FileSystem,
         ring: Callable[[], None],
         ask_for_barrier: Callable[[], None],

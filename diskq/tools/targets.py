@@ -261,7 +261,7 @@ class _Store(Target):
             self._admitted[name] = self._admitted.get(name, 0) + len(part)
             try:
                 queue.check_room(self._admitted[name])
-                self._store.checked(queue, part.values, list(part.priorities or ()))  # type: ignore[arg-type]
+                self._store.steps.checked(queue, part.values, list(part.priorities or ()))  # type: ignore[arg-type]
             except (QueueFullError, MessageSizeError, ValueError) as failure:
                 at = self._first_bad(queue, part)
                 raise carrier.refuse(
@@ -271,7 +271,7 @@ class _Store(Target):
     def _first_bad(self, queue: StoredQueue, part: EntryBatch) -> int:
         for at, priority in enumerate(part.priorities or ()):
             try:
-                self._store.checked(queue, part.values[at : at + 1], [priority or 0])
+                self._store.steps.checked(queue, part.values[at : at + 1], [priority or 0])
             except ValueError:
                 return at
         return len(part) - 1

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from diskq.engine import commandsegment, priority, storerecovery, storesnapshot
+from diskq.engine import commandsegment, prioritysteps, storerecovery, storesnapshot
 from diskq.engine.priority import PriorityStore
 from diskq.errors import StorageFailedError
 from diskq.options import Durability, PriorityOptions, StoreLayout
@@ -103,7 +103,7 @@ class Session:
     def note(self) -> None:
         """Something returned: what does that promise?"""
         promises, store = self.promises, self.store
-        if store.is_flushed:
+        if store.log.is_flushed:
             promises.accepted = len(promises.commands)
         if not store.unsynced_bytes:
             promises.synced = len(promises.commands)
@@ -176,7 +176,7 @@ class Session:
 
     def snapshot(self, rng: random.Random) -> None:
         """In steps, as a channel does it; the store goes on being used."""
-        snapshot = self.store.begin_snapshot()
+        snapshot = self.store.steps.begin_snapshot()
         if snapshot is None:
             return
         self.note()
@@ -184,16 +184,16 @@ class Session:
         try:
             snapshot.write()
         except OSError:
-            self.store.drop_snapshot(snapshot)
+            self.store.steps.drop_snapshot(snapshot)
             return
         finally:
             self.disk.act = None
-        if not self.store.is_durable(snapshot.lsn):
+        if not self.store.steps.is_durable(snapshot.lsn):
             self.store.sync()
-        barrier = self.store.snapshot_barrier(snapshot)
+        barrier = self.store.steps.snapshot_barrier(snapshot)
         self.go_on(rng)
         barrier.pay(cast(FileSystem, self.disk))
-        self.store.mark_snapshot(snapshot)
+        self.store.steps.mark_snapshot(snapshot)
 
     def go_on(self, rng: random.Random) -> None:
         rng.choice((self.send, self.receive, self.settle, self.delete, self.create))(rng)
@@ -319,7 +319,7 @@ def test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost() 
 # --- do they bite? --------------------------------------------------------------------------------
 
 BARRIER, SNAPSHOT, SEGMENT = barrier.__name__, storesnapshot.__name__, commandsegment.__name__
-STORE, RECOVERY = priority.__name__, storerecovery.__name__
+STORE, RECOVERY = prioritysteps.__name__, storerecovery.__name__
 
 MUTATIONS = [
     # An fsync left out: of the log, of a snapshot, of the directories in which they are found.
@@ -349,7 +349,7 @@ MUTATIONS = [
     Mutation(RECOVERY, "self.debts.asides.append((path, aside))", "pass"),
     Mutation(RECOVERY, "if not is_ended(self.fs, handle, scanned):", "if False:"),
     # A barrier says that more is durable than it paid for.
-    Mutation(STORE, "freeze((segment.handle,) if segment.is_open else (), ", "freeze((), "),
+    Mutation(STORE, "return (segment.handle,) if segment.is_open else ()", "return ()"),
 ]
 
 

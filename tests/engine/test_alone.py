@@ -27,7 +27,7 @@ LOOKS = {
     FifoQueue: "appender checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
     Stream: "partition_of",
     Journal: "",
-    PriorityStore: "checked deadline info is_durable queue queues snapshot_barrier statistics statistics_as",
+    PriorityStore: "info queue queues statistics",
     FifoWork: "give_up holds next_due settle statistics",
     LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
@@ -36,7 +36,7 @@ STEPS = {
     " stage append_failed",
     Stream: "close flush sync",
     Journal: "close flush sync",
-    PriorityStore: "add fail note obstacle remove append_failed",
+    PriorityStore: "close flush peek sync",
     FifoWork: "abandon",
     LogWriter: "after_append append_failed bound_waiting commit fail hold make_directories new_gate note"
     " on_release refuse release roll run shut sign_lock tell_left_out use_slates",

@@ -28,6 +28,7 @@ from tests.engine.stores import (
     ROOT,
     disk,
     drain,
+    failing_disk,
     files,
     opened,
     segment,
@@ -471,10 +472,10 @@ def test_bytes_bound_a_batch():
 def test_synced_messages_are_seen_when_they_are():
     with opened(disk()) as store:
         queue = store.queue()
-        store.add(queue, *store.checked(queue, [b"synced"], 0), "synced")
-        store.add(queue, *store.checked(queue, [b"written"], 1), "written")
+        store.steps.add(queue, *store.steps.checked(queue, [b"synced"], 0), "synced")
+        store.steps.add(queue, *store.steps.checked(queue, [b"written"], 1), "written")
         ticket = store.log.prepare(full=False)
-        store.add(queue, *store.checked(queue, [b"later"], 0), "synced")
+        store.steps.add(queue, *store.steps.checked(queue, [b"later"], 0), "synced")
         assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
         assert store.info(queue).stored == 3
         ticket.barrier.pay(store._fs)
@@ -488,9 +489,9 @@ def test_synced_messages_are_seen_when_they_are():
 def test_a_deleted_queue_hides_nothing():
     with opened(disk()) as store:
         queue = store.create_queue("q")
-        store.add(queue, *store.checked(queue, [b"synced"], 0), "synced")
+        store.steps.add(queue, *store.steps.checked(queue, [b"synced"], 0), "synced")
         ticket = store.log.prepare(full=False)
-        store.remove_queue("q")
+        store.steps.remove_queue("q")
         store.log.complete(ticket, ticket.barrier.pay(store._fs))
         store.sync()
 
@@ -513,11 +514,11 @@ def test_in_memory_it_waits_and_is_seen():
         record = store.dequeue(queue)
         assert record is not None
         store.ack(queue, record, "memory")
-        assert not store.is_flushed
+        assert not store.log.is_flushed
         assert segments(fs) == {0: []}
         assert store.next_lsn == 3
         store.enqueue(queue, b"three")
-        assert store.is_flushed, "what came first is written first"
+        assert store.log.is_flushed, "what came first is written first"
         assert stored(fs)[""].ordered() == [(0, 2, b"two"), (0, 3, b"three")]
         store.enqueue(queue, b"four", 0, "memory")
     assert stored(fs)[""].last_id == 4
@@ -529,7 +530,7 @@ def test_a_barrier_is_due_by_count_and_by_time():
     with PriorityStore(ROOT, options, fs=disk(), clock=lambda: now) as store:
         store.enqueue_many(store.queue(), [b"1", b"2"])
         assert store.unsynced_bytes
-        assert store.deadline() == 5.0
+        assert store.log.deadline() == 5.0
         store.enqueue(store.queue(), b"3")
         assert not store.unsynced_bytes
         store.enqueue(store.queue(), b"4")
@@ -541,19 +542,19 @@ def test_a_barrier_is_due_by_count_and_by_time():
 def test_what_is_unsynced_is_bounded():
     with opened(disk(), max_unsynced=200) as store:
         store.enqueue(store.queue(), bytes(100))
-        assert store.obstacle(100) == "unsynced"
+        assert store.steps.obstacle(100) == "unsynced"
         store.enqueue(store.queue(), bytes(100))
-        assert store.obstacle(10) is None or store.unsynced_bytes < 200
+        assert store.steps.obstacle(10) is None or store.unsynced_bytes < 200
 
 
 def test_commands_are_durable_up_to_the_last_barrier():
     with opened(disk()) as store:
-        assert store.is_durable(-1)
+        assert store.steps.is_durable(-1)
         store.enqueue_many(store.queue(), [b""] * 3)
-        assert not store.is_durable(0)
+        assert not store.steps.is_durable(0)
         store.sync()
-        assert store.is_durable(2)
-        assert not store.is_durable(3)
+        assert store.steps.is_durable(2)
+        assert not store.steps.is_durable(3)
 
 
 # --- one process ----------------------------------------------------------------------------------
@@ -588,6 +589,18 @@ def test_nothing_is_done_with_a_closed_store():
     for act in (lambda: store.enqueue(queue, b""), lambda: store.dequeue(queue), store.sync, store.queues):
         with pytest.raises(ValueError, match="closed"):
             act()
+
+
+def test_a_batch_over_many_segments_keeps_few_of_them_open():
+    fs = failing_disk()
+    with opened(fs, soft_limit=100, hard_limit=100, snapshot_segments=10**6) as store:
+        store.enqueue_many(store.queue(), [bytes(100)] * 400)
+        assert store.statistics().segments >= 400
+    most = now = 0
+    for call in fs.calls:
+        now += (call.verb == "open") - (call.verb == "close")
+        most = max(most, now)
+    assert most < 150
 
 
 def test_no_handle_is_left_open():
@@ -626,6 +639,7 @@ def test_a_store_has_one_layout(there, asked):
         pass
     with pytest.raises(UnsupportedFormatError, match=there):
         opened(fs, layout=asked)
+    assert not fs._handles
 
 
 @pytest.mark.parametrize("layout", ["code", "padout", "docin"])
@@ -662,7 +676,7 @@ def test_taskflux_settings_are_honoured():
     }"""
     fs.write_durably(f"{ROOT}/taskflux.settings.json", text)
     with opened(fs) as store:
-        settings = store.settings
+        settings = store.steps.settings
         assert (settings.soft_limit, settings.hard_limit, settings.snapshot_segments) == (100, 200, 3)
         store.enqueue_many(store.queue(), [bytes(30)] * 4)
     assert list(segments(fs)) == [0, 3]

@@ -113,7 +113,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @invariant()
     def the_files_say_the_same(self) -> None:
-        if not self.store.is_flushed:
+        if not self.store.log.is_flushed:
             return
         found: oracle.State = stored(self.fs)
         for name, model in self.models.items():

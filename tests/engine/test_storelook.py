@@ -85,12 +85,12 @@ def test_a_snapshot_that_comes_in_between_is_no_damage(nth, tmp_path):
     with PriorityStore(tmp_path, options) as store:
         for number in range(6):
             store.enqueue(store.queue(), bytes(9), number)
-        snapshot = store.begin_snapshot()
+        snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         snapshot.write()
         store.sync()
         # The segments are gone, before they are listed, or before they are read.
-        look = look_at_store(tmp_path, fs=Meanwhile(lambda: store.finish_snapshot(snapshot), nth))
+        look = look_at_store(tmp_path, fs=Meanwhile(lambda: store.steps.finish_snapshot(snapshot), nth))
         assert len(told(look)[""]) == 6
 
 

@@ -159,17 +159,17 @@ def test_one_is_taken_when_so_many_segments_are_complete():
 def test_the_owner_takes_them_where_it_says_so():
     options = PriorityOptions(soft_limit=50, snapshot_segments=2)
     with PriorityStore(ROOT, options, fs=disk(), takes_snapshots=False) as store:
-        assert not store.wants_snapshot
+        assert not store.steps.wants_snapshot
         store.enqueue_many(store.queue(), [bytes(10)] * 3)
         for _ in range(3):
             store.enqueue(store.queue(), bytes(10))
-        assert store.wants_snapshot
+        assert store.steps.wants_snapshot
         assert store.statistics().snapshots == 0
-        snapshot = store.begin_snapshot()
+        snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
-        assert not store.wants_snapshot, "one at a time"
-        store.drop_snapshot(snapshot)
-        assert not store.wants_snapshot, "not before another segment is complete"
+        assert not store.steps.wants_snapshot, "one at a time"
+        store.steps.drop_snapshot(snapshot)
+        assert not store.steps.wants_snapshot, "not before another segment is complete"
 
 
 def test_there_is_none_of_nothing_and_none_twice():
@@ -186,7 +186,7 @@ def test_what_is_in_hand_and_what_is_hidden_is_in_it():
         queue = store.queue()
         store.enqueue_many(queue, [b"in hand", b"ready"], [1, 2])
         store.dequeue(queue)
-        store.add(queue, *store.checked(queue, [b"hidden"], 3), "synced")
+        store.steps.add(queue, *store.steps.checked(queue, [b"hidden"], 3), "synced")
         assert store.snapshot()
         found = oracle.read_snapshot(files(fs)["tflux.snapshot"])[1][""]
         assert [payload for _, _, payload in found.ordered()] == [b"in hand", b"ready", b"hidden"]
@@ -198,7 +198,7 @@ def test_the_store_goes_on_while_one_is_written():
         queue = store.create_queue("q")
         store.enqueue_many(queue, [b"%d" % n for n in range(30)], [n % 3 for n in range(30)])
         in_hand = store.dequeue_many(queue, 5)
-        snapshot = store.begin_snapshot()
+        snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         store.ack_many(queue, in_hand[:3])
         store.nack_many(queue, in_hand[3:])
@@ -208,11 +208,11 @@ def test_the_store_goes_on_while_one_is_written():
         snapshot.write()
         lsn, told = oracle.read_snapshot(fs.read(snapshot.path))
         assert (lsn, len(told["q"].records), set(told)) == (30, 30, {"", "q"})
-        assert not store.is_durable(snapshot.lsn)
+        assert not store.steps.is_durable(snapshot.lsn)
         with pytest.raises(AssertionError, match="durable"):
-            store.finish_snapshot(snapshot)
+            store.steps.finish_snapshot(snapshot)
         store.sync()
-        store.finish_snapshot(snapshot)
+        store.steps.finish_snapshot(snapshot)
         assert set(state(store)) == {"", "new"}
     assert set(stored(fs)) == {"", "new"}
 
@@ -223,14 +223,14 @@ def test_covered_segments_go_and_the_others_stay():
         store.enqueue_many(store.queue(), [bytes(10)] * 2)
         for _ in range(4):
             store.enqueue(store.queue(), bytes(10))
-        snapshot = store.begin_snapshot()
+        snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         for _ in range(3):
             store.enqueue(store.queue(), bytes(10))
         before = list(segments(fs))
         snapshot.write()
         store.sync()
-        store.finish_snapshot(snapshot)
+        store.steps.finish_snapshot(snapshot)
         assert list(segments(fs)) == [base for base in before if base > snapshot.lsn]
     assert len(stored(fs)[""].records) == 9
 

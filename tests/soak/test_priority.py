@@ -36,20 +36,20 @@ def filled(directory: Path) -> PriorityStore:
 def test_a_snapshot_of_many_keeps_no_sender_waiting_and_is_opened_soon(tmp_path: Path) -> None:
     slowest = 0.0
     with filled(tmp_path) as store:
-        snapshot = store.begin_snapshot()
+        snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         writer = threading.Thread(target=snapshot.write)
         writer.start()
         sent = 0
         while writer.is_alive():
             begun = time.perf_counter()
-            store.add(store.queue(), [b"meanwhile"], 3, "written")
+            store.steps.add(store.queue(), [b"meanwhile"], 3, "written")
             slowest = max(slowest, time.perf_counter() - begun)
             sent += 1
             time.sleep(0.001)
         writer.join()
         store.sync()
-        store.finish_snapshot(snapshot)
+        store.steps.finish_snapshot(snapshot)
         assert store.queue().table.allocated < 250 * RECORDS
     begun = time.perf_counter()
     with PriorityStore(tmp_path) as store:

@@ -37,9 +37,7 @@ from diskq.storage.syncpolicy import SyncPolicy
 __all__ = ["LogWriter", "Sync"]
 
 _A_DAY = 86_400.0
-# So many handles of complete files may wait to be synced and closed before a sync is due; and before one is
-# waited for.
-_MANY_WAITING = 64
+# So many handles of complete files may wait to be synced and closed, unless a format says another number.
 _MOST_WAITING = 256
 # So many bytes are looked at again after a power cut at most, beside whole segments.
 _POINT_EVERY = 16 * 1024 * 1024
@@ -71,14 +69,18 @@ class LogWriter:
         *,
         path: str,
         what: str,
+        where: str | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
+        most_waiting: int = _MOST_WAITING,
     ) -> None:
-        """`path` and `what` are what errors call it: where it is, and what it is.
+        """`path` and `what` are what errors call it: where it is, and what it is; BusyError says `where`, by
+        default `path`.
 
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's. `time_slice`
         (seconds) shuts the gates periodically, and its caller restarts them; without it they shut when a
-        sync is due.
+        sync is due. `most_waiting` handles of complete files may wait to be synced and closed; of a fourth of
+        them a sync is due.
         """
         self._fs = fs
         self._format = form
@@ -86,10 +88,11 @@ class LogWriter:
         self._what = what
         self._durability = options.durability
         self._max_unsynced = options.max_unsynced
+        self._most_waiting = most_waiting
         self.path = path
         self.clock = check_plain("clock", clock or fs.monotonic)
         """The sync policy's."""
-        self.turn = Turn(partial(BusyError, path))
+        self.turn = Turn(partial(BusyError, where or path))
         """Of the thread that is inside."""
         self.gates: tuple[Gate, ...] = ()
         """What passes the compiled calls without asking goes through these."""
@@ -208,13 +211,13 @@ class LogWriter:
     def refuse(self, failure: DiskqError) -> None:
         """From here on every call raises this."""
         self.failure = failure
-        self._in_flight = None
         self.shut()
 
     def fail(self, failure: BaseException) -> NoReturn:
         """The disk broke a promise: nothing is promised from here on. Raises StorageFailedError."""
         error = StorageFailedError(self.path)
         error.__cause__ = failure
+        self._in_flight = None
         self.refuse(error)
         raise error from failure
 
@@ -226,7 +229,7 @@ class LogWriter:
 
     def is_too_much_unsynced(self, size: int) -> bool:
         """True if `size` more bytes have to wait for a sync."""
-        if len(self.pending.closing) >= _MOST_WAITING:
+        if len(self.pending.closing) >= self._most_waiting:
             return True
         unsynced = self.unsynced_bytes
         return unsynced > 0 and unsynced + size > self._max_unsynced
@@ -293,9 +296,10 @@ class LogWriter:
 
         Raises StorageFailedError.
         """
-        if len(self.pending.closing) >= _MANY_WAITING:
+        waiting = len(self.pending.closing)
+        if waiting >= self._most_waiting // 4:
             self.policy.force()
-        if len(self.pending.closing) >= _MOST_WAITING:
+        if waiting >= self._most_waiting:
             # So many in one batch: nobody else could give their handles back.
             try:
                 self.pending.pay(self._fs, self._in_flight.barrier if self._in_flight is not None else None)
