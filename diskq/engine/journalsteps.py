@@ -17,6 +17,7 @@ from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
+from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streampoints import Point, Points, leave_points, read_points
@@ -113,15 +114,12 @@ class JournalSteps:
         if not was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
-        was_restarted = was_ours and not points.was_left and slates.was_restarted
         found = recover_journal(
             fs,
             files,
             writer.pending,
             point=points.partitions.get(0) or self._beginning(),
-            was_closed=points.was_closed(0, was_killed=slates.was_killed and not was_restarted),
-            was_restarted=was_restarted,
-            was_ours=was_ours,
+            trust=trust_of_points(points, 0, slates, was_ours=was_ours),
             strict=self.options.strict,
         )
         writer.repairs += found.repairs

@@ -16,13 +16,15 @@ from diskq.engine import rollforward
 from diskq.engine.alone import alone
 from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
+from diskq.engine.log.recovery import FoundLog
+from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
 from diskq.engine.streampoints import Point, Points, leave_points, read_points
-from diskq.engine.streamrecovery import Found, recover_partition
+from diskq.engine.streamrecovery import recover_partition
 from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
 from diskq.engine.timemarks import forget_from, forget_removed
@@ -244,10 +246,8 @@ class StreamSteps:
         for index in there:
             if index < count:
                 self.files.partition(index).check_names()
-        # Where our owner file is gone a peer has written since, of whose bytes no checksum tells.
-        was_restarted = was_ours and not points.was_left and slates.was_restarted
         for index in range(count):
-            self._open_partition(index, points, was_restarted, refilled.get(index, range(0)))
+            self._open_partition(index, points, was_ours, refilled.get(index, range(0)))
         # Those that were written to before, and are no more, are left as whole, and known as well.
         for index in points.partitions if points.is_readable else there:
             if index < count:
@@ -255,11 +255,11 @@ class StreamSteps:
             if points.is_closed or index not in there:
                 self._others[index] = points.partitions[index]
             else:
-                found = self._recovered(index, points, was_restarted, range(0))
+                found = self._recovered(index, points, was_ours, range(0))
                 base = found.bases[-1] if found.bases else found.next_offset
                 self._others[index] = Point(base, found.end, found.next_offset)
 
-    def _recovered(self, index: int, points: Points, was_restarted: bool, refilled: range) -> Found:
+    def _recovered(self, index: int, points: Points, was_ours: bool, refilled: range) -> FoundLog:
         files = self.files.partition(index)
         self.log.make_directories(files.private)
         slates = self.log.slates
@@ -270,18 +270,17 @@ class StreamSteps:
             self._framing,
             self.log.pending,
             point=points.partitions.get(index),
-            was_closed=points.was_closed(index, was_killed=slates.was_killed and not was_restarted),
-            was_restarted=was_restarted,
+            trust=trust_of_points(points, index, slates, was_ours=was_ours),
             strict=self.options.strict,
             refilled=refilled,
         )
         self.log.repairs += found.repairs
         return found
 
-    def _open_partition(self, index: int, points: Points, was_restarted: bool, refilled: range) -> None:
+    def _open_partition(self, index: int, points: Points, was_ours: bool, refilled: range) -> None:
         files = self.files.partition(index)
         self.log.make_directories(files.directory)
-        found = self._recovered(index, points, was_restarted, refilled)
+        found = self._recovered(index, points, was_ours, refilled)
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]

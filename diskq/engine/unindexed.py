@@ -16,7 +16,7 @@ from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
 from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row
+from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row, rows_before
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.swap import Swap
@@ -70,12 +70,7 @@ class Unindexed:
 
     def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> Sidecar:
         """Keep those before `start`, so that readers go by the index from there on. The caller closes it."""
-        rows = Rows(fs, files.sidecar(base))
-        try:
-            rows.seek(self.block.start)
-            kept, covered = rows.consumed, rows.last_end
-        finally:
-            rows.close()
+        kept, covered = rows_before(fs, files.sidecar(base), self.block.start)
         sidecar = Sidecar.open(fs, files.sidecar(base), kept, covered)
         if self.before:
             size = self.start - self.block.start

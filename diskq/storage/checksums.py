@@ -29,7 +29,18 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["ROW", "Row", "Rows", "Sidecar", "Vouched", "checksum", "records_told", "rotten_rows", "vouched"]
+__all__ = [
+    "ROW",
+    "Row",
+    "Rows",
+    "Sidecar",
+    "Vouched",
+    "checksum",
+    "records_told",
+    "rotten_rows",
+    "rows_before",
+    "vouched",
+]
 
 ROW = struct.Struct("<QIIII")
 assert ROW.size == ROW_SIZE == 24
@@ -317,6 +328,19 @@ class Rows:
             if row is not None:
                 return row
         return None
+
+
+def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, int]:
+    """Bytes of the rows of blocks that end by byte `position` of the data, and the byte to which they reach.
+
+    `path` is the sidecar's; None: there is none. Raises OSError.
+    """
+    rows = Rows(fs, path)
+    try:
+        rows.seek(position)
+        return rows.consumed, rows.last_end
+    finally:
+        rows.close()
 
 
 def records_told(fs: FileSystem, path: str) -> int:

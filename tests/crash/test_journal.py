@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import journalfiles, journalrecovery, journalsteps
+from diskq.engine import journalfiles, journalsteps
 from diskq.engine.journal import Journal
-from diskq.engine.log import writer
+from diskq.engine.log import recovery, trust, writer
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums, slate
@@ -368,7 +368,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     for repair in journal.repairs:
         is_again = promises.displaced and not repair.records
         assert outcome != KILL or is_again, repair
-        is_cut = (repair.reason, repair.records) == (journalrecovery.UNSYNCED, 0)
+        is_cut = (repair.reason, repair.records) == (recovery.UNSYNCED, 0)
         assert is_cut or promises.has_peer
     if promises.loose and (missing := missing_in(fs)):
         assert outcome != KILL, repair
@@ -448,7 +448,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 JOURNAL = journalsteps.__name__
 WRITER = writer.__name__
 SLATE = slate.__name__
-RECOVERY = journalrecovery.__name__
+RECOVERY, TRUST = recovery.__name__, trust.__name__
 FILES = journalfiles.__name__
 CHECKSUMS = checksums.__name__
 
@@ -462,10 +462,8 @@ MUTATIONS = [
         by=a_sync_that_failed,
     ),
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[1:]"),
-    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
-    Mutation(
-        RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=a_sync_that_failed
-    ),
+    Mutation(RECOVERY, "self._debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=a_sync_that_failed),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
     Mutation(JOURNAL, "keep_path(fs, self.path)", "pass", by=rolls_without_a_sync),
@@ -487,7 +485,7 @@ MUTATIONS = [
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
     Mutation(JOURNAL, "was_ours = lock.previous is not None", "was_ours = True", by=a_slate_of_long_ago),
     # What recovery does with what it finds.
-    Mutation(RECOVERY, "elif was_restarted and not was_closed:", "elif False:"),
+    Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(JOURNAL, "slates.put_back(in_place=was_ours)", "pass", by=killed_with_a_slate),
     Mutation(JOURNAL, "self._append_again(displaced)", "pass", by=a_slate_of_long_ago),

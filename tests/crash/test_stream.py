@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from diskq.engine import mending, streamrecovery, streamsteps, tripletsegment
-from diskq.engine.log import writer
+from diskq.engine.log import recovery, segmentrecovery, trust, writer
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.retention import retain
 from diskq.engine.stream import Stream
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.usefixtures("quiet_log")
 
 # What a power cut's repairs may say.
 AFTER_A_POWER_CUT = {
-    streamrecovery.UNSYNCED,
-    streamrecovery.MISSING,
+    recovery.UNSYNCED,
+    recovery.MISSING,
     "rows of no record",
     # What an open after the power cut has cut, and told, and was killed: told twice rather than never.
     "it was kept aside by an open that was killed",
@@ -291,7 +291,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert outcome != KILL, repair
         is_torn = promises.was_left and repair.reason.startswith("a record that is not whole")
         assert is_torn or repair.reason in AFTER_A_POWER_CUT
-        assert not repair.records or repair.reason == streamrecovery.MISSING
+        assert not repair.records or repair.reason == recovery.MISSING
     promised = promises.written if outcome == KILL else promises.synced
     files, durable = fs.files(), fs.crash().files()
     for partition in partitions(files):
@@ -420,7 +420,8 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 STREAM = streamsteps.__name__
 WRITER = writer.__name__
 SEGMENT = tripletsegment.__name__
-RECOVERY = streamrecovery.__name__
+FORMAT = streamrecovery.__name__
+RECOVERY, SEGMENTS, TRUST = recovery.__name__, segmentrecovery.__name__, trust.__name__
 CHECKSUMS = checksums.__name__
 MENDING = mending.__name__
 
@@ -430,8 +431,8 @@ MUTATIONS = [
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[:1]"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
     Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass", by=7),
-    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
-    Mutation(RECOVERY, "rewrite(self.fs, handle, begin, self.fs.size(handle))", "pass", by=5),
+    Mutation(RECOVERY, "self._debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=5),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
     Mutation(STREAM, "keep_path(self._fs, self.path)", "pass"),
@@ -449,20 +450,20 @@ MUTATIONS = [
         by=held_on_a_full_disk,
     ),
     # What recovery does with what it finds.
-    Mutation(RECOVERY, "is_doubtful = was_restarted and not was_closed", "is_doubtful = False"),
-    Mutation(RECOVERY, "while pending and is_complete and", "while pending and", by=rolls_without_a_sync),
+    Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
+    Mutation(FORMAT, "return is_complete and (", "return (", by=rolls_without_a_sync),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(CHECKSUMS, "if row.start != end or", "if", by=7),
-    Mutation(RECOVERY, "asides.removals += [*others, *self.files.beside(base)]", "pass", by=7),
-    Mutation(RECOVERY, "        found.bases.append(given)\n", "        pass\n"),
+    Mutation(RECOVERY, "self._asides.removals += removals", "pass", by=7),
+    Mutation(RECOVERY, "        self.bases.append(offset)\n", "        pass\n"),
     Mutation(
-        RECOVERY,
-        "Barrier(removals=tuple(self.files.orphans(found.bases))).pay(self.fs)",
-        "self.debts.removals += self.files.orphans(found.bases)",
+        SEGMENTS,
+        "Barrier(removals=tuple(files.orphans(found.bases))).pay(self._fs)",
+        "self._repairs._debts.removals += files.orphans(found.bases)",
     ),
     Mutation(
-        RECOVERY,
-        "if first > point.base and first in found.bases:",
+        FORMAT,
+        "if first > point.base and first in self.found.bases:",
         "if False:",
         by=retained_before_the_points_are_told,
     ),

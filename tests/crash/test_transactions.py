@@ -14,6 +14,7 @@ import pytest
 
 from diskq.engine import rollforward, staging, streamrecovery, streamsteps, transactions
 from diskq.engine import stream as engine
+from diskq.engine.log import recovery
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.transactions import Transaction, committed, forget_sinks
@@ -263,7 +264,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     stream = Stream(ROOT, fs=fs)
     for repair in stream.repairs:
         assert outcome != KILL
-        assert not repair.records or repair.reason == streamrecovery.MISSING
+        assert not repair.records or repair.reason == recovery.MISSING
     promised = promises.written if outcome == KILL else promises.synced
     act = promises.doubtful
     is_in = check_messages(fs, promises, promised)

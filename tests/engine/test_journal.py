@@ -334,6 +334,26 @@ def test_a_failed_sync_is_final_until_it_is_opened_again():
         assert journal.next_offset == 2
 
 
+def test_after_a_failed_sync_it_is_written_again_also_where_a_peer_came_in_between():
+    fs = disk()
+    journal = opened(fs)
+    journal.append_many(given(items(10)))
+    journal.flush()
+    fs.fail_sync()
+    with pytest.raises(StorageFailedError):
+        journal.sync()
+    after = fs.kill()
+    after.write_durably(LOCK, b"")  # one of sej's writers took the lock, and wrote nothing
+    with opened(after) as journal:
+        assert not journal.repairs
+        journal.append_many(given(items(1, start=10)))
+        journal.sync()
+        cut = after.crash()
+    with opened(cut) as journal:
+        assert journal.next_offset == 11
+    assert read_all(cut) == stored(cut) == told(items(11))
+
+
 # --- damage -----------------------------------------------------------------------------------
 
 

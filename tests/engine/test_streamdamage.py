@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from diskq._native.message import Message
+from diskq.engine.log.recovery import MISSING
 from diskq.engine.stream import Stream
-from diskq.engine.streamrecovery import MISSING
 from diskq.engine.streamsettings import StreamSettings
 from diskq.errors import CorruptionError
 from diskq.storage.checksums import ROW, unpack_row
@@ -368,6 +368,19 @@ def test_a_segment_that_is_gone_is_begun_again_behind_what_is_known_to_have_been
         (repair,) = stream.repairs
         assert (repair.records, repair.reason) == (11, MISSING)
     assert held(fs, may_skip=True)[0] == triples(13, length=31)
+
+
+def test_a_segment_that_is_gone_behind_one_that_is_empty_is_counted_from_the_beginning():
+    fs = disk()
+    with opened(fs, segment_size=700, **ONE) as stream:
+        stream.append_many(items(triples(24, length=31)))
+    for path in (data(13), sums(0)):
+        fs.unlink(path)
+    for path in (data(0), index(0), timeindex(0)):
+        truncate(fs, path, 0)
+    with opened(fs) as stream:
+        assert stream.next_offsets == (24,)
+        assert [(repair.records, repair.reason) for repair in stream.repairs] == [(24, MISSING)]
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from diskq.engine.log.recovery import MISSING
 from diskq.engine.stream import Stream
-from diskq.engine.streamrecovery import MISSING
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS

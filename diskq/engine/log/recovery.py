@@ -1,0 +1,169 @@
+# What recovery does with the files of a log. Law: every act is a `Repair`, or changes no byte; nothing is
+# destroyed, and what an open decides is durable before the lock is signed, or is owed to the first barrier.
+#
+# There are five acts, and no others:
+#
+#   keep         The file may never have reached the disk: it is written over itself, and the first barrier
+#                syncs it. What was not there is not made.
+#   cut          The end of a file goes. A copy of it is durable beside the file first.
+#   set aside    The whole file gets another name, and what belongs to it goes. All of them at once, before
+#                the lock is signed: whoever opens next in the same boot would believe their framing.
+#   begin after  Messages are gone whose offsets somebody may have read: a new segment begins behind them.
+#   put back     Acknowledged messages that a kill left in the staging area go into their files, before
+#                anything else is looked at: storage/slates.py.
+#
+# Which act it is, is the format's judgement: journalrecovery, streamrecovery, fiforecovery, storerecovery.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from diskq.errors import CorruptionError
+from diskq.storage.barrier import Debts
+from diskq.storage.checksums import Sidecar
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.segments import free_aside
+
+__all__ = ["MISSING", "UNSYNCED", "FoundLog", "Repairs"]
+
+UNSYNCED = "not synced before the machine stopped"
+MISSING = "messages are missing at the end"
+_MOST_OPEN = 64  # files that wait for the first barrier
+
+
+@dataclass(slots=True)
+class FoundLog:
+    """A log as it is found, and repaired: what its writer goes on from."""
+
+    repairs: list[Repair]
+    bases: list[int] = field(default_factory=list)
+    """Its segments, ascending. The last one is active; it may have to be made, and is empty then."""
+    end: int = 0
+    """Bytes of the active segment's data."""
+    next_offset: int = 0
+    rows: int = 0
+    """Bytes of checksum rows that belong to them."""
+    changed_from: int | None = None
+    """What else is known of segments from this one on is stale: entries of theirs were changed."""
+
+    def note_changed(self, base: int) -> None:
+        self.changed_from = base if self.changed_from is None else min(base, self.changed_from)
+
+    def begin_after(self, offset: int) -> None:
+        """Go on in a new segment, with this offset."""
+        self.bases.append(offset)
+        self.end, self.next_offset = 0, offset
+
+
+class Repairs:
+    """The acts of one open, and the report on them."""
+
+    def __init__(self, fs: FileSystem, debts: Debts, *, strict: bool = False) -> None:
+        """The first barrier pays `debts`. `strict`: damage is an error, and nothing is done about it."""
+        self._fs = fs
+        self._debts = debts
+        self._strict = strict
+        self._asides = Debts()
+        self.made: list[Repair] = []
+
+    # --- the report -------------------------------------------------------------------------------
+
+    def check(self, path: str, position: int, reason: str) -> None:
+        """Before an act that is no crash's consequence. Raises CorruptionError if `strict`."""
+        if self._strict:
+            raise CorruptionError(path, position, reason)
+
+    def report(self, repair: Repair) -> None:
+        """Add it. Raises CorruptionError if `strict` and messages were lost."""
+        if repair.records != 0:
+            self.check(repair.path, repair.kept, repair.reason)
+        self.made.append(repair)
+
+    # --- the acts ---------------------------------------------------------------------------------
+
+    def keep(self, *places: tuple[str, int]) -> None:
+        """Have the first barrier sync these files, each from a byte on, as far as they are there.
+
+        Where too many would be open until then, they are synced now. Raises OSError.
+        """
+        for path, start in places:
+            if self._fs.size_of(path) is not None:
+                handle = self._fs.open(path, write=True)
+                self._debts.closing.append(handle)
+                self.keep_open(handle, start, self._fs.size(handle))
+        if len(self._debts.closing) >= _MOST_OPEN:
+            self._debts.pay_files(self._fs)
+
+    def keep_open(self, handle: int, start: int, end: int) -> None:
+        """The same of bytes start:end of an open file. Raises OSError."""
+        self._debts.files.append(handle)
+        # After a failed sync the kernel holds what it did not write for written.
+        rewrite(self._fs, handle, start, end)
+
+    def cut(
+        self,
+        path: str,
+        end: int,
+        reason: str,
+        records: int | None = 0,
+        *,
+        beside: str | None = None,
+        handle: int | None = None,
+    ) -> Repair | None:
+        """Shorten a file to `end` bytes; the rest is durable in a file of its own first.
+
+        None: it was not longer. As `cut_tail`, with `handle` where the file is open. Raises OSError.
+        """
+        opened = self._fs.open(path, write=True) if handle is None else handle
+        try:
+            if self._fs.size(opened) <= end:
+                return None
+            repair = cut_tail(self._fs, opened, path, end, reason, records, beside=beside)
+        finally:
+            if handle is None:
+                self._fs.close(opened)
+        self.made.append(repair)
+        return repair
+
+    def set_aside(
+        self,
+        path: str,
+        reason: str,
+        records: int | None = 0,
+        *,
+        beside: str | None = None,
+        removals: Iterable[str] = (),
+    ) -> None:
+        """Give a file another name, with `pay_asides`; `removals` belong to it, and go. Raises OSError."""
+        aside = free_aside(self._fs, beside or path)
+        self._asides.asides.append((path, aside))
+        self._asides.removals += removals
+        if directory_of(aside) != directory_of(path):
+            self._asides.directories[directory_of(aside)] = None
+        if size := self._fs.size_of(path):
+            self.made.append(
+                Repair(path=path, kept=0, dropped=size, reason=reason, records=records, saved_as=aside)
+            )
+
+    def pay_asides(self) -> None:
+        """Have them set aside now. Raises OSError; then nothing may be believed."""
+        self._asides.freeze((), ()).pay(self._fs)
+
+    # --- checksums --------------------------------------------------------------------------------
+
+    def cover(self, sidecar: str, kept: int, covered: int, fill: Callable[[Sidecar], None]) -> None:
+        """Add checksums of records that were looked at, with `fill`, behind `kept` bytes of rows.
+
+        Those reach to the byte `covered`. On a full disk the records do without. Raises OSError.
+        """
+        try:
+            sums = Sidecar.open(self._fs, sidecar, kept, covered)
+            self._debts.files.append(sums.handle)
+            self._debts.closing.append(sums.handle)
+            fill(sums)
+            sums.flush()
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
