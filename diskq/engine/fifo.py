@@ -32,6 +32,7 @@ from diskq.engine.duebarrier import sync_if_due
 from diskq.engine.fifoquota import Act, FifoQuota, Obstacle
 from diskq.engine.fiforeader import FifoReader, FileLoss
 from diskq.engine.fiforecovery import recover
+from diskq.engine.log.trust import QueueUse
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.sealedfiles import SealedFiles
 from diskq.errors import (
@@ -246,20 +247,13 @@ class FifoQueue(Closing):
             finish_swap(fs, self._files.directory, self._files.swap)
             slates = self._slates = Slates(fs, self._lock, {0: self._files.staging})
             slates.put_back()
-            previous = self._lock.previous
-            was_closed = previous is not None and previous.is_closed
             found = recover(
                 fs,
                 self._files,
                 self._framing,
                 self._any_size,
                 self._debts,
-                was_owned=previous is not None,
-                was_restarted=slates.was_restarted,
-                was_killed=slates.was_killed,
-                has_all_checksums=self._never_empty
-                or was_closed
-                or (slates.was_killed and not slates.repairs),
+                use=QueueUse.before(self._lock.previous, slates, never_empty=self._never_empty),
                 strict=self.options.strict,
                 tell=log.repaired,
             )

@@ -3,14 +3,12 @@
 #
 # The metadata is a hint. What it says is checked against the files; where it is missing, garbled
 # or points past them, the files decide. Behind the position it names as written lies what came
-# after the last full barrier, and there two cases differ:
+# after the last full barrier. What of it is believed, log/trust.py decides:
 #
-#   the machine ran on   (or a peer wrote): the page cache survived, so framing is believed; the
-#                        tail is cut where the last whole record ends.
-#   it was restarted     what has no agreeing checksum may be zeros with a good length before them:
-#                        the tail is cut at the first byte that no checksum vouches for.
+#   framing is believed   The tail is cut where the last whole record ends.
+#   only checksums are    The tail is cut at the first byte that no checksum vouches for.
 #
-# Whatever is cut is kept aside.
+# Whatever is cut is kept aside: log/recovery.py.
 #
 # Who only looks (`survey`) comes to the same judgement, and leaves everything as it is.
 
@@ -25,19 +23,17 @@ from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
 from diskq.engine.damagedfiles import DamagedFiles
+from diskq.engine.log.recovery import UNSYNCED, Repairs
+from diskq.engine.log.trust import QueueUse, Trust
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.overwritten import find_overwritten
-from diskq.errors import CorruptionError
-from diskq.storage.barrier import Barrier, Debts, close_all, write_all
+from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import Row, Rows, Sidecar
+from diskq.storage.checksums import Row, Rows, Sidecar, Vouched, rows_before, vouched
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.lock import read_holder
 from diskq.storage.numbers import NO_NUMBER
-from diskq.storage.recovery import Repair, cut_tail, rewrite
-from diskq.storage.segments import free_aside
-from diskq.storage.slate import holds_all, is_of_this_run, tells_nothing
+from diskq.storage.recovery import Repair
 
 __all__ = ["Recovered", "recover", "survey"]
 
@@ -45,7 +41,6 @@ __all__ = ["Recovered", "recover", "survey"]
 _COUNT_UP_TO = 256 * 1024 * 1024
 _STRETCH = 256 * 1024
 _MANY = 2**31
-_MOST_OPEN = 64  # files that wait for the first barrier; without metadata all there are may have to
 
 
 @dataclass(slots=True)
@@ -77,24 +72,19 @@ def recover(
     any_size: Framing,
     debts: Debts,
     *,
-    was_owned: bool,
-    was_restarted: bool,
-    was_killed: bool = False,
-    has_all_checksums: bool = False,
+    use: QueueUse,
     strict: bool,
     tell: Callable[[Repair], None] = lambda _: None,
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
     `any_size` is the framing for what is ours for certain, under whatever limits it was written.
-    `was_owned`: has diskq had this queue before (there was a lock file)? `was_killed`: did it have a slate,
-    and was not closed? `has_all_checksums`: that slate was there, or the queue was closed, so that checksums
-    cover all that was written. `tell` logs a repair of which nothing is left to tell the next open.
+    `tell` logs a repair of which nothing is left to tell the next open.
     Raises CorruptionError if `strict` and something other than a torn tail was found.
     """
-    recovery = _Recovery(fs, files, framing, any_size, debts, strict)
-    recovery.was_killed, recovery.has_all_checksums, recovery.tell = was_killed, has_all_checksums, tell
-    return recovery.run(was_owned, was_restarted)
+    recovery = _Recovery(fs, files, framing, any_size, debts, use, strict)
+    recovery.tell = tell
+    return recovery.run()
 
 
 def survey(
@@ -106,16 +96,9 @@ def survey(
     Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
     `unchecked` files have checksums that are of other bytes. Raises OSError.
     """
-    looking = _Survey(fs, files, framing, any_size, Debts(), strict=False)
-    holder = read_holder(fs, files.lock)
-    is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
-    is_restarted = is_restarted and not is_of_this_run(fs, files.slate)
-    is_told = holder is not None and (bool(holder.staged or holder.recovering_since))
-    looking.was_killed = is_told or not tells_nothing(fs, files.slate)
-    looking.has_all_checksums = (holder is not None and (holder.is_closed or holder.never_empty)) or (
-        is_free and holds_all(fs, files.slate)
-    )
-    found = looking.run(holder is not None, is_restarted)
+    use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
+    looking = _Survey(fs, files, framing, any_size, Debts(), use, strict=False)
+    found = looking.run()
     found.unchecked = looking.unchecked
     return found
 
@@ -130,23 +113,23 @@ class _Recovery:
         framing: Framing,
         any_size: Framing,
         debts: Debts,
+        use: QueueUse,
         strict: bool,
     ) -> None:
         self.fs = fs
         self.files = files
         self.any_size = any_size
         self.debts = debts
-        self.strict = strict
-        self.asides = Debts()
-        self.repairs: list[Repair] = []
+        self.use = use
+        self.acts = Repairs(fs, debts, strict=strict)
+        self.repairs = self.acts.made
         self.has_torn_tail = False
-        self.was_killed = self.has_all_checksums = False
         self.tell: Callable[[Repair], None] = lambda _: None
         self.told: list[Repair] = []
         self.unchecked: set[int] = set()
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
-    def run(self, was_owned: bool, was_restarted: bool) -> Recovered:
+    def run(self) -> Recovered:
         # The metadata first: where the owner is at work, the files are then as far as it says, or further.
         content = self.files.read_metadata()
         numbers = self.files.numbers()
@@ -154,6 +137,7 @@ class _Recovery:
         self._sweep(numbers)
         metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
+        trust = self.use.trust(is_foreign=is_foreign)
         if is_foreign:
             assert metadata is not None
             self._give_way(metadata)
@@ -165,14 +149,14 @@ class _Recovery:
             read, known, depth = self._placed(metadata)
             if self._report_missing(metadata):
                 depth = None
-            if self.was_killed and not was_restarted:
+            if self.use.has_all_files:
                 self._report_gone(metadata)
             self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
         told = len(self.repairs)
-        if was_owned and was_restarted and not is_foreign:
+        if trust is Trust.POWER_CUT:
             tail = self._cut_at_checksums(known, prefix=metadata is not None)
         else:
-            is_ours = was_owned and not is_foreign
+            is_ours = trust is not Trust.PEER_WROTE
             if is_ours:
                 self._cut_zeros(read.file)
             tail = self._cut_at_framing(known, is_ours=is_ours)
@@ -186,9 +170,8 @@ class _Recovery:
             expected = metadata.depth + (tail if known == metadata.write else 0)
             self._tell_how_many(expected - depth, self.repairs[:told])
         is_ours = metadata is not None and metadata.is_ours
-        return Recovered(
-            read, write, depth, self.sizes, self._rows(write), self.repairs, is_ours, told=self.told
-        )
+        rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
+        return Recovered(read, write, depth, self.sizes, rows, self.repairs, is_ours, told=self.told)
 
     def _sweep(self, numbers: list[int]) -> None:
         self.debts.removals += self.files.leftovers(numbers)
@@ -330,7 +313,7 @@ class _Recovery:
             found = find_overwritten(self.fs, path, self.files.sidecar(number), end)
             if found is None:
                 continue
-            if not self.was_killed and not found.ours and found.end == self.sizes[number]:
+            if not self.use.was_killed and not found.ours and found.end == self.sizes[number]:
                 continue  # all of it is the peer's, and the checksums may be of a file consumed long ago
             if found.ours:
                 self._move(found.ours)
@@ -359,7 +342,7 @@ class _Recovery:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
         for number in self.sizes.keys() - self.unchecked:
             sidecar = self.files.sidecar(number)
-            if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False)[0]:
+            if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False).end:
                 self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -382,7 +365,7 @@ class _Recovery:
                 last = rows.last
             is_last = number == max(self.sizes)
             size = self.sizes[number]
-            if last is None or not (self.has_all_checksums if is_last else last.is_seal):
+            if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
                 continue
             if not 0 < last.end < size <= last.end + _STRETCH:
                 continue
@@ -408,12 +391,12 @@ class _Recovery:
             size = self.sizes[number]
             if is_last and losses and losses[-1].end >= size:
                 self._cut_loss(number, losses[-1])
-            if is_last and is_ours and self.was_killed:
+            if is_last and is_ours and self.use.was_killed:
                 self._report_cut_off(number, size)
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
-                self._owe(number, start)
+                self._keep(number, start)
         self.ahead = judging
         return counted
 
@@ -454,29 +437,23 @@ class _Recovery:
         Only those from `start` on are ours for certain, and have just been walked: what lies before
         may be a peer's, and broken.
         """
-        end = self.sizes[number]
-        rows = Rows(self.fs, self.files.sidecar(number))
-        try:
-            rows.seek(end)
-            kept, covered = rows.consumed, max(rows.last_end, start)
-        finally:
-            rows.close()
-        if covered >= end:
-            return
+        sidecar, end = self.files.sidecar(number), self.sizes[number]
+        kept, covered = rows_before(self.fs, sidecar, end)
+        begin = max(covered, start)
+        if begin < end:
+            self.acts.cover(sidecar, kept, begin, lambda sums: self._fill(sums, number, begin, end))
+
+    def _fill(self, sums: Sidecar, number: int, covered: int, end: int) -> None:
+        """Add the checksums of bytes covered:end."""
         handle = self.fs.open(self.files.data(number))
-        sums = -1
         try:
-            sidecar = Sidecar.open(self.fs, self.files.sidecar(number), kept, covered)
-            sums = sidecar.handle
             self.ahead.seek(covered)
             tried = 0
             while covered < end:
                 # By the framing's leave: the scan before this has walked the same bytes.
                 if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
                     size = self.ahead.position - covered
-                    sidecar.add(
-                        covered + size, size, records, memoryview(self.fs.pread(handle, size, covered))
-                    )
+                    sums.add(covered + size, size, records, memoryview(self.fs.pread(handle, size, covered)))
                     covered += size
                     tried = 0
                     continue
@@ -487,25 +464,11 @@ class _Recovery:
                 tried = size
                 self.ahead.load(handle, covered, size)
                 self.ahead.admit(covered, covered + size)
-            sidecar.flush()
-        except OSError as failure:
-            # On a full disk they do without.
-            if failure.errno not in FULL_DISK_ERRNOS:
-                raise
         finally:
             let_go(self.fs, handle)
-            close_all(self.fs, (sums,) if sums >= 0 else ())
 
-    def _owe(self, number: int, start: int) -> None:
-        """Let the first barrier write and sync what may never have reached the platter."""
-        for path, begin in ((self.files.data(number), start), (self.files.sidecar(number), 0)):
-            if self.fs.size_of(path) is not None:
-                handle = self.fs.open(path, write=True)
-                self.debts.files.append(handle)
-                self.debts.closing.append(handle)
-                rewrite(self.fs, handle, begin, self.fs.size(handle))
-        if len(self.debts.closing) >= _MOST_OPEN:
-            self.debts.pay_files(self.fs)
+    def _keep(self, number: int, start: int) -> None:
+        self.acts.keep((self.files.data(number), start), (self.files.sidecar(number), 0))
 
     def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
         """Believe checksums only. Returns the records behind `known`.
@@ -523,50 +486,26 @@ class _Recovery:
             end, records, is_complete = self._vouched(number, start, prefix)
             counted += records
             if end < self.sizes[number] and (prefix or not self._any_vouched(numbers)):
-                self._cut(number, end, "not synced before the machine stopped", None)
+                self._cut(number, end, UNSYNCED, None)
             # What follows a file that is not known to be complete does not follow what it holds.
             due = number + 1 if is_complete else -1
         for number in numbers:
-            self._set_aside(number, "not synced before the machine stopped")
-        # Before the lock is signed with the new boot: who comes next would believe their framing.
-        self.asides.freeze((), ()).pay(self.fs)
+            self._set_aside(number, UNSYNCED)
+        self.acts.pay_asides()
         return counted
 
-    def _vouched(self, number: int, start: int, prefix: bool) -> tuple[int, int, bool]:
-        """Up to where checksums vouch for the file from `start` on, for how many records, and is that all?"""
-        end, records = start, 0
-        handle = self.fs.open(self.files.data(number))
-        rows = Rows(self.fs, None)
-        try:
-            rows = Rows(self.fs, self._sums(number))
-            rows.seek(start)
-            at = start
-            while group := rows.covering(at, BLOCK_SIZE):
-                row = group[0]
-                at = row.end
-                is_good = (
-                    row.end <= self.sizes[number]
-                    and (row.start == end or not prefix)
-                    and row.matches(self.fs.pread(handle, row.end - row.start, row.start))
-                )
-                if is_good:
-                    end = row.end
-                    records += row.records
-                elif prefix:
-                    break
-        finally:
-            rows.close()
-            let_go(self.fs, handle)
-        last = rows.last
-        return end, records, last is not None and last.is_seal and last.end == end == self.sizes[number]
+    def _vouched(self, number: int, start: int, prefix: bool) -> Vouched:
+        """How far checksums vouch for the file from `start` on; without `prefix`, past what they do not."""
+        path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
+        return vouched(self.fs, path, sums, start, size=size, over_gaps=not prefix)
 
     def _any_vouched(self, numbers: list[int]) -> bool:
-        return any(self._vouched(number, 0, False)[0] > 0 for number in numbers)
+        return any(self._vouched(number, 0, False).end > 0 for number in numbers)
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
         """What a torn write left was never acknowledged, and is no message lost."""
-        if self.strict and not loss.is_torn:
-            raise CorruptionError(self.files.data(number), loss.start, loss.reason)
+        if not loss.is_torn:
+            self.acts.check(self.files.data(number), loss.start, loss.reason)
         records = loss.records or 0 if loss.is_torn else loss.records
         try:
             self._cut(number, loss.start, loss.reason, records)
@@ -578,26 +517,12 @@ class _Recovery:
             self.has_torn_tail = True
 
     def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
-        path = self.files.data(number)
-        handle = self.fs.open(path, write=True)
-        try:
-            repair = cut_tail(self.fs, handle, path, end, reason, records)
-        finally:
-            self.fs.close(handle)
+        self.acts.cut(self.files.data(number), end, reason, records)
         self.sizes[number] = end
-        self.repairs.append(repair)
 
     def _set_aside(self, number: int, reason: str) -> None:
-        path = self.files.data(number)
-        aside = free_aside(self.fs, path)
-        size = self.sizes.pop(number)
-        self.asides.asides.append((path, aside))
-        self.asides.removals.append(self.files.sidecar(number))
-        self.repairs.append(
-            Repair(
-                path=path, kept=0, dropped=size, reason=reason, records=None if size else 0, saved_as=aside
-            )
-        )
+        del self.sizes[number]
+        self.acts.set_aside(self.files.data(number), reason, None, removals=(self.files.sidecar(number),))
 
     # --- counting ---------------------------------------------------------------------------------
 
@@ -634,18 +559,8 @@ class _Recovery:
     def _backlog(self, read: Position, write: Position) -> int:
         return sum(size for number, size in self.sizes.items() if read.file <= number <= write.file)
 
-    def _rows(self, write: Position) -> int:
-        """Bytes of rows that lie before the write position."""
-        rows = Rows(self.fs, self._sums(write.file))
-        try:
-            rows.seek(write.byte)
-            return rows.consumed
-        finally:
-            rows.close()
-
     def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
-        if self.strict:
-            raise CorruptionError(path, kept, reason)
+        self.acts.check(path, kept, reason)
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
 
 
@@ -669,14 +584,14 @@ class _Survey(_Recovery):
     def _cover(self, number: int, start: int) -> None:
         pass
 
-    def _owe(self, number: int, start: int) -> None:
+    def _keep(self, number: int, start: int) -> None:
         pass
 
     def _report_cut_off(self, number: int, size: int) -> None:
         told = list(self.repairs)
         super()._report_cut_off(number, size)
         if self.fs.size_of(self.files.data(number)) != size:
-            self.repairs = told  # its owner is at work, and the checksums are of what has come since
+            self.repairs[:] = told  # its owner is at work, and the checksums are of what has come since
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
         if not loss.is_torn or loss.records:

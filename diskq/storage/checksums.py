@@ -390,20 +390,36 @@ class Vouched(NamedTuple):
     """Does the file end there, and say that this is all of it?"""
 
 
-def vouched(fs: FileSystem, path: str, sidecar: str, start: int) -> Vouched:
-    """Up to where checksums vouch for the file from byte `start` on, where a block begins. Raises OSError."""
-    size = fs.size_of(path) or 0
-    end = min(start, size)
+def vouched(
+    fs: FileSystem,
+    path: str,
+    sidecar: str | None,
+    start: int,
+    *,
+    size: int | None = None,
+    over_gaps: bool = False,
+) -> Vouched:
+    """Up to where checksums vouch for the file from byte `start` on, where a block begins. Raises OSError.
+
+    Of the file the first `size` bytes count (None: all). `over_gaps`: go on behind what nothing vouches for.
+    """
+    size = fs.size_of(path) or 0 if size is None else size
+    end = at = min(start, size)
     records = 0
     handle = fs.open(path)
     rows = Rows(fs, None)
     try:
         rows = Rows(fs, sidecar)
         rows.seek(end)
-        while (row := rows.first_after(end)) is not None:
+        while (row := rows.first_after(at)) is not None:
+            at = row.end
             data = fs.pread(handle, row.end - row.start, row.start)
-            if row.start != end or row.end > size or not row.matches(data):
+            if row.start != end and not over_gaps:
                 break
+            if row.end > size or not row.matches(data):
+                if not over_gaps:
+                    break
+                continue
             end = row.end
             records += row.records
         last = rows.last

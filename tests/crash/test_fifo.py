@@ -230,9 +230,9 @@ MUTATIONS = [
     # Round the barrier: what is owed to it, and what recovery does with what it finds.
     Mutation(APPENDFILE, "debts.directories[directory_of(sidecar)] = None", "pass"),
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
-    Mutation("diskq.engine.fiforecovery", "if was_owned and was_restarted and not is_foreign:", "if False:"),
+    Mutation("diskq.engine.log.trust", "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation("diskq.engine.fiforecovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
-    Mutation("diskq.engine.fiforecovery", "self.asides.freeze((), ()).pay(self.fs)", "pass"),
+    Mutation("diskq.engine.log.recovery", "self._asides.freeze((), ()).pay(self._fs)", "pass"),
 ]
 
 

@@ -16,11 +16,15 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 from diskq.engine.streampoints import Points
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import Holder, read_holder
+from diskq.storage.slate import holds_all, is_of_this_run, tells_nothing
 from diskq.storage.slates import Slates
 
-__all__ = ["Trust", "trust_of_points"]
+__all__ = ["QueueUse", "Trust", "trust_of_points"]
 
 
 class Trust(enum.Enum):
@@ -55,3 +59,55 @@ def trust_of_points(points: Points, partition: int, slates: Slates, *, was_ours:
     # Where a process was killed, points that are not there have been removed.
     was_closed = points.was_closed(partition, was_killed=slates.was_killed and not is_restarted)
     return Trust.after(was_ours=is_ours, was_restarted=is_restarted, was_closed=was_closed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUse:
+    """How a queue was used last, as the lock and the staging area tell before its files are read."""
+
+    was_ours: bool
+    """Has diskq had it before?"""
+    was_restarted: bool
+    """Was the machine, since then?"""
+    was_killed: bool
+    """Did a process that staged messages end without closing it?"""
+    has_all_checksums: bool
+    """Do checksums cover all that was written?"""
+
+    @classmethod
+    def before(cls, previous: Holder | None, slates: Slates, *, never_empty: bool) -> QueueUse:
+        """For who opens it, after what was staged was put back. `never_empty`: no message is empty."""
+        is_told = never_empty or (slates.was_killed and not slates.repairs)
+        return cls(
+            was_ours=previous is not None,
+            was_restarted=slates.was_restarted,
+            was_killed=slates.was_killed,
+            has_all_checksums=is_told or (previous is not None and previous.is_closed),
+        )
+
+    @classmethod
+    def seen(cls, fs: FileSystem, lock: str, slate: str, *, is_free: bool) -> QueueUse:
+        """For who only looks. `is_free`: no process has it, for certain, so that its slate is complete."""
+        holder = read_holder(fs, lock)
+        is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+        is_named = holder is not None and bool(holder.staged or holder.recovering_since)
+        is_told = holder is not None and (holder.is_closed or holder.never_empty)
+        return cls(
+            was_ours=holder is not None,
+            was_restarted=is_restarted and not is_of_this_run(fs, slate),
+            was_killed=is_named or not tells_nothing(fs, slate),
+            has_all_checksums=is_told or (is_free and holds_all(fs, slate)),
+        )
+
+    def trust(self, *, is_foreign: bool) -> Trust:
+        """`is_foreign`: the metadata is another program's.
+
+        A queue that was closed is as one that was killed and has all checksums: where its metadata is gone,
+        they tell how much there was.
+        """
+        return Trust.after(was_ours=self.was_ours and not is_foreign, was_restarted=self.was_restarted)
+
+    @property
+    def has_all_files(self) -> bool:
+        """Should all files be there that the killed process had? A power cut may have taken some."""
+        return self.was_killed and not self.was_restarted
