@@ -15,6 +15,7 @@ from diskq._native.recordtable import PriorityRecord, RecordTable
 from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.contents import as_body
+from diskq.engine.log.trust import trust_of_store
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
@@ -220,8 +221,8 @@ class PrioritySteps:
             point,
             writer.pending,
             strict=self.options.strict,
-            was_restarted=previous is None or lock.was_restarted,
-            newest=-1 if previous is None else previous.newest,
+            trust=trust_of_store(point, lock),
+            newest=-1 if previous is None or lock.was_restarted else previous.newest,
             repairs_damage=self._repairs_damage,
         )
         options, settings = self.options, self.settings

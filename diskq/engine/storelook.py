@@ -12,6 +12,7 @@ from itertools import count
 from typing import TypeVar
 
 from diskq.engine.commandlog import read_segment
+from diskq.engine.log.trust import trust_of_store
 from diskq.engine.priority import PriorityStore, QueueInfo
 from diskq.engine.storedqueue import StoredQueue
 from diskq.engine.storerecovery import Found, recover_store
@@ -79,7 +80,9 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
         there = StoreFiles(overlay, files.root)
         overlay.make_directory(there.private)
         point = Point.read(overlay, there)
-        found = recover_store(overlay, there, point, Debts(), strict=False, until=until)
+        found = recover_store(
+            overlay, there, point, Debts(), strict=False, trust=trust_of_store(point), until=until
+        )
         losses = tuple(repair for repair in found.repairs if repair.records != 0)
         return StoreLook(queues=found.queues, lsn=_last(found, until), losses=losses)
 

@@ -3,8 +3,9 @@
 # It refuses where a command is missing that was complete and durable: to go on would be to invent a state.
 #
 # Which it is, the point under `.diskq/` says: segments before it were on the platter, all of them. From it
-# on, what is torn or missing is what a power cut left, and what was begun behind that is no part of the
-# log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be torn.
+# on, what is torn or missing is what a power cut left (log/trust.py), and what was begun behind that is no
+# part of the log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be
+# torn.
 #
 # What rotted where the point vouches for it is passed over, and the commands behind it are carried out: see
 # `State.doubt` for what they may still do. The state is a snapshot then, and the log goes on behind it, so
@@ -25,14 +26,16 @@ from diskq.engine.commandlog import (
     read_segment,
     records_behind,
 )
+from diskq.engine.log.recovery import Repairs
+from diskq.engine.log.trust import Trust
 from diskq.engine.storedqueue import State, StoredQueue, UnknownImplementation
 from diskq.engine.storesalvage import Stretch, pass_over
 from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
 from diskq.engine.taskfluxfiles import Point, StoreFiles
-from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
+from diskq.errors import DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
-from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.recovery import Repair
 from diskq.storage.segments import free_aside, private_path
 
 __all__ = ["Found", "recover_store"]
@@ -75,7 +78,7 @@ def recover_store(
     debts: Debts,
     *,
     strict: bool,
-    was_restarted: bool = True,
+    trust: Trust,
     newest: int = -1,
     repairs_damage: bool = False,
     until: int | None = None,
@@ -83,13 +86,13 @@ def recover_store(
     """Read the store, mend what needs it, and owe it to the first barrier.
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
-    CorruptionError if `strict` and something had to be cut, and OSError. If not `was_restarted`, no power
-    cut can have taken what was written since the last sync; `newest` is then the segment that was written to
-    last, as far as that is known. `repairs_damage`: what would be
+    CorruptionError if `strict` and something had to be cut, and OSError. `newest` is the segment that was
+    written to last, if it must be there: no power cut can have taken it. `repairs_damage`: what would be
     refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
     the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    recovery = _Recovery(fs, files, point, debts, strict, was_restarted, newest, repairs_damage, until)
+    acts = Repairs(fs, debts, strict=strict)
+    recovery = _Recovery(fs, files, point, debts, acts, trust, newest, repairs_damage, until)
     try:
         return recovery.run()
     except BaseException:
@@ -104,8 +107,8 @@ class _Recovery:
         files: StoreFiles,
         point: Point | None,
         debts: Debts,
-        strict: bool,
-        was_restarted: bool,
+        acts: Repairs,
+        trust: Trust,
         newest: int,
         repairs_damage: bool,
         until: int | None,
@@ -114,12 +117,12 @@ class _Recovery:
         self.files = files
         self.point = point
         self.debts = debts
-        self.strict = strict
-        self.was_restarted = was_restarted
+        self.acts = acts
+        self.trust = trust
         self.newest = newest
         self.repairs_damage = repairs_damage
         self.until = until
-        self.found = Found()
+        self.found = Found(repairs=acts.made)
         self.kept: list[tuple[str, str]] = []  # damaged segments, and their names to be
         self.state = State()
         self.next_lsn = 0
@@ -163,14 +166,6 @@ class _Recovery:
 
     def _refuse(self, path: str, position: int, reason: str, kind: str, lsn: int | None = None) -> NoReturn:
         raise DamagedStoreError(path, position, reason, kind=kind, root=self.files.root, lsn=lsn)
-
-    def _report(self, repair: Repair) -> None:
-        self.found.repairs.append(repair)
-
-    def _ask(self, path: str, position: int, reason: str) -> None:
-        """May something be cut?"""
-        if self.strict:
-            raise CorruptionError(path, position, reason)
 
     # --- the snapshot -----------------------------------------------------------------------------
 
@@ -316,10 +311,10 @@ class _Recovery:
         # Nobody closed it. Where the machine runs on, what is whole behind damage was written behind it; and
         # its head was durable before the point.
         if is_headless:
-            return not self.was_restarted and following is None
+            return self.trust is Trust.KILLED and following is None
         # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
         is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
-        return not self.was_restarted and (is_cut or self._has_more(base, scanned.end))
+        return self.trust is Trust.KILLED and (is_cut or self._has_more(base, scanned.end))
 
     def _has_more(self, base: int, end: int) -> bool:
         handle = self.fs.open(self.files.segment(base))
@@ -334,7 +329,7 @@ class _Recovery:
         """Carry out what is whole behind the damage at the end of what was scanned."""
         fs, path, point = self.fs, self.files.segment(base), self.point
         is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
-        self._ask(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
+        self.acts.check(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
         data = fs.pread(handle, fs.size(handle), 0)
         end = len(data)
         if following is None and point is not None and point.closed is not None:
@@ -420,18 +415,17 @@ class _Recovery:
         repair = Repair(
             path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside
         )
-        self._report(repair)
+        self.found.repairs.append(repair)
 
     def _tell_of_the_closed(self, needed: list[int], bases: list[int]) -> None:
         """Is the segment there in which the log was closed, or written to when this machine last ran?"""
         point = self.point
         if point is None or point.base in needed:
             return
-        if max(point.base, (point.next_lsn or 0) - 1) <= self.found.snapshot_lsn:
-            is_open = point.closed is None and not self.was_restarted
-            if not is_open or max(bases, default=-1) >= point.base:
-                return  # the snapshot has all of it
-        if point.closed is None and self.was_restarted and point.base == self.next_lsn:
+        is_covered = max(point.base, (point.next_lsn or 0) - 1) <= self.found.snapshot_lsn
+        if is_covered and (self.trust is not Trust.KILLED or max(bases, default=-1) >= point.base):
+            return  # the snapshot has all of it
+        if self.trust is Trust.POWER_CUT and point.base == self.next_lsn:
             return  # a power cut may have taken it, with nothing in it that was synced
         reason = "the log went on in this segment, which is gone"
         # Of a log that was not closed the snapshot may have the beginning alone.
@@ -440,7 +434,7 @@ class _Recovery:
 
     def _tell_of_the_newest(self) -> None:
         """After a kill: has the segment that was written to last a command?"""
-        if self.was_restarted or self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
+        if self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
             return
         path = self.files.segment(self.newest)
         if path not in [repair.path for repair in self.found.repairs]:
@@ -467,8 +461,7 @@ class _Recovery:
         return done if done < len(wanted) else len(commands)
 
     def _sync_again(self, handle: int, scanned: SegmentScan) -> None:
-        # After a failed sync the kernel holds the bytes for clean.
-        rewrite(self.fs, handle, 0, scanned.end)
+        self.acts.keep_open(handle, 0, scanned.end)
         self._end(handle, scanned)
 
     def _end(self, handle: int, scanned: SegmentScan) -> None:
@@ -476,7 +469,6 @@ class _Recovery:
         if not is_ended(self.fs, handle, scanned):
             zeros = bytes(scanned.ending - scanned.end)
             write_all(self.fs, handle, zeros + END_MARKER, scanned.end)
-        self.debts.files.append(handle)
 
     def _refuse_head(self, path: str, scanned: SegmentScan, base: int) -> None:
         if scanned.version is not None:
@@ -509,7 +501,7 @@ class _Recovery:
         if scanned.trouble is not None:
             self._warn("tail_truncated")
             self._warn("valid_records_dropped", records_behind(fs, handle, scanned.end))
-            self._ask(path, scanned.end, scanned.trouble)
+            self.acts.check(path, scanned.end, scanned.trouble)
             self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")
         elif last_byte(fs, handle, scanned.end) is not None:
             self._cut(handle, path, base, scanned.end, STALE)
@@ -517,15 +509,16 @@ class _Recovery:
             self._sync_again(handle, scanned)
         else:
             self._end(handle, scanned)
+            self.debts.files.append(handle)
 
     def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
         """Its head was not written: it will be begun again."""
         reason = "its head was not written"
-        self._ask(path, 0, reason)
+        self.acts.check(path, 0, reason)
         if scanned.is_torn:
             self._cut(handle, path, base, 0, reason)
         else:
-            self._report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
+            self.acts.report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
 
     def _cut(self, handle: int, path: str, base: int, end: int, reason: str) -> None:
         """Shorten the file, keep what it loses, and end it."""
@@ -537,14 +530,15 @@ class _Recovery:
         # The marker of an end was written over it: no command of the log is there.
         lost = 0 if reason == STALE and not records_behind(fs, handle, end) else None
         try:
-            repair = cut_tail(fs, handle, path, end, reason, lost, beside=self.files.aside(base))
+            self.acts.cut(path, end, reason, lost, beside=self.files.aside(base), handle=handle)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS or records_behind(fs, handle, end):
                 raise
             # No room for a copy of what is no record: opening must not fail for that.
             fs.truncate(handle, end)
-            repair = Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
-        self._report(repair)
+            self.found.repairs.append(
+                Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
+            )
 
     def _open_again(self, base: int) -> None:
         """The segment that was read last, whole, is the one to go on in after all."""
@@ -559,11 +553,8 @@ class _Recovery:
 
     def _set_aside(self, path: str, beside: str, reason: str) -> None:
         """Keep the whole file under another name."""
-        self._ask(path, 0, reason)
-        size = self.fs.size_of(path) or 0
-        aside = free_aside(self.fs, beside)
-        self.debts.asides.append((path, aside))
-        self._report(Repair(path=path, kept=0, dropped=size, reason=reason, records=None, saved_as=aside))
+        self.acts.check(path, 0, reason)
+        self.acts.set_aside(path, reason, None, beside=beside, by_barrier=True)
 
     def _restart(self) -> None:
         """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""

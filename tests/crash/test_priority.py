@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from diskq.engine import commandsegment, prioritysteps, storerecovery, storesnapshot
+from diskq.engine.log import recovery
 from diskq.engine.priority import PriorityStore
 from diskq.errors import StorageFailedError
 from diskq.options import Durability, PriorityOptions, StoreLayout
@@ -320,6 +321,7 @@ def test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost() 
 
 BARRIER, SNAPSHOT, SEGMENT = barrier.__name__, storesnapshot.__name__, commandsegment.__name__
 STORE, RECOVERY = prioritysteps.__name__, storerecovery.__name__
+ACTS = recovery.__name__
 
 MUTATIONS = [
     # An fsync left out: of the log, of a snapshot, of the directories in which they are found.
@@ -346,7 +348,7 @@ MUTATIONS = [
     Mutation(RECOVERY, "self._cut(handle, path, base, scanned.end, STALE)", "pass"),
     Mutation(RECOVERY, 'self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")', "pass"),
     Mutation(RECOVERY, "max(0, found.snapshot_lsn + 1 - base)", "max(0, found.snapshot_lsn - base)"),
-    Mutation(RECOVERY, "self.debts.asides.append((path, aside))", "pass"),
+    Mutation(ACTS, "debts.asides.append((path, aside))", "pass"),
     Mutation(RECOVERY, "if not is_ended(self.fs, handle, scanned):", "if False:"),
     # A barrier says that more is durable than it paid for.
     Mutation(STORE, "return (segment.handle,) if segment.is_open else ()", "return ()"),
@@ -365,6 +367,6 @@ def test_a_weaker_store_is_caught(mutation: Mutation) -> None:
 
 def test_bytes_that_the_kernel_holds_for_clean_are_written_again() -> None:
     test = test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost
-    mutation = Mutation(RECOVERY, "rewrite(self.fs, handle, 0, scanned.end)", "pass")
+    mutation = Mutation(ACTS, "rewrite(self._fs, handle, start, end)", "pass")
     with mutation.installed(), pytest.raises(AssertionError):
         test()

@@ -454,7 +454,7 @@ MUTATIONS = [
     Mutation(FORMAT, "return is_complete and (", "return (", by=rolls_without_a_sync),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(CHECKSUMS, "if row.start != end and not over_gaps:", "if False:", by=7),
-    Mutation(RECOVERY, "self._asides.removals += removals", "pass", by=7),
+    Mutation(RECOVERY, "debts.removals += removals", "pass", by=7),
     Mutation(RECOVERY, "        self.bases.append(offset)\n", "        pass\n"),
     Mutation(
         SEGMENTS,

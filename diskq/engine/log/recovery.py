@@ -4,7 +4,7 @@
 # There are five acts, and no others:
 #
 #   keep         The file may never have reached the disk: it is written over itself, and the first barrier
-#                syncs it. What was not there is not made.
+#                syncs it. What is not there is not made.
 #   cut          The end of a file goes. A copy of it is durable beside the file first.
 #   set aside    The whole file gets another name, and what belongs to it goes. All of them at once, before
 #                the lock is signed: whoever opens next in the same boot would believe their framing.
@@ -135,13 +135,19 @@ class Repairs:
         *,
         beside: str | None = None,
         removals: Iterable[str] = (),
+        by_barrier: bool = False,
     ) -> None:
-        """Give a file another name, with `pay_asides`; `removals` belong to it, and go. Raises OSError."""
+        """Give a file another name, with `pay_asides`; `removals` belong to it, and go. Raises OSError.
+
+        `by_barrier`: the first barrier does it instead, so that nothing has changed if the open is refused.
+        That is for a format whose records have checksums of their own: the next open comes to the same.
+        """
         aside = free_aside(self._fs, beside or path)
-        self._asides.asides.append((path, aside))
-        self._asides.removals += removals
+        debts = self._debts if by_barrier else self._asides
+        debts.asides.append((path, aside))
+        debts.removals += removals
         if directory_of(aside) != directory_of(path):
-            self._asides.directories[directory_of(aside)] = None
+            debts.directories[directory_of(aside)] = None
         if size := self._fs.size_of(path):
             self.made.append(
                 Repair(path=path, kept=0, dropped=size, reason=reason, records=records, saved_as=aside)

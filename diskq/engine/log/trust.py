@@ -19,12 +19,13 @@ import enum
 from dataclasses import dataclass
 
 from diskq.engine.streampoints import Points
+from diskq.engine.taskfluxfiles import Point as StorePoint
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Holder, read_holder
+from diskq.storage.lock import Holder, Lock, read_holder
 from diskq.storage.slate import holds_all, is_of_this_run, tells_nothing
 from diskq.storage.slates import Slates
 
-__all__ = ["QueueUse", "Trust", "trust_of_points"]
+__all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
 
 
 class Trust(enum.Enum):
@@ -59,6 +60,16 @@ def trust_of_points(points: Points, partition: int, slates: Slates, *, was_ours:
     # Where a process was killed, points that are not there have been removed.
     was_closed = points.was_closed(partition, was_killed=slates.was_killed and not is_restarted)
     return Trust.after(was_ours=is_ours, was_restarted=is_restarted, was_closed=was_closed)
+
+
+def trust_of_store(point: StorePoint | None, lock: Lock | None = None) -> Trust:
+    """For a store, of which TaskFlux has written where there is no point.
+
+    A lock that does not tell who had it before, or is not at hand, is as one from before a power cut.
+    """
+    is_restarted = lock is None or lock.previous is None or lock.was_restarted
+    was_closed = point is not None and point.closed is not None
+    return Trust.after(was_ours=point is not None, was_restarted=is_restarted, was_closed=was_closed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
