@@ -416,12 +416,10 @@ class CommitLoop(ABC, Generic[E]):
             line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
         self._bell.ring()
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
         """Wake those of the tasks that wait: their handle was closed. What is in stays in."""
-        for task in tasks:
-            for line in self._lines:
-                if task in line:
-                    line.wake(task, outcome.Error(trio.ClosedResourceError("this handle was closed")))
+        for line in self._lines:
+            line.dismiss(tasks, why)
         self._after()
 
     def check(self) -> None:

@@ -66,12 +66,12 @@ class StreamConsumer(TailReceiver[Message]):
     where one raises `Cancelled`, nothing was received.
     """
 
-    _kind = "consumer"
+    _told = "this consumer was closed"
 
     def __init__(self, stream: StreamReader, tail: Tail, options: ConsumerOptions) -> None:
         self._stream = stream
         self._loop: GroupLoop | None = None
-        super().__init__(tail, is_strict=options.checkpoint_slice == 0, autocommit=options.autocommit)
+        super().__init__(tail, autocommit=options.autocommit)
 
     # --- a group's place --------------------------------------------------------------------------
 
@@ -83,10 +83,7 @@ class StreamConsumer(TailReceiver[Message]):
         the block is left, or with `sync`. Raises ValueError where there is no group, or another member has
         the partition; trio.BrokenResourceError after the disk failed.
         """
-        if self._needs_point():
-            await self._first_point()
-        await self._schedule_point()
-        self._check()
+        await self._begin()
         if not processed:
             for part in self._tail.parts.values():
                 if part.position:
@@ -97,8 +94,7 @@ class StreamConsumer(TailReceiver[Message]):
     @enable_ki_protection
     async def sync(self) -> None:
         """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
-        await self._first_point()
-        self._check()
+        await self._begin()
         await self._group().barrier(with_metadata=True)
 
     def _commit_received(self) -> None:
@@ -142,8 +138,7 @@ class StreamConsumer(TailReceiver[Message]):
         OffsetOutOfRangeError, ValueError for a partition that is not read; partitions are moved one after
         the other, and those before it have moved then.
         """
-        await self._first_point()
-        self._check()
+        await self._begin()
         if isinstance(start, Mapping):
             starts = {index: checked_start(each) for index, each in start.items()}
         else:
@@ -267,7 +262,9 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, parts)
             neighbours = neighbours_of(self._fs, stream.path)
-            tail = self._tail = Tail(self._fs, stream.gate, neighbours)
+            tail = self._tail = Tail(
+                self._fs, stream.gate, neighbours, "consumer", self._options.checkpoint_slice
+            )
             opened.callback(tail.close)
             for part in parts:
                 tail.add(part)

@@ -1,7 +1,7 @@
 # The loop behind a disk queue: go-diskqueue's select loop, arm by arm, for Trio.
 #
 #   Go's arm                          here
-#   writeChan                         `deliver`: the caller's own task writes, no hop
+#   writeChan                         `deliver` (senderline.py): the caller's own task writes, no hop
 #   readChan, then moveForward        `take`: the caller's own task takes; or `_hand_out`, for one that waits
 #   peekChan                          `take`, with a peek
 #   depthChan                         a property: one thread owns the state
@@ -24,12 +24,12 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.budgetplace import BudgetPlace, shared_bound
-from diskq.channels.commitloop import CommitLoop
 from diskq.channels.parking import Line
+from diskq.channels.senderline import AdmittingLoop, Sending
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
-from diskq.options import Durability
+from diskq.options import Durability, QueueOptions
 from diskq.storage.statusnote import Bound
 
 __all__ = ["Fetch", "QueueLoop"]
@@ -49,17 +49,16 @@ class Fetch:
         return self.engine.fetch(self.max_items, self.max_bytes)
 
 
-class QueueLoop(CommitLoop[FifoQueue]):
+class QueueLoop(AdmittingLoop[FifoQueue, Sending]):
     """One open queue: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "queue"
     subject = "queue"
+    options: QueueOptions
 
     def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
         self.options = engine.options
-        # So many bytes, and whether they may wait in memory; what puts them in; and when he came, among
-        # all who share the budget.
-        self._senders: Line[tuple[int, bool, Callable[[], None], int]] = Line()
+        self._senders: Line[Sending] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
@@ -71,7 +70,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         self.on_empty: Callable[[], None] | None = None
         """Called when somebody has looked for a message, and found none."""
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
-        super().__init__(engine, thread, (self._senders, self._receivers, self._lingering))
+        super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
 
     def new_slice(self) -> None:
         self._has_written = False
@@ -79,32 +78,11 @@ class QueueLoop(CommitLoop[FifoQueue]):
 
     # --- the writing arm --------------------------------------------------------------------------
 
-    async def deliver(self, bodies: list[bytes], word: Durability) -> None:
-        """Add checked messages, all together, after waiting until there is room for them.
-
-        `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
-        """
+    def sending(self, bodies: list[bytes], word: Durability) -> Sending:
+        """Checked messages, for `deliver`."""
         is_held = word == "memory"
         size = self.size_of(bodies, is_held)
-        if self._senders or self._obstacle(size, is_held):
-            # Whoever makes room puts them in for us, or somebody who comes later would get before us.
-            await self._senders.wait(
-                (size, is_held, lambda: self._put_in(bodies, is_held), self._place.arrival()),
-                on_arrival=self._narrow_gates,
-                on_leave=self._after,
-            )
-            self.new_slice()
-        else:
-            self._accept(bodies, is_held)
-        if word == "synced":
-            await self.barrier(with_metadata=False)
-
-    def deliver_now(self, bodies: list[bytes], word: Durability) -> None:
-        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
-        is_held = word == "memory"
-        if self._senders or self._obstacle(self.size_of(bodies, is_held), is_held):
-            raise trio.WouldBlock
-        self._accept(bodies, is_held)
+        return Sending(self._senders, size, lambda: self._put_in(bodies, is_held), word)
 
     def send_simply(self, bodies: list[Any]) -> bool:
         """What the compiled door refused, where it is one of the two simple cases after all.
@@ -149,22 +127,18 @@ class QueueLoop(CommitLoop[FifoQueue]):
     def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
         return sum(map(len, bodies)) + self.engine.overhead_of(is_held) * len(bodies)
 
-    def _obstacle(self, size: int, is_held: bool) -> bool:
-        """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
-        obstacle = self.engine.obstacle(size, is_held=is_held)
+    def _arrival(self) -> int:
+        return self._place.arrival()
+
+    def _obstacle(self, sending: Sending) -> bool:
+        obstacle = self.engine.obstacle(sending.size, is_held=sending.word == "memory")
         self._place.is_wanted = obstacle in ("over_budget", "others")
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
-            raise self.engine.full_error(size, obstacle)
+            raise self.engine.full_error(sending.size, obstacle)
         if obstacle == "unsynced":
             # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
             self._ask_for_barrier()
         return obstacle is not None
-
-    def _accept(self, bodies: list[bytes], is_held: bool) -> None:
-        try:
-            self._put_in(bodies, is_held)
-        finally:
-            self._after()
 
     def _put_in(self, bodies: list[bytes], is_held: bool) -> None:
         try:
@@ -178,21 +152,6 @@ class QueueLoop(CommitLoop[FifoQueue]):
         finally:
             if is_held:
                 self._note_held(self.options.memory_flush)
-
-    def _admit_senders(self) -> bool:
-        """Let in who waits, in order, as far as there is room. True: somebody is in."""
-        is_somebody_in = False
-        while self._senders:
-            size, is_held, put_in, _ = self._senders.first
-            has_obstacle = outcome.capture(self._obstacle, size, is_held)
-            if has_obstacle == outcome.Value(True):
-                break
-            if isinstance(has_obstacle, outcome.Error):
-                self._senders.wake_first(has_obstacle)
-            else:
-                self._senders.wake_first(outcome.capture(put_in))
-                is_somebody_in = True
-        return is_somebody_in
 
     # --- the reading arm --------------------------------------------------------------------------
 
@@ -307,13 +266,6 @@ class QueueLoop(CommitLoop[FifoQueue]):
         finally:
             self._after()
 
-    async def take_for_work(self, want: Callable[[], T | None]) -> T:
-        """As `take`, for who works. Raises BrokenResourceError where the storage has failed."""
-        try:
-            return await self.take(want)
-        except StorageFailedError as failure:
-            self.broke(failure)
-
     def end_work(self, work: FifoWork) -> None:
         """What is in flight is at the head again."""
         if self.work is not work:
@@ -348,7 +300,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
     def _after(self) -> None:
         if self._failure is None and not self.is_closing:
             self._hand_out()
-            while self._senders and self._admit_senders():
+            while self._senders and self._admit(self._senders):
                 self._hand_out()
             if self._lingering:
                 self._wake_lingering()
@@ -373,7 +325,7 @@ class QueueLoop(CommitLoop[FifoQueue]):
         engine = self.engine
         if self._senders or self.is_closing:
             self._shut_gates()
-        self._place.take(self._senders.first[3] if self._senders and not self.is_closing else None)
+        self._place.take(self._senders.first.arrival if self._senders and not self.is_closing else None)
         if self._place.is_pressed:
             engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
         if self._receivers:
@@ -404,10 +356,6 @@ class QueueLoop(CommitLoop[FifoQueue]):
         if self.options.max_bytes is not None:
             return Bound(self.options.max_bytes, self.engine.bytes_on_disk)
         return shared_bound(self.engine.share)
-
-    @property
-    def tasks_waiting_send(self) -> int:
-        return len(self._senders) + len(self._unsynced) + len(self._syncing)
 
     @property
     def tasks_waiting_receive(self) -> int:

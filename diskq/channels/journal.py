@@ -17,18 +17,19 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.gathering import LARGEST_GATHERED
+from diskq.channels.handle import checked_word
 from diskq.channels.neighbours import Neighbours, neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.receiving import End
 from diskq.channels.scanner import open_scanner
-from diskq.channels.sender import Sender
+from diskq.channels.sender import Sender, SenderStatistics
+from diskq.channels.senderline import Sending
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.journal import Item, Journal, Key, Value, When
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
 from diskq.engine.journalsteps import JournalSteps
 from diskq.options import Durability, JournalOptions
-from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
@@ -38,7 +39,7 @@ _MOST_FRAMING = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalStatistics:
+class JournalStatistics(SenderStatistics):
     """A journal's writer at one moment. `sent`, `written_bytes`, `barriers` and their seconds count since
     the open."""
 
@@ -46,17 +47,6 @@ class JournalStatistics:
     """The offset that the next message gets."""
     synced_offset: int
     """All messages before this one are on the platter."""
-    sent: int
-    written_bytes: int
-    """Of their records, with keys and framing."""
-    unsynced_bytes: int
-    """Accepted, and not yet on the platter."""
-    barriers: int
-    barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
-    tasks_waiting_send: int
-    """For room, or for a sync."""
-    open_handles: int
 
 
 class GatheredItems(GatheredMessages[int]):
@@ -128,8 +118,8 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
         self.door.flush()
         self.door.is_awake = False  # from here on nobody is asked to look after what waits
 
-    def _obstacle(self, size: int) -> bool:
-        if self.engine.obstacle(size) is None:
+    def _obstacle(self, sending: Sending) -> bool:
+        if self.engine.obstacle(sending.size) is None:
             return False
         self._ask_for_barrier()  # room comes with it
         return True
@@ -179,7 +169,7 @@ class JournalWriter(Sender[int]):
         if durability is None:
             try:
                 if (offset := self._put(value, key, timestamp, type)) is not None:
-                    if self._waiting:
+                    if self._readers:
                         self._loop.tell(0)
                     return offset
             except OSError as failure:
@@ -198,10 +188,8 @@ class JournalWriter(Sender[int]):
         all are checked before the first is added, and `Cancelled` means that none is in.
         `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
         """
-        if self._needs_point():
-            await self._first_point()
-        await self._loop.schedule_point()
-        word = self._checked_word(durability)
+        await self._begin()
+        word = checked_word(durability, self._word)
         batch = self._engine.checked_many(messages)
         put_in = partial(self._engine.accept_many, batch, is_held=word == "memory")
         return await self._deliver(self._engine.buffer.size_of(batch), put_in, word)
@@ -232,22 +220,10 @@ class JournalWriter(Sender[int]):
 
     def statistics(self) -> JournalStatistics:
         """The writer as it is now. Cheap, and from any thread."""
-        return JournalStatistics(
-            next_offset=self._engine.next_offset,
-            synced_offset=self._engine.synced_offset,
-            sent=self._engine.buffer.records,
-            written_bytes=self._engine.accepted_bytes,
-            unsynced_bytes=self._engine.log.unsynced_bytes,
-            barriers=self._loop.barriers_taken,
-            barrier_seconds=self._loop.barrier_seconds,
-            tasks_waiting_send=self._loop.tasks_waiting_send,
-            open_handles=self._loop.open_handles,
+        engine = self._engine
+        return self._statistics_as(
+            JournalStatistics, next_offset=engine.next_offset, synced_offset=engine.synced_offset
         )
-
-    def clone(self) -> JournalWriter:
-        """Another handle on the same writer, to be closed on its own."""
-        self._check()
-        return JournalWriter(self._loop)
 
 
 class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a function)

@@ -18,6 +18,11 @@ class Leaving(trio.abc.AsyncResource):
     def close(self) -> None:
         raise NotImplementedError
 
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, overload
 
 import outcome
 import trio
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.handle import Slice
 from diskq.channels.leaving import Leaving
 from diskq.channels.ownthread import OwnThread
 from diskq.channels.racing import Race, Receiver
@@ -24,8 +24,6 @@ __all__ = ["Merged", "Receiver", "merge"]
 
 # So many messages of one receiver, then it is the next one's turn.
 _TURN = 16
-# A task that never needs to wait lets others run after so many seconds.
-_SLICE = 100e-6
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,7 +54,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         self._race: Race | None = None
         self._own_thread: OwnThread | None = None  # of who has received first: a merge may be made anywhere
         self._is_closed = False
-        self._slice_end = 0.0
+        self._slice = Slice()
 
     @enable_ki_protection
     async def receive(self) -> T_co:
@@ -65,7 +63,8 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         `Cancelled` means: no message is lost. Raises EndOfChannel when all have ended, and what a
         receiver raises, as it is.
         """
-        await self._point()
+        self._check_thread()
+        await self._slice.point()
         if not self._lock.locked():
             try:
                 return self.receive_nowait()
@@ -87,7 +86,8 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: no message is lost.
         """
         check_plain("may_take", may_take)
-        await self._point()
+        self._check_thread()
+        await self._slice.point()
         async with self._lock:
             while not self._held:
                 try:
@@ -95,15 +95,6 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
                 except trio.WouldBlock:
                     await self._wait()
             return [self._held.popleft().unwrap()] if may_take() else []
-
-    async def _point(self) -> None:
-        """A cancellation point, and a schedule point once per slice."""
-        self._check_thread()
-        if time.perf_counter() < self._slice_end:
-            await checkpoint_if_cancelled()
-        else:
-            await checkpoint()
-            self._slice_end = time.perf_counter() + _SLICE
 
     def receive_nowait(self) -> T_co:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
@@ -166,11 +157,6 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         self._is_closed = True
         if self._race is not None:
             self._race.stop()
-
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await checkpoint()
 
 
 def _message(_: Receiver[Any], message: Any) -> Any:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import outcome
@@ -72,6 +72,12 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         """Wake those in front whose tags are no more than `most`."""
         while self and next(iter(self.values())) <= most:  # type: ignore[operator]
             trio.lowlevel.reschedule(self.popitem(last=False)[0])
+
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+        """Wake those of the tasks that are in line: their handle was closed."""
+        for task in tasks:
+            if task in self:
+                self.wake(task, outcome.Error(trio.ClosedResourceError(why)))
 
     def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
         """Each with a result of its own: two tasks must not raise one exception object."""

@@ -14,9 +14,10 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.handle import Calls, checked_word
 from diskq.channels.opening import Opening
 from diskq.channels.priorityloop import PriorityLoop
-from diskq.channels.priorityqueue import DiskPriorityQueue, checked_word
+from diskq.channels.priorityqueue import DiskPriorityQueue
 from diskq.engine.priority import Implementation, PriorityStore, QueueInfo, StoreStatistics
 from diskq.engine.storedqueue import DEFAULT, KeyRange, StoredQueue
 from diskq.options import Durability, PriorityOptions
@@ -39,7 +40,7 @@ class PriorityStoreStatistics(StoreStatistics):
     is_taking_snapshot: bool
 
 
-class DiskPriorityStore:
+class DiskPriorityStore(Calls):
     """Priority queues on disk, in TaskFlux's files, for the tasks of one Trio program.
 
     Made by `open_priority_store`. Every async method is a cancellation point; where one raises `Cancelled`,
@@ -47,6 +48,7 @@ class DiskPriorityStore:
     """
 
     def __init__(self, loop: PriorityLoop) -> None:
+        super().__init__(loop)
         self._loop = loop
         self._engine = loop.engine
 
@@ -158,14 +160,6 @@ class DiskPriorityStore:
         """
         self._loop.own_thread.check()
         self._loop.begin_to_close()
-
-    async def _begin(self) -> None:
-        if self._loop.is_strict:
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        await self._loop.schedule_point()
-        self._loop.check()
 
 
 class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used as a function)

@@ -15,15 +15,15 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.commitloop import CommitLoop
 from diskq.channels.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.parking import Line
+from diskq.channels.senderline import AdmittingLoop, Sending
 from diskq.channels.snapshots import Snapshots
 from diskq.engine.priority import PriorityRecord
 from diskq.engine.prioritysteps import PrioritySteps
 from diskq.engine.storedqueue import StoredQueue
 from diskq.errors import QueueNotFoundError, StorageFailedError
-from diskq.options import Durability
+from diskq.options import Durability, PriorityOptions
 from diskq.storage.fs import FileSystem
 
 __all__ = ["PriorityLoop", "QueueLines"]
@@ -33,15 +33,12 @@ T = TypeVar("T")
 Want = Callable[[], list[PriorityRecord] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sending:
-    """What a sender brings."""
+@dataclass(slots=True)
+class RecordSending(Sending):
+    """What a sender brings to one queue."""
 
-    arrival: int
-    """When he came, among the senders of all queues."""
-    size: int
+    lines: QueueLines
     count: int
-    put_in: Callable[[], range]
 
 
 class GatheredRecords(Gathered[int]):
@@ -91,17 +88,18 @@ class QueueLines:
 
     def __init__(self, queue: StoredQueue) -> None:
         self.queue = queue
-        self.senders: Line[_Sending] = Line()
+        self.senders: Line[RecordSending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
         self.gathered: GatheredRecords | None = None
         """What waits to be written before the next barrier."""
 
 
-class PriorityLoop(CommitLoop[PrioritySteps]):
+class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     """One open store: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "priority store"
     subject = "priority"
+    options: PriorityOptions
 
     def __init__(self, engine: PrioritySteps, thread: BarrierThread, fs: FileSystem) -> None:
         self.options = engine.options
@@ -145,7 +143,8 @@ class PriorityLoop(CommitLoop[PrioritySteps]):
         except StorageFailedError as failure:
             self.broke(failure)
         finally:
-            self._note_written(word)
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
         if word == "synced":
             await self.barrier(with_metadata=False)
         return altered
@@ -194,98 +193,81 @@ class PriorityLoop(CommitLoop[PrioritySteps]):
             for task, failure in gathered.write():
                 self._unsynced.wake(task, outcome.Error(failure))
 
-    async def deliver(
+    def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
-    ) -> range:
-        """Add checked messages, all together, after waiting until there is room for them. Returns their ids.
-
-        `Cancelled` means: none of them is in the queue. The caller has passed a schedule point.
-        """
+    ) -> RecordSending:
+        """Checked messages, for `deliver`, which returns their ids."""
         size = sum(map(len, batch))
-        if self._must_wait(lines, size, len(batch)):
-            # Whoever makes room puts them in for us, or somebody who comes later would get before us.
-            sending = _Sending(
-                next(self._arrivals), size, len(batch), lambda: self._put_in(lines, batch, keys, word)
-            )
-            self._sending[lines] = None
-            ids: range = await lines.senders.wait(sending, on_leave=self._after)
-            self.new_slice()
-        else:
-            ids = self._accept(lines, batch, keys, word)
-        if word == "synced":
-            await self.barrier(with_metadata=False)
+        return RecordSending(
+            lines.senders, size, lambda: self._put_in(lines, batch, keys, word), word, lines, len(batch)
+        )
+
+    def deliver_now(self, sending: RecordSending) -> Any:
+        ids = super().deliver_now(sending)
+        if sending.word == "synced":
+            self._ask_for_barrier()  # nobody is to see them before
         return ids
 
-    def deliver_now(
-        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
-    ) -> range:
-        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
-        if self._must_wait(lines, sum(map(len, batch)), len(batch)):
-            raise trio.WouldBlock
-        if word == "synced":
-            self._ask_for_barrier()  # nobody is to see them before
-        return self._accept(lines, batch, keys, word)
+    def _arrival(self) -> int:
+        return next(self._arrivals)
 
-    def _must_wait(self, lines: QueueLines, size: int, count: int) -> bool:
-        """Raises QueueFullError where that is the policy, or no waiting would help."""
-        self._write_gathered()
+    def _must_wait(self, sending: RecordSending) -> bool:
+        """As the base's. Raises QueueFullError where that is the policy, or no waiting would help."""
+        if self._gathering:
+            self._write_gathered()
+        lines, count = sending.lines, sending.count
         queue = lines.queue
         is_hopeless = queue.max_size is not None and count > queue.max_size
         if is_hopeless or self.options.on_full == "reject":
             queue.check_room(count)
-        if lines.senders or not queue.has_room_for(count):
-            return True
-        if not self._is_clogged and self.engine.obstacle(size):
+        must = bool(lines.senders) or self._is_clogged or self._obstacle(sending)
+        if must:
+            self._sending[lines] = None
+        return must
+
+    def _obstacle(self, sending: RecordSending) -> bool:
+        queue = sending.lines.queue
+        if not queue.has_room_for(sending.count):
+            if self.options.on_full == "wait":
+                return True
+            queue.check_room(sending.count)
+        if self.engine.obstacle(sending.size):
             self._clog()
-        return self._is_clogged
+            return True
+        return False
 
     def _clog(self) -> None:
         self._is_clogged = True
         self._ask_for_barrier()  # room comes with it
 
-    def _accept(
-        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
-    ) -> range:
-        try:
-            return self._put_in(lines, batch, keys, word)
-        finally:
-            self._after_on(lines)
+    def _accepted(self, sending: RecordSending) -> None:
+        self._after_on(sending.lines)
 
     def _put_in(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
     ) -> range:
         try:
-            self._write_gathered()
+            if self._gathering:
+                self._write_gathered()
             return self.engine.add(lines.queue, batch, keys, word)
         finally:
-            self._note_written(word)
-
-    def _note_written(self, word: Durability) -> None:
-        if word == "memory":
-            self._note_held(self.options.memory_flush)
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
 
     def _admit_senders(self) -> None:
         """Let in who waits, in order of arrival, as far as there is room."""
         self._is_clogged = False
         full: set[QueueLines] = set()
-        while True:
+        while not self._is_clogged:
             self._sending = {lines: None for lines in self._sending if lines.senders}
             waiting = [lines for lines in self._sending if lines not in full]
             if not waiting:
                 return
             lines = min(waiting, key=lambda lines: lines.senders.first.arrival)
-            first = lines.senders.first
-            if not lines.queue.has_room_for(first.count):
-                if self.options.on_full == "wait":
-                    full.add(lines)
-                else:
-                    lines.senders.wake_first(outcome.capture(lines.queue.check_room, first.count))
-            elif self.engine.obstacle(first.size):
-                self._clog()
-                return
-            else:
-                lines.senders.wake_first(outcome.capture(first.put_in))
+            if self._admit_first(lines.senders):
                 self._hand_out(lines)
+            else:
+                full.add(lines)
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -332,10 +314,12 @@ class PriorityLoop(CommitLoop[PrioritySteps]):
 
     def _remove(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
         try:
-            self._write_gathered()
+            if self._gathering:
+                self._write_gathered()
             self.engine.remove(lines.queue, records, word)
         finally:
-            self._note_written(word)
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
             self._after_on(lines)
 
     def give_back(self, lines: QueueLines, records: list[PriorityRecord]) -> None:
@@ -397,10 +381,8 @@ class PriorityLoop(CommitLoop[PrioritySteps]):
 
     # --- for statistics ---------------------------------------------------------------------------
 
-    @property
-    def tasks_waiting_send(self) -> int:
-        waiting = sum(len(lines.senders) for lines in tuple(self._sending))
-        return waiting + len(self._unsynced) + len(self._syncing)
+    def _waiting_for_room(self) -> int:
+        return sum(len(lines.senders) for lines in tuple(self._sending))
 
     @property
     def tasks_waiting_receive(self) -> int:

@@ -10,25 +10,20 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import current_task, enable_ki_protection
 
-from diskq.channels.cancellation import always, cancellation_test
-from diskq.channels.leaving import Leaving
-from diskq.channels.priorityloop import GatheredRecords, PriorityLoop, QueueLines, Want
+from diskq.channels.handle import SendingHandle, checked_word
+from diskq.channels.leasing import LeasingHandle
+from diskq.channels.priorityloop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority import Payload, PriorityRecord, QueueInfo
-from diskq.errors import DiskqError, QueueNotFoundError, StorageFailedError
-from diskq.options import DURABILITY_WORDS, Durability
+from diskq.errors import DiskqError, QueueNotFoundError
+from diskq.options import Durability
 from diskq.storage.callbacks import check_plain
-from diskq.storage.closing import Closing
 
-__all__ = ["DiskPriorityQueue", "PriorityQueueStatistics", "checked_word"]
-
-_MANY_BYTES = 16 * 1024 * 1024
-
-T = TypeVar("T")
+__all__ = ["DiskPriorityQueue", "PriorityQueueStatistics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +35,7 @@ class PriorityQueueStatistics(QueueInfo):
     tasks_waiting_receive: int
 
 
-class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closing):
+class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
     """Messages on disk, of which the one with the smallest priority comes first; of equals, the oldest.
 
     Made by a store's `queue` and `create_queue`. Any number of tasks may send and receive at once, through
@@ -51,17 +46,13 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
     Raises QueueNotFoundError where the queue was deleted, in every call, also to who waits by then.
     """
 
+    _loop: PriorityLoop
+
     def __init__(self, loop: PriorityLoop, lines: QueueLines) -> None:
-        self._loop = loop
+        super().__init__(loop)
         self._engine = loop.engine
         self._lines = lines
         self._queue = lines.queue
-        self._word = loop.options.durability
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
-        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = always if loop.is_strict else cancellation_test()
 
     @property
     def name(self) -> str:
@@ -90,14 +81,17 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
             await self._first_point()
         if (durability or self._word) == "synced" and not self._is_closed:
             self._loop.own_thread.check()
-            gathered = self._lines.gathered or self._doing(self._begin_gathering)
+            gathered = self._lines.gathered or self._doing(self._loop.gather, self._lines)
             if gathered is not None and (number := gathered.add(payload, priority, task)) >= 0:
                 await self._loop.barrier(with_metadata=False)
                 return gathered.places[number]  # type: ignore[return-value]
         await self._loop.schedule_point()
-        word = self._checked_word(durability)
+        self._check()
+        word = checked_word(durability, self._word) if durability else self._word
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
-        return (await self._waiting(self._loop.deliver(self._lines, batch, keys, word)))[0]
+        sending = self._loop.sending(self._lines, batch, keys, word)
+        ids: range = await self._waiting(self._loop.deliver(sending))
+        return ids[0]
 
     @enable_ki_protection
     async def send_many(
@@ -116,9 +110,10 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         """
         payloads, keys = _parted(messages, priority)
         await self._begin()
-        word = self._checked_word(durability)
+        word = checked_word(durability, self._word)
         checked = self._engine.checked(self._queue, payloads, keys)
-        return await self._waiting(self._loop.deliver(self._lines, *checked, word))
+        ids: range = await self._waiting(self._loop.deliver(self._loop.sending(self._lines, *checked, word)))
+        return ids
 
     @enable_ki_protection
     def send_nowait(self, payload: Payload, priority: int = 0) -> int:
@@ -130,10 +125,8 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         """
         word = self._checked_word(None)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
-        return self._doing(lambda: self._loop.deliver_now(self._lines, batch, keys, word))[0]
-
-    def _begin_gathering(self) -> GatheredRecords | None:
-        return self._loop.gather(self._lines)
+        ids: range = self._doing(self._loop.deliver_now, self._loop.sending(self._lines, batch, keys, word))
+        return ids[0]
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -145,48 +138,15 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         crash, or when the store is closed. `Cancelled` means: nothing was taken.
         """
         await self._begin()
-        return (await self._take(self._want(1, sys.maxsize)))[0]
-
-    @enable_ki_protection
-    async def receive_many(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
-    ) -> list[PriorityRecord]:
-        """The next messages, at least one, which it waits for.
-
-        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
-        waits so many seconds more for others to come. As `receive`.
-        """
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
-        await self._begin()
-        records = await self._take(self._want(max_items, max_bytes))
-        if linger and len(records) < max_items:
-            await self._gather(records, max_items, max_bytes, linger)
-        return records
-
-    async def _gather(
-        self, records: list[PriorityRecord], max_items: int, max_bytes: int, seconds: float
-    ) -> None:
-        """Have more of them, as they come. All are given back where that ends with an exception."""
-        size = sum(len(record.payload) for record in records)
-        try:
-            with trio.move_on_after(seconds):
-                while len(records) < max_items and size < max_bytes:
-                    more = await self._take(self._want(max_items - len(records), max_bytes - size))
-                    size += sum(len(record.payload) for record in more)
-                    if size > max_bytes:
-                        self._loop.give_back(self._lines, more)
-                    else:
-                        records += more
-        except BaseException:
-            self._give_back_quietly(records)
-            raise
+        return (await self._take_what(self._want(1, sys.maxsize)))[0]
 
     @enable_ki_protection
     def receive_nowait(self) -> PriorityRecord:
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
         self._check()
-        return self._doing(lambda: self._loop.take_now(self._lines, self._want(1, sys.maxsize)))[0]
+        if self._queue.is_deleted:
+            raise self._not_found()
+        return self._doing(self._loop.take_now, self._lines, self._want(1, sys.maxsize))[0]
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[PriorityRecord]:
@@ -197,13 +157,15 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         check_plain("may_take", may_take)
         await self._begin()
         want = self._want(1, sys.maxsize)
-        return await self._take(lambda: (want() if may_take() else []) if self._queue.table.ready else None)
+        return await self._take_what(
+            lambda: (want() if may_take() else []) if self._queue.table.ready else None
+        )
 
     @enable_ki_protection
     async def peek(self) -> PriorityRecord:
         """The next message, which stays where it is, for anybody; waits for one."""
         await self._begin()
-        return (await self._take(lambda: self._engine.peek(self._queue) or None))[0]
+        return (await self._take_what(lambda: self._engine.peek(self._queue) or None))[0]
 
     @asynccontextmanager
     @enable_ki_protection
@@ -217,28 +179,26 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         try:
             yield record
         except BaseException:
-            self._give_back_quietly([record])
+            self._return_quietly([record])
             raise
         if record.is_settled:
             return
         try:
             await self._acknowledge([record], self._checked_word(durability))
         except BaseException:
-            self._give_back_quietly([record])
+            self._return_quietly([record])
             raise
 
     def _want(self, max_items: int, max_bytes: int) -> Want:
         return lambda: self._engine.dequeue_many(self._queue, max_items, max_bytes) or None
 
-    async def _take(self, want: Want) -> list[PriorityRecord]:
-        self._check()
-        return await self._waiting(self._loop.take(self._lines, want))
+    def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[PriorityRecord]]:
+        return self._take_what(self._want(max_items, max_bytes))
 
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Any:
-        return self.receive()
+    def _take_what(self, want: Want) -> Awaitable[list[PriorityRecord]]:
+        if self._queue.is_deleted:
+            raise self._not_found()
+        return self._waiting(self._loop.take(self._lines, want))
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -257,8 +217,8 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         trio.BrokenResourceError. Of a queue that was deleted: nothing is left to do.
         """
         await self._begin()
-        self._check_open()
-        await self._acknowledge(_listed(records), self._checked_word(durability))
+        word = checked_word(durability, self._word) if durability else self._word
+        await self._acknowledge(_listed(records), word)
 
     @enable_ki_protection
     def ack_nowait(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
@@ -266,9 +226,8 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
 
         Raises trio.WouldBlock where too much is unsynced: they are in hand as they were.
         """
-        self._check_open()
         word = self._checked_word(None)
-        self._doing(lambda: self._loop.acknowledge_now(self._lines, _listed(records), word))
+        self._doing(self._loop.acknowledge_now, self._lines, _listed(records), word)
 
     @enable_ki_protection
     def nack(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
@@ -276,18 +235,21 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
 
         Nothing is written. Raises LeaseError where one of them was settled before: nothing is done then.
         """
-        self._check_open()
-        self._doing(lambda: self._loop.give_back(self._lines, _listed(records)))
+        self._check()
+        self._doing(self._loop.give_back, self._lines, _listed(records))
 
-    async def _acknowledge(self, records: list[PriorityRecord], word: Durability) -> None:
-        try:
-            await self._loop.acknowledge(self._lines, records, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+    def _acknowledge(self, records: list[PriorityRecord], word: Durability) -> Awaitable[None]:
+        return self._waiting(self._loop.acknowledge(self._lines, records, word))
 
-    def _give_back_quietly(self, records: list[PriorityRecord]) -> None:
+    def _size_of(self, taken: PriorityRecord) -> int:
+        return len(taken.payload)
+
+    def _return(self, taken: list[PriorityRecord]) -> None:
+        self._loop.give_back(self._lines, taken)
+
+    def _return_quietly(self, taken: list[PriorityRecord]) -> None:
         """At the end of a block that has something to say by itself: the store may be closed, or broken."""
-        held = [record for record in records if not record.is_settled]
+        held = [record for record in taken if not record.is_settled]
         with contextlib.suppress(DiskqError, trio.ClosedResourceError, trio.BrokenResourceError):
             self._loop.check()
             self._loop.give_back(self._lines, held)
@@ -308,60 +270,13 @@ class DiskPriorityQueue(Leaving, trio.abc.ReceiveChannel[PriorityRecord], Closin
         What was received through it can still be settled, through any handle on the queue. The queue itself
         stays, and lives as long as the store's block.
         """
-        if not self._is_closed:
-            self._loop.own_thread.check()
-            self._is_closed = True
-            self._loop.dismiss(self._tasks)
+        super().close()
 
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
+    def _another(self) -> Self:
+        return type(self)(self._loop, self._lines)
 
-    async def _begin(self) -> None:
-        """What every call begins with: a cancellation point, and a schedule point when one is due."""
-        if self._needs_point():
-            await self._first_point()
-        await self._loop.schedule_point()
-
-    async def _waiting(self, call: Awaitable[T]) -> T:
-        """Await what may wait, so that closing this handle ends it."""
-        task = current_task()
-        self._tasks.add(task)
-        try:
-            return await call
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-        finally:
-            self._tasks.discard(task)
-
-    def _doing(self, act: Callable[[], T]) -> T:
-        try:
-            return act()
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-
-    def _checked_word(self, durability: Durability | None) -> Durability:
-        self._check_open()
-        return checked_word(durability, self._loop.options.durability)
-
-    def _check(self) -> None:
-        self._check_open()
-        if self._queue.is_deleted:
-            raise QueueNotFoundError(self._engine.path, self._queue.name)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise trio.ClosedResourceError("this handle was closed")
-        self._loop.check()
-
-
-def checked_word(durability: Durability | None, default: Durability) -> Durability:
-    """Raises ValueError for what is none."""
-    word = durability or default
-    if word not in DURABILITY_WORDS:
-        raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-    return word
+    def _not_found(self) -> QueueNotFoundError:
+        return QueueNotFoundError(self._engine.path, self._queue.name)
 
 
 def _parted(messages: Iterable[Payload | tuple[int, Payload]], priority: int) -> tuple[list[Any], list[int]]:

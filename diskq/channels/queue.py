@@ -11,31 +11,26 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.cancellation import always, cancellation_test
 from diskq.channels.fastpath import CLOSED, FastPath, fast_path
+from diskq.channels.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.ioloop import Fetch, QueueLoop
-from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
 from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.engine.work import Exhausted, FifoWork
-from diskq.errors import StorageFailedError
-from diskq.options import DURABILITY_WORDS, Durability, QueueOptions, WorkOptions
+from diskq.options import Durability, QueueOptions, WorkOptions
 from diskq.storage.callbacks import check_plain
-from diskq.storage.closing import Closing
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
 __all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
-
-_MANY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +45,7 @@ class ChannelStatistics(QueueStatistics):
     open_handles: int
 
 
-class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
+class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     """A channel whose messages live on disk, in the order in which they were sent.
 
     Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
@@ -58,17 +53,12 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
     schedule point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent or taken.
     """
 
+    _loop: QueueLoop
+
     def __init__(self, loop: QueueLoop) -> None:
-        self._loop = loop
+        super().__init__(loop)
         self._engine = loop.engine
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
-        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = always if loop.is_strict else cancellation_test()
-        self._word = loop.options.durability
         self._follow(fast_path(loop.engine))
-        loop.open_handles += 1
 
     def _follow(self, path: FastPath) -> None:
         # Attributes of the handle itself: `send` and `receive` look up no more than they need.
@@ -142,32 +132,13 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         except OSError as failure:
             self._write_failed(failure)
         self._check()
-        word = self._loop.options.durability
-        try:
-            self._loop.deliver_now([self._engine.checked(body)], word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        sending = self._loop.sending([self._engine.checked(body)], self._word)
+        self._doing(self._loop.deliver_now, sending)
 
     async def _send(self, bodies: list[Body], durability: Durability | None) -> None:
-        self._check()
-        word = durability or self._loop.options.durability
-        if word not in DURABILITY_WORDS:
-            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
+        word = self._checked_word(durability)
         checked = [self._engine.checked(body) for body in bodies]
-        task = trio.lowlevel.current_task()
-        self._tasks.add(task)
-        try:
-            await self._loop.deliver(checked, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-        finally:
-            self._tasks.discard(task)
-
-    def _write_failed(self, failure: OSError) -> None:
-        try:
-            self._engine.log.append_failed(failure)
-        except StorageFailedError as fatal:
-            self._loop.broke(fatal)
+        await self._waiting(self._loop.deliver(self._loop.sending(checked, word)))
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -190,7 +161,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
 
     @enable_ki_protection
     async def receive_many(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[bytes]:
         """Remove and return the first messages, at least one, which it waits for.
 
@@ -206,7 +177,8 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
             self._loop.load_from_memory()
             if (bodies := self._take_some(max_items, max_bytes)) is not None:
                 return bodies
-        await self._begin()
+        else:
+            await self._begin()
         await self._linger(max_items, linger)
         return await self._receive(Fetch(self._engine, max_items, max_bytes))
 
@@ -217,10 +189,8 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
             return body
         self._check()
         self._loop.check_unworked()
-        try:
-            return self._loop.take_now(self._loop.take_one)[0]
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        bodies: list[bytes] = self._doing(self._loop.take_now, self._loop.take_one)
+        return bodies[0]
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[bytes]:
@@ -241,7 +211,7 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[bytes]]:
         """The first messages, for the length of a block: leaving it cleanly removes them, in one commit.
 
@@ -273,7 +243,6 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
         Raises ValueError with `memory_size`: a message in memory has no place in the files.
         """
         await self._begin()
-        self._check()
         chosen = dataclasses.replace(options or WorkOptions(), **changes)
         engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
         work = DiskWork(self._loop, engine)
@@ -287,41 +256,20 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
             if count:
                 raise trio.ClosedResourceError("the queue was closed, and keeps the messages of this block")
             return
-        try:
-            self._loop.release(count)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        self._doing(self._loop.release, count)
 
     async def _receive(self, want: Any) -> list[bytes]:
         self._check()
         self._loop.check_unworked()
-        return await self._waiting(self._loop.take, want)  # type: ignore[no-any-return]
+        return await self._waiting(self._loop.take(want))
 
     async def _linger(self, max_items: int, linger: float) -> None:
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
         if linger:
             await self.peek()
-            await self._waiting(self._loop.linger, max_items, linger)
-
-    async def _waiting(self, call: Any, *args: Any) -> Any:
-        """Call what may wait, so that closing this handle ends it."""
-        self._check()
-        task = trio.lowlevel.current_task()
-        self._tasks.add(task)
-        try:
-            return await call(*args)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-        finally:
-            self._tasks.discard(task)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Any:
-        # No coroutine of its own: one layer between the user and Trio is enough.
-        return self.receive()
+            self._check()
+            await self._waiting(self._loop.linger(max_items, linger))
 
     # --- the queue as a whole ---------------------------------------------------------------------
 
@@ -329,17 +277,12 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
     async def empty(self) -> None:
         """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
         await self._begin()
-        self._check()
-        try:
-            await self._loop.empty()
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        await self._waiting(self._loop.empty())
 
     @enable_ki_protection
     async def sync(self) -> None:
         """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
         await self._begin()
-        self._check()
         await self._loop.sync()
 
     @property
@@ -362,37 +305,16 @@ class DiskQueue(Leaving, trio.abc.Channel[bytes], Closing):
             open_handles=self._loop.open_handles,
         )
 
-    def clone(self) -> DiskQueue:
-        """Another handle on the same queue, to be closed on its own."""
-        self._check()
-        return DiskQueue(self._loop)
-
     def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError.
+        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
 
         The queue itself lives as long as its `open_queue` block.
         """
-        if not self._is_closed:
-            self._loop.own_thread.check()
-            self._is_closed = True
-            self._follow(CLOSED)
-            self._loop.open_handles -= 1
-            self._loop.dismiss(self._tasks)
+        super().close()
 
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
-
-    async def _begin(self) -> None:
-        """What every call begins with: a cancellation point, and a schedule point when one is due."""
-        await self._first_point()
-        await self._loop.schedule_point()
-
-    def _check(self) -> None:
-        if self._is_closed:
-            raise trio.ClosedResourceError("this handle was closed")
-        self._loop.check()
+    def _shut(self) -> None:
+        super()._shut()
+        self._follow(CLOSED)
 
 
 class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)

@@ -6,28 +6,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.cancellation import always, cancellation_test
-from diskq.channels.leaving import Leaving
-from diskq.channels.ownthread import OwnThread
+from diskq.channels.handle import MANY_BYTES, Handle, Iterated
 from diskq.channels.tail import Part, Tail, take_one
 from diskq.engine.logreader import Gap, Sized
 from diskq.storage.callbacks import check_plain
-from diskq.storage.closing import Closing
 
 __all__ = ["Batch", "End", "TailReceiver", "checked_end"]
 
 M = TypeVar("M", bound=Sized)
-T = TypeVar("T")
 
 End = Literal["wait", "close"] | int
-_MANY_BYTES = 16 * 1024 * 1024
 
 
 class Batch(Generic[M]):
@@ -67,7 +62,7 @@ class Batch(Generic[M]):
             self._tail.rewind(part, start)
 
 
-class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
+class TailReceiver(Handle, Iterated[M]):
     """Receives from a tail. A subclass says what is committed, and how. Messages are `M`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a
@@ -75,18 +70,9 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
     received.
     """
 
-    _kind = ""
-    """What people call it."""
-
-    def __init__(self, tail: Tail, *, is_strict: bool, autocommit: bool) -> None:
+    def __init__(self, tail: Tail, *, autocommit: bool) -> None:
+        super().__init__(tail)
         self._tail = tail
-        self._gate = tail.gate
-        self._own_thread = OwnThread(f"this {self._kind}", tail.gate.turn)
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
-        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = trio.lowlevel.checkpoint if is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = always if is_strict else cancellation_test()
         self._take: Callable[[], M | None] = _refuse
         self._take_now: Callable[[], M | None] = _refuse
         self._take_some: Callable[[int, int], list[M] | None] = _refuse
@@ -130,12 +116,13 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
             await self._first_point()
         if (message := self._take()) is not None:
             return message
-        await self._schedule_point()
+        self._tail.own_thread.check()
+        await self._tail.schedule_point()
         if (message := self._take()) is not None:
             return message
-        self._begin()
+        self._begin_to_take()
         try:
-            return await self._waiting(self._tail.take, take_one)
+            return await self._waiting(self._tail.take(take_one))
         except trio.EndOfChannel:
             raise ended from None
 
@@ -144,12 +131,12 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
         """As `receive`; raises trio.WouldBlock where there is no message for us now."""
         if (message := self._take_now()) is not None:
             return message
-        self._begin()
+        self._begin_to_take()
         return self._tail.take_now(take_one)  # type: ignore[no-any-return]
 
     @enable_ki_protection
     async def receive_many(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[M]:
         """The next messages, at least one, which it waits for.
 
@@ -162,12 +149,14 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
                 await self._first_point()
             if (messages := self._take_some(max_items, max_bytes)) is not None:
                 return messages
-            await self._schedule_point()
+            self._tail.own_thread.check()
+            await self._tail.schedule_point()
             if (messages := self._take_some(max_items, max_bytes)) is not None:
                 return messages
-            self._begin()
+            self._begin_to_take()
             batch = Batch[M](self._tail, max_items, max_bytes)
-            return (await self._waiting(self._tail.take, batch.fetch)).messages
+            await self._waiting(self._tail.take(batch.fetch))
+            return batch.messages
         batch = await self._lease(max_items, max_bytes, linger)
         self._tail.release()
         return batch.messages
@@ -179,23 +168,21 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
         So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
         """
         check_plain("may_take", may_take)
-        await self._first_point()
-        await self._schedule_point()
-        self._begin()
-        return await self._waiting(self._tail.take, lambda part: [take_one(part)] if may_take() else [])
+        await self._begin()
+        self._begin_to_take()
+        return await self._waiting(self._tail.take(lambda part: [take_one(part)] if may_take() else []))
 
     @enable_ki_protection
     async def peek(self) -> M:
         """The next message, which stays; waits for one. Raises as `receive`."""
-        await self._first_point()
-        await self._schedule_point()
-        self._begin()
-        return await self._waiting(self._tail.take, _peek)
+        await self._begin()
+        self._begin_to_take()
+        return await self._waiting(self._tail.take(_peek))
 
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[M]]:
         """The next messages, for the length of a block, which is the unit of work.
 
@@ -211,8 +198,7 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
             raise
         else:
             if self._is_closed:
-                told = f"this {self._kind} was closed, and this block was not committed"
-                raise trio.ClosedResourceError(told)
+                raise trio.ClosedResourceError(f"{self._told}, and this block was not committed")
             self._commit_block(batch.starts)
         finally:
             self._unprocessed.clear()
@@ -221,11 +207,10 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
 
     async def _lease(self, max_items: int, max_bytes: int, linger: float) -> Batch[M]:
         """Take a batch, and keep everybody else from taking."""
-        await self._first_point()
-        await self._schedule_point()
+        await self._begin()
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
-        self._begin()
+        self._begin_to_take()
         batch = Batch[M](self._tail, max_items, max_bytes)
 
         def begin(part: Part) -> Batch[M]:
@@ -233,11 +218,11 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
             self._tail.lease()
             return batch
 
-        await self._waiting(self._tail.take, begin)
+        await self._waiting(self._tail.take(begin))
         try:
             with trio.move_on_after(linger):
                 while linger and batch.has_room:
-                    await self._waiting(self._tail.take_leased, batch.fetch)
+                    await self._waiting(self._tail.take_leased(batch.fetch))
         except trio.EndOfChannel:
             pass
         except BaseException:
@@ -247,34 +232,13 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
             raise
         return batch
 
-    async def _waiting(
-        self, call: Callable[[Callable[[Part], T]], Awaitable[T]], want: Callable[[Part], T]
-    ) -> T:
-        """Call what may wait, so that closing this consumer ends it."""
-        task = trio.lowlevel.current_task()
-        self._tasks.add(task)
-        try:
-            return await call(want)
-        finally:
-            self._tasks.discard(task)
-
-    async def _schedule_point(self) -> None:
-        self._own_thread.check()
-        if self._gate.is_slice_over:
-            await trio.lowlevel.checkpoint()
-            self._gate.restart()
-
-    def _begin(self) -> None:
+    def _begin_to_take(self) -> None:
         """The doors were shut. With autocommit they always are, and what was received before is processed."""
         self._check()
         if self._unprocessed:
             self._commit_received()
 
-    def __aiter__(self) -> Self:
-        return self
-
     def __anext__(self) -> Any:
-        # No coroutine of its own: one layer between the user and Trio is enough.
         return self._receive(StopAsyncIteration)
 
     # --- as a whole -------------------------------------------------------------------------------
@@ -296,23 +260,16 @@ class TailReceiver(Leaving, trio.abc.ReceiveChannel[M], Closing):
 
         The last commits are synced, and what was claimed is released, when the block is left.
         """
-        if not self._is_closed:
-            self._own_thread.check()
-            self._is_closed = True
-            self._take = self._take_now = self._take_some = _refuse
-            self._tail.dismiss(self._tasks)
-            self._tail.close()
-            self._own_thread.let_go()
+        super().close()
 
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
+    def _shut(self) -> None:
+        self._take = self._take_now = self._take_some = _refuse
+
+    def _let_go(self) -> None:
+        self._tail.close()
 
     def _check(self) -> None:
-        self._own_thread.check()
-        if self._is_closed:
-            raise trio.ClosedResourceError(f"this {self._kind} was closed")
+        super()._check()
         self._check_commits()
 
 

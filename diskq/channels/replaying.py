@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 import trio
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.handle import Slice
 from diskq.channels.leaving import Leaving
 from diskq.channels.opening import Opening
 from diskq.channels.ownthread import OwnThread
@@ -40,8 +40,6 @@ Late = Literal["catch_up", "keep_gaps"]
 
 _MANY_BYTES = 16 * 1024 * 1024
 _SECOND = 1_000_000_000
-# A task that never needs to wait lets others run after so many seconds.
-_SLICE = 100e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +113,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         self._sleep = trio.CancelScope()
         self._is_closed = False
         self._own_thread = OwnThread("this replay")
-        self._slice_end = 0.0
+        self._slice = Slice()
         self._delivered = 0
         self._timestamp: int | None = None
         self._began: float | None = None
@@ -141,7 +139,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         """
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
-        await self._point()
+        await self._slice.point()
         async with self._lock:
             await self._until_due()
             messages = [self._take()]
@@ -169,14 +167,6 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         with contextlib.suppress(DiskqError, OSError):
             self._is_due(now)
         return message
-
-    async def _point(self) -> None:
-        """A cancellation point, and a schedule point once per slice."""
-        if time.perf_counter() < self._slice_end:
-            await checkpoint_if_cancelled()
-        else:
-            await checkpoint()
-            self._slice_end = time.perf_counter() + _SLICE
 
     def _ask(self) -> int:
         """The next message's time, now that somebody is there for it. Raises trio.EndOfChannel."""
@@ -247,11 +237,6 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         self._is_closed = True
         self._sleep.cancel()
         self._order.close()
-
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await checkpoint()
 
     def _check(self) -> None:
         self._own_thread.check()

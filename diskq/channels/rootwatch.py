@@ -118,8 +118,3 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
             self._is_closed = True
             self._listener.close()
             self._waiting.wake_all(lambda: outcome.Error(trio.ClosedResourceError("this watch was closed")))
-
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()

@@ -60,11 +60,11 @@ class ScannerLoop(MarkerLoop[ReaderOffsets]):
 class Scanner(TailReceiver[JournalMessage]):
     """Receives messages of journals: what one of one journal and one of shards have in common."""
 
-    _kind = "scanner"
+    _told = "this scanner was closed"
 
     def __init__(self, tail: Tail, options: ScannerOptions, loop: ScannerLoop | None) -> None:
         self._loop = loop
-        super().__init__(tail, is_strict=options.checkpoint_slice == 0, autocommit=options.autocommit)
+        super().__init__(tail, autocommit=options.autocommit)
 
     # --- a named reader's place -------------------------------------------------------------------
 
@@ -76,10 +76,7 @@ class Scanner(TailReceiver[JournalMessage]):
         the block is left, or with `sync`. Raises ValueError where the reader has no name;
         trio.BrokenResourceError after the disk failed.
         """
-        if self._needs_point():
-            await self._first_point()
-        await self._schedule_point()
-        self._check()
+        await self._begin()
         if not processed:
             self._commit_batch(self._tail.parts.values())
         for one in processed:
@@ -88,8 +85,7 @@ class Scanner(TailReceiver[JournalMessage]):
     @enable_ki_protection
     async def sync(self) -> None:
         """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
-        await self._first_point()
-        self._check()
+        await self._begin()
         await self._named().barrier(with_metadata=True)
 
     def _commit_received(self) -> None:
@@ -128,8 +124,7 @@ class Scanner(TailReceiver[JournalMessage]):
     # --- going elsewhere --------------------------------------------------------------------------
 
     async def _seek(self, parts: Iterable[Part], start: JournalStart) -> None:
-        await self._first_point()
-        self._check()
+        await self._begin()
         checked_journal_start(start)
         for part in list(parts):
             reader = part.reader
@@ -267,7 +262,13 @@ class open_scanner(Opening[JournalScanner]):  # noqa: N801 (it is used as a func
             if offsets is not None:
                 opened.callback(offsets.close)
             opened.callback(reader.close)
-            tail = Tail(self._fs, reader.gate, neighbours_of(self._fs, reader.path))
+            tail = Tail(
+                self._fs,
+                reader.gate,
+                neighbours_of(self._fs, reader.path),
+                "scanner",
+                self._options.checkpoint_slice,
+            )
             opened.callback(tail.close)
             tail.add(part_of(reader, 0, limit))
             tail.is_open_ended = self._end == "wait"

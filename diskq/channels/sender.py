@@ -8,48 +8,62 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import current_task, enable_ki_protection
 
-from diskq.channels.cancellation import always, cancellation_test
-from diskq.channels.leaving import Leaving
+from diskq.channels.handle import SendingHandle
 from diskq.channels.sendingloop import SendingLoop
-from diskq.errors import StorageFailedError
-from diskq.options import DURABILITY_WORDS, Durability
-from diskq.storage.closing import Closing
+from diskq.options import Durability
+from diskq.storage.durations import Durations
 from diskq.storage.recovery import Repair
 
-__all__ = ["Sender"]
+__all__ = ["Sender", "SenderStatistics"]
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Sender(Leaving, Closing, Generic[P]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderStatistics:
+    """A log's writer at one moment."""
+
+    sent: int
+    """Since the open, as `written_bytes` and what is told of barriers."""
+    written_bytes: int
+    """Of their records, with keys and framing."""
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    barriers: int
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    open_handles: int
+
+
+S = TypeVar("S", bound=SenderStatistics)
+
+
+class Sender(SendingHandle, Generic[P]):
     """Sends messages to a log. `P` is what each gets: where it is.
 
     Any number of tasks may send at once, through one handle or through clones. Every async method is a
     cancellation point, and a schedule point once per slice; where one raises `Cancelled`, nothing was sent.
     """
 
+    _loop: SendingLoop[Any, P]
+
     def __init__(
         self, loop: SendingLoop[Any, P], put: Callable[..., P | None], put_now: Callable[..., P | None]
     ) -> None:
         """`put` and `put_now` are the compiled doors; the second one is for who cannot yield."""
-        self._loop = loop
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
-        # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = trio.lowlevel.checkpoint if loop.is_strict else checkpoint_if_cancelled
-        self._needs_point: Any = always if loop.is_strict else cancellation_test()
-        self._waiting = loop.waiting
-        self._word = loop.options.durability
+        super().__init__(loop)
+        self._readers = loop.waiting
         self._is_written = self._word == "written"
         self._put: Callable[..., P | None] = put if self._is_written else _refuse
         self._put_now: Callable[..., P | None] = put_now if self._is_written else _refuse
-        loop.open_handles += 1
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -89,7 +103,7 @@ class Sender(Leaving, Closing, Generic[P]):
         """The same for a caller that will not wait. Raises WouldBlock."""
         try:
             if (position := self._put_now(*message)) is not None:
-                if self._waiting:
+                if self._readers:
                     self._loop.tell(self._loop.partition_of(position))
                 return position
             if (
@@ -102,43 +116,34 @@ class Sender(Leaving, Closing, Generic[P]):
             self._write_failed(failure)
         word = self._checked_word(None)
         size, put_in = self._checked(message, word)
-        try:
-            return self._loop.deliver_now(size, put_in, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
+        sent: P = self._doing(self._loop.deliver_now, self._loop.sending(size, put_in, word))
+        return sent
 
     async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        task = current_task()
-        self._tasks.add(task)
-        try:
-            return await self._loop.deliver(size, put_in, word)
-        except StorageFailedError as failure:
-            self._loop.broke(failure)
-        finally:
-            self._tasks.discard(task)
-
-    def _checked_word(self, durability: Durability | None) -> Durability:
-        self._check()
-        word = durability or self._word
-        if word not in DURABILITY_WORDS:
-            raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-        return word
-
-    def _write_failed(self, failure: OSError) -> None:
-        try:
-            self._loop.engine.log.append_failed(failure)
-        except StorageFailedError as fatal:
-            self._loop.broke(fatal)
+        result: R = await self._waiting(self._loop.deliver(self._loop.sending(size, put_in, word)))
+        return result
 
     # --- the log as a whole -----------------------------------------------------------------------
 
     @enable_ki_protection
     async def sync(self) -> None:
         """Return when all messages sent are on the platter, with all that belongs to them."""
-        await self._first_point()
-        await self._loop.schedule_point()
-        self._check()
+        await self._begin()
         await self._loop.barrier(with_metadata=True)
+
+    def _statistics_as(self, kind: Callable[..., S], **own: Any) -> S:
+        """The statistics of that kind; `own` is what only they have."""
+        loop, engine = self._loop, self._loop.engine
+        return kind(
+            sent=loop.door.records,
+            written_bytes=engine.accepted_bytes,
+            unsynced_bytes=engine.log.unsynced_bytes,
+            barriers=loop.barriers_taken,
+            barrier_seconds=loop.barrier_seconds,
+            tasks_waiting_send=loop.tasks_waiting_send,
+            open_handles=loop.open_handles,
+            **own,
+        )
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -150,23 +155,12 @@ class Sender(Leaving, Closing, Generic[P]):
 
         What it writes to lives as long as the block that opened it.
         """
-        if not self._is_closed:
-            self._loop.own_thread.check()
-            self._is_closed = True
-            self._put = self._put_now = _refuse
-            self._is_written = False
-            self._loop.open_handles -= 1
-            self._loop.dismiss(self._tasks)
+        super().close()
 
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
-
-    def _check(self) -> None:
-        if self._is_closed:
-            raise trio.ClosedResourceError("this handle was closed")
-        self._loop.check()
+    def _shut(self) -> None:
+        super()._shut()
+        self._put = self._put_now = _refuse
+        self._is_written = False
 
 
 def _refuse(*_: object) -> None:

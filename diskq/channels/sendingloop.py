@@ -14,14 +14,15 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.commitloop import CommitLoop, Engine
+from diskq.channels.commitloop import Engine
 from diskq.channels.gathering import Gathered
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.parking import Line
+from diskq.channels.senderline import AdmittingLoop, Sending, SendingOptions
 from diskq.errors import DiskqError, StorageFailedError
 from diskq.options import Durability
 
-__all__ = ["Door", "GatheredMessages", "SendingLoop", "SendingOptions"]
+__all__ = ["Door", "GatheredMessages", "SendingLoop"]
 
 E = TypeVar("E", bound=Engine[Any])
 P = TypeVar("P")
@@ -34,19 +35,12 @@ class Door(Protocol):
     is_awake: bool
     """Does somebody see to it that what waits is written soon?"""
 
+    @property
+    def records(self) -> int:
+        """How many came through it."""
+
     def flush(self) -> None:
         """Write what waits. Raises OSError."""
-
-
-class SendingOptions(Protocol):
-    @property
-    def durability(self) -> Durability: ...
-
-    @property
-    def checkpoint_slice(self) -> float: ...
-
-    @property
-    def memory_flush(self) -> float: ...
 
 
 class GatheredMessages(Gathered[P]):
@@ -59,7 +53,7 @@ class GatheredMessages(Gathered[P]):
         """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
 
 
-class SendingLoop(CommitLoop[E], Generic[E, P]):
+class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     """One log open for writing: the engine, who waits for room, and the task that keeps its promises.
 
     `P` is what a message gets: where it is. A subclass says what keeps senders waiting, and how one message
@@ -82,8 +76,7 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         self._put_through = put_through
         self._neighbours = neighbours
         self.waiting = neighbours.waiting
-        # So many bytes, which this puts in; and when he came, among all who wait for the same room.
-        self._senders: Line[tuple[int, Callable[[], Any], int]] = Line()
+        self._senders: Line[Sending] = Line()
         self._has_written = False  # in the running slice; or much is written, slice by slice
         self._has_asked = False  # the loop for the rest, in this slice
         self.gathered: GatheredMessages[P] | None = None
@@ -97,14 +90,6 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         super().new_slice()
 
     # --- for the subclass -------------------------------------------------------------------------
-
-    @abstractmethod
-    def _obstacle(self, size: int) -> bool:
-        """Must somebody who brings `size` bytes wait? Raises DiskFullError where that is the policy."""
-
-    def _arrival(self) -> int:
-        """The place of somebody who begins to wait, among all who wait for the same room."""
-        return 0
 
     @abstractmethod
     def _write_rest(self) -> None:
@@ -218,38 +203,13 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         self.door.is_awake = True
         self._ask_for_flush()
 
-    async def deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        """Add checked messages of `size` bytes, all together, after waiting until there is room for them.
+    def sending(self, size: int, put_in: Callable[[], Any], word: Durability) -> Sending:
+        """Checked messages of `size` bytes, for `deliver`."""
+        return Sending(self._senders, size, lambda: self._put_in(put_in, word), word)
 
-        `Cancelled` means: none of them is in. The caller has passed a schedule point.
-        """
+    def _must_wait(self, sending: Sending) -> bool:
         self._write_gathered()
-        if self._senders or self._obstacle(size):
-            # Whoever makes room puts them in for us, or somebody who comes later would get before us.
-            result: R = await self._senders.wait(
-                (size, lambda: self._put_in(put_in, word), self._arrival()),
-                on_arrival=self._narrow_gates,
-                on_leave=self._after,
-            )
-            self.new_slice()
-        else:
-            result = self._accept(put_in, word)
-        if word == "synced":
-            await self.barrier(with_metadata=False)
-        return result
-
-    def deliver_now(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
-        self._write_gathered()
-        if self._senders or self._obstacle(size):
-            raise trio.WouldBlock
-        return self._accept(put_in, word)
-
-    def _accept(self, put_in: Callable[[], R], word: Durability) -> R:
-        try:
-            return self._put_in(put_in, word)
-        finally:
-            self._after()
+        return super()._must_wait(sending)
 
     def _put_in(self, put_in: Callable[[], R], word: Durability) -> R:
         if word == "synced":
@@ -262,24 +222,12 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
             elif not self._writer.is_flushed:
                 self._follow_up()
 
-    def _admit_senders(self) -> None:
-        """Let in who waits, in order, as far as there is room."""
-        while self._senders:
-            size, put_in, _ = self._senders.first
-            has_obstacle = outcome.capture(self._obstacle, size)
-            if has_obstacle == outcome.Value(True):
-                break
-            if isinstance(has_obstacle, outcome.Error):
-                self._senders.wake_first(has_obstacle)
-            else:
-                self._senders.wake_first(outcome.capture(put_in))
-
     # --- after each act ---------------------------------------------------------------------------
 
     def _after(self) -> None:
         if self._failure is None and not self.is_closing:
             self._write_gathered()
-            self._admit_senders()
+            self._admit(self._senders)
             if self.waiting:
                 self.tell()
             self._open_gates()
@@ -313,9 +261,3 @@ class SendingLoop(CommitLoop[E], Generic[E, P]):
         super()._flush_held()
         if self.waiting:
             self.tell()  # of what was in memory only
-
-    # --- for statistics ---------------------------------------------------------------------------
-
-    @property
-    def tasks_waiting_send(self) -> int:
-        return len(self._senders) + len(self._unsynced) + len(self._syncing)

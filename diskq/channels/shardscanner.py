@@ -96,7 +96,9 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
         loop = None
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, found)
-            self._tail = tail = Tail(self._fs, self._first.gate, self._neighbours)
+            self._tail = tail = Tail(
+                self._fs, self._first.gate, self._neighbours, "scanner", self._options.checkpoint_slice
+            )
             opened.callback(tail.close)
             for shard, reader, limit in found:
                 self._add(shard, reader, limit)

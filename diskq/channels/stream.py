@@ -15,37 +15,26 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.handle import checked_word
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
-from diskq.channels.sender import Sender
+from diskq.channels.sender import Sender, SenderStatistics
 from diskq.channels.streamloop import StreamLoop
 from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.messages import Position
 from diskq.options import Durability, StreamOptions
-from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerStatistics:
+class ProducerStatistics(SenderStatistics):
     """A producer at one moment. `sent`, `written_bytes` and what is told of barriers count since the open."""
 
     next_offsets: dict[int, int]
     """Of each partition: the offset that its next message gets."""
-    sent: int
-    written_bytes: int
-    """Of their records, with keys and framing."""
-    unsynced_bytes: int
-    """Accepted, and not yet on the platter."""
-    barriers: int
-    barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
-    tasks_waiting_send: int
-    """For room, or for a sync."""
-    open_handles: int
 
 
 class StreamProducer(Sender[Position]):
@@ -91,7 +80,7 @@ class StreamProducer(Sender[Position]):
         if durability is None:
             try:
                 if (position := self._put(value, key, timestamp)) is not None:
-                    if self._waiting:
+                    if self._readers:
                         self._loop.tell(position.partition)
                     return position
             except OSError as failure:
@@ -119,10 +108,8 @@ class StreamProducer(Sender[Position]):
         none is in. `DiskFullError.accepted` tells how many are in all the same, where the disk gave out
         midway.
         """
-        if self._needs_point():
-            await self._first_point()
-        await self._loop.schedule_point()
-        word = self._checked_word(durability)
+        await self._begin()
+        word = checked_word(durability, self._word)
         batch = self._engine.checked_many(messages, key, timestamp)
         put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
         size = self._engine.size_of_many(batch, key)
@@ -146,29 +133,16 @@ class StreamProducer(Sender[Position]):
         A thread does it, and it is seen through: `Cancelled` means that it has not begun. Readers that have
         a segment open read it to its end. Raises OSError.
         """
-        await self._first_point()
-        self._check()
+        await self._begin()
         report = await trio.to_thread.run_sync(self._engine.remove_old)
         self._engine.forget_removed(report)
         return report
 
     def statistics(self) -> ProducerStatistics:
         """The producer as it is now. Cheap, and from any thread."""
-        return ProducerStatistics(
-            next_offsets=dict(enumerate(self._engine.next_offsets)),
-            sent=self._engine.door.records,
-            written_bytes=self._engine.accepted_bytes,
-            unsynced_bytes=self._engine.log.unsynced_bytes,
-            barriers=self._loop.barriers_taken,
-            barrier_seconds=self._loop.barrier_seconds,
-            tasks_waiting_send=self._loop.tasks_waiting_send,
-            open_handles=self._loop.open_handles,
+        return self._statistics_as(
+            ProducerStatistics, next_offsets=dict(enumerate(self._engine.next_offsets))
         )
-
-    def clone(self) -> StreamProducer:
-        """Another handle on the same producer, to be closed on its own."""
-        self._check()
-        return StreamProducer(self._loop)
 
 
 class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a function)

@@ -11,6 +11,7 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.budgetplace import BudgetPlace, shared_bound
 from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours
+from diskq.channels.senderline import Sending
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
 from diskq.engine.logtail import Lending
 from diskq.engine.retention import RetentionReport
@@ -111,11 +112,11 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
     def _arrival(self) -> int:
         return self._place.arrival()
 
-    def _obstacle(self, size: int) -> bool:
-        obstacle = self.engine.obstacle(size)
+    def _obstacle(self, sending: Sending) -> bool:
+        obstacle = self.engine.obstacle(sending.size)
         self._place.is_wanted = obstacle in ("over_budget", "others")
         if obstacle == "over_budget" and self.engine.options.on_full != "wait":
-            raise self.engine.full_error(size)
+            raise self.engine.full_error(sending.size)
         if obstacle == "unsynced":
             self._ask_for_barrier()  # room comes with it
         elif obstacle == "droppable":
@@ -168,7 +169,7 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
 
     def _narrow_gates(self) -> None:
         super()._narrow_gates()
-        self._place.take(self._senders.first[2] if self._senders and not self.is_closing else None)
+        self._place.take(self._senders.first.arrival if self._senders and not self.is_closing else None)
 
     def _break(self, failure: BaseException) -> None:
         super()._break(failure)

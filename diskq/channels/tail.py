@@ -14,17 +14,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import outcome
 import trio
 
 from diskq.channels.commitloop import Gate
 from diskq.channels.neighbours import Beside, Writing
+from diskq.channels.ownthread import OwnThread
 from diskq.channels.parking import Line
 from diskq.channels.watch import Listener, listen
 from diskq.engine.logreader import Gap, LiveEnd
-from diskq.errors import DiskqError
+from diskq.errors import DiskqError, StorageFailedError
 from diskq.storage.fs import FileSystem
 from diskq.storage.logs import Log
 
@@ -126,8 +127,11 @@ class Part:
 class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
-    def __init__(self, fs: FileSystem, gate: Gate, neighbours: Beside) -> None:
-        """`gate` is that of all readers' fast doors."""
+    def __init__(
+        self, fs: FileSystem, gate: Gate, neighbours: Beside, kind: str, checkpoint_slice: float
+    ) -> None:
+        """`gate` is that of all readers' fast doors; `kind` is what people call who reads."""
+        self.is_strict = checkpoint_slice == 0
         self.parts: dict[int, Part] = {}
         self.losses: list[Gap] = []
         self.gate = gate
@@ -150,6 +154,7 @@ class Tail:
         self._listener: Listener = listen(fs, self._notice)
         self._directories: dict[str, Part | None] = {}  # that are watched; None: that of all partitions
         self._of_path: dict[str, Part] = {}
+        self.own_thread = OwnThread(f"this {kind}", gate.turn)
         neighbours.reader_comes(self)
 
     # --- which partitions -------------------------------------------------------------------------
@@ -184,6 +189,22 @@ class Tail:
         part.reader.close()
         part.reader.ahead.next_offset = offset
         self.moved(part)
+
+    # --- for the handle ---------------------------------------------------------------------------
+
+    async def schedule_point(self) -> None:
+        """Let others run if the running task's slice is over."""
+        if self.gate.is_slice_over:
+            await trio.lowlevel.checkpoint()
+            self.gate.restart()
+
+    def check(self) -> None:
+        """Raises BusyError in another thread than its own."""
+        self.own_thread.check()
+
+    def broke(self, failure: StorageFailedError) -> NoReturn:
+        """It was a writer's in this run, who tells its own callers: the reader's stays as it is."""
+        raise failure
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -473,13 +494,10 @@ class Tail:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
         """Wake those of the tasks that wait: their handle was closed."""
         for line in (self._receivers, self._lessee):
-            for task in tasks:
-                if task in line:
-                    told = trio.ClosedResourceError("this consumer was closed")
-                    line.wake(task, outcome.Error(told))
+            line.dismiss(tasks, why)
         self._settle()
 
     def close(self) -> None:
@@ -492,6 +510,7 @@ class Tail:
             part.reader.close()
         self._turns.clear()
         self._idle.clear()
+        self.own_thread.let_go()
 
     @property
     def tasks_waiting_receive(self) -> int:

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Self
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.ioloop import QueueLoop
-from diskq.channels.leaving import Leaving
+from diskq.channels.leasing import LeasingHandle
 from diskq.engine.work import FifoWork, Lease, WorkStatistics
 from diskq.errors import LeaseError
 from diskq.storage.callbacks import check_plain
 
 __all__ = ["DiskWork"]
 
-_MANY_BYTES = 16 * 1024 * 1024
 
-
-class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
+class DiskWork(LeasingHandle[Lease]):
     """A queue's messages as leases, which any number of tasks take, and acknowledge in any order.
 
     Made by `DiskQueue.working`. Messages come in order, those that are given back before those that
@@ -34,11 +31,12 @@ class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
     `checkpoint_slice`; where one raises `Cancelled`, nothing was taken, and no attempt is counted.
     """
 
+    _told = "the work is over"
+
     def __init__(self, loop: QueueLoop, engine: FifoWork) -> None:
+        super().__init__(loop)
         self._loop = loop
         self._engine = engine
-        self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -52,40 +50,6 @@ class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
         """
         await self._begin()
         return (await self._take(1, sys.maxsize))[0]
-
-    @enable_ki_protection
-    async def receive_many(
-        self, max_items: int, *, max_bytes: int = _MANY_BYTES, linger: float = 0.0
-    ) -> list[Lease]:
-        """The next messages, at least one, which it waits for.
-
-        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
-        waits so many seconds more for others to come. As `receive`.
-        """
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
-        await self._begin()
-        leases = await self._take(max_items, max_bytes)
-        if linger and len(leases) < max_items:
-            await self._gather(leases, max_items, max_bytes, linger)
-        return leases
-
-    async def _gather(self, leases: list[Lease], max_items: int, max_bytes: int, seconds: float) -> None:
-        """Have more of them, as they come. All are given back where that ends with an exception."""
-        size = sum(len(lease.body) for lease in leases)
-        try:
-            with trio.move_on_after(seconds):
-                while len(leases) < max_items and size < max_bytes:
-                    more = await self._take(max_items - len(leases), max_bytes - size)
-                    size += sum(len(lease.body) for lease in more)
-                    if size > max_bytes:
-                        self.release(more)
-                    else:
-                        leases += more
-        except BaseException:
-            with contextlib.suppress(LeaseError):  # the work is over, and had them back
-                self.release(leases)
-            raise
 
     @enable_ki_protection
     def receive_nowait(self) -> Lease:
@@ -113,7 +77,7 @@ class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
                     self._engine.release(leases)
             return leases if may or leases is None else []
 
-        return await self._wait(take)
+        return await self._waiting(self._loop.take(take))
 
     @asynccontextmanager
     @enable_ki_protection
@@ -136,34 +100,21 @@ class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
         if self._engine.holds(lease) or self._is_over:
             self.ack(lease)
 
-    async def _begin(self) -> None:
-        if self._loop.is_strict:
-            await trio.lowlevel.checkpoint()
-        else:
-            await checkpoint_if_cancelled()
-        await self._loop.schedule_point()
+    def _size_of(self, taken: Lease) -> int:
+        return len(taken.body)
 
-    async def _take(self, max_items: int, max_bytes: int) -> list[Lease]:
-        return await self._wait(self._want(max_items, max_bytes))
+    def _return(self, taken: list[Lease]) -> None:
+        self.release(taken)
+
+    def _return_quietly(self, taken: list[Lease]) -> None:
+        with contextlib.suppress(LeaseError):  # the work is over, and had them back
+            self.release(taken)
+
+    def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[Lease]]:
+        return self._waiting(self._loop.take(self._want(max_items, max_bytes)))
 
     def _want(self, max_items: int, max_bytes: int) -> Callable[[], list[Lease] | None]:
         return lambda: self._engine.fetch(max_items, max_bytes) or None
-
-    async def _wait(self, want: Callable[[], list[Lease] | None]) -> list[Lease]:
-        """What `want` takes when it is our turn; closing this handle ends it."""
-        self._check()
-        task = current_task()
-        self._tasks.add(task)
-        try:
-            return await self._loop.take_for_work(want)
-        finally:
-            self._tasks.discard(task)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Any:
-        return self.receive()
 
     # --- ending leases ----------------------------------------------------------------------------
 
@@ -203,27 +154,19 @@ class DiskWork(Leaving, trio.abc.ReceiveChannel[Lease]):
 
         Whoever waits is woken with ClosedResourceError.
         """
-        if not self._is_closed:
-            self._loop.own_thread.check()
-            self._is_closed = True
-            self._loop.dismiss(self._tasks)
-            self._loop.end_work(self._engine)
+        super().close()
 
-    async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
-        self.close()
-        await trio.lowlevel.checkpoint()
+    def _let_go(self) -> None:
+        self._loop.end_work(self._engine)
 
     @property
     def _is_over(self) -> bool:
         return self._loop.work is not self._engine
 
     def _check(self) -> None:
-        if self._is_closed:
-            raise trio.ClosedResourceError("the work is over")
-        self._loop.check()
+        super()._check()
         if self._is_over:
-            raise trio.ClosedResourceError("the work is over")
+            raise trio.ClosedResourceError(self._told)
 
 
 def _is_only_cancelled(failure: BaseException) -> bool:
