@@ -10,24 +10,24 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.committing import CommittingReceiver
 from diskq.channels.grouploop import GroupLoop
 from diskq.channels.neighbours import neighbours_of
-from diskq.channels.opening import Opening
-from diskq.channels.receiving import End, TailReceiver, checked_end
+from diskq.channels.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.tail import Part, Tail
 from diskq.engine.groups import ConsumerGroup
 from diskq.engine.membership import Membership
 from diskq.engine.offsets import OffsetMarker
 from diskq.engine.streamreader import Start, StreamReader, checked_start
-from diskq.errors import DiskqError, OffsetOutOfRangeError, StorageFailedError
-from diskq.messages import Message, Position
+from diskq.errors import DiskqError
+from diskq.messages import Message
 from diskq.options import ConsumerOptions
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
@@ -58,7 +58,7 @@ class ConsumerStatistics:
     tasks_waiting_receive: int
 
 
-class StreamConsumer(TailReceiver[Message]):
+class StreamConsumer(CommittingReceiver[Message]):
     """Receives messages of a stream, each partition's in order, of all its partitions in turn.
 
     Made by `open_consumer`. Any number of tasks may receive at once; each message is handed to one of
@@ -67,66 +67,19 @@ class StreamConsumer(TailReceiver[Message]):
     """
 
     _told = "this consumer was closed"
+    _no_commits = "this consumer is in no group: open it with group=..."
 
-    def __init__(self, stream: StreamReader, tail: Tail, options: ConsumerOptions) -> None:
+    def __init__(
+        self, stream: StreamReader, tail: Tail, group: GroupLoop | None, options: ConsumerOptions
+    ) -> None:
         self._stream = stream
-        self._loop: GroupLoop | None = None
-        super().__init__(tail, autocommit=options.autocommit)
+        super().__init__(tail, group, autocommit=options.autocommit)
 
-    # --- a group's place --------------------------------------------------------------------------
+    def _marked(self, next_offset: int) -> int | None:
+        return next_offset - 1 if next_offset else None  # the last one that was processed
 
-    @enable_ki_protection
-    async def commit(self, *processed: Message | Position) -> None:
-        """All messages up to these, each in its partition, are processed by the group.
-
-        With no argument: all that was received. It goes forward only. Durable within `sync_timeout`, when
-        the block is left, or with `sync`. Raises ValueError where there is no group, or another member has
-        the partition; trio.BrokenResourceError after the disk failed.
-        """
-        await self._begin()
-        if not processed:
-            for part in self._tail.parts.values():
-                if part.position:
-                    self._move(part.index, part.position - 1)
-        for one in processed:
-            self._move(one.partition, one.offset)
-
-    @enable_ki_protection
-    async def sync(self) -> None:
-        """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
-        await self._begin()
-        await self._group().barrier(with_metadata=True)
-
-    def _commit_received(self) -> None:
-        for part in self._unprocessed:
-            if part.position:
-                self._move(part.index, part.position - 1)
-        self._unprocessed.clear()
-
-    def _commit_block(self, parts: Iterable[Part]) -> None:
-        if self._loop is not None:
-            self._check()
-            for part in parts:
-                self._move(part.index, part.position - 1)
-
-    def _check_commits(self) -> None:
-        if self._loop is not None:
-            self._loop.check()
-
-    def _move(self, partition: int, offset: int | None, *, seek: bool = False) -> None:
-        loop = self._group()
-        marker = loop.engine.marker(partition)
-        if marker is None:
-            raise ValueError(f"partition {partition} is not one that this member of the group has claimed")
-        try:
-            loop.move(marker, offset, seek=seek)
-        except StorageFailedError as failure:
-            loop.broke(failure)
-
-    def _group(self) -> GroupLoop:
-        if self._loop is None:
-            raise ValueError("this consumer is in no group: open it with group=...")
-        return self._loop
+    def _not_here(self, index: int) -> str:
+        return f"partition {index} is not one that this member of the group has claimed"
 
     # --- the consumer as a whole ------------------------------------------------------------------
 
@@ -148,26 +101,8 @@ class StreamConsumer(TailReceiver[Message]):
             if index not in self._tail.parts:
                 raise ValueError(f"partition {index} is not read by this consumer")
         for index, each in starts.items():
-            offset = await self._find(index, each)
-            part = self._tail.parts[index]
-            self._tail.moved(part)
-            self._unprocessed.discard(part)
-            if self._loop is not None:
-                self._move(index, offset - 1 if offset else None, seek=True)
+            await self._go(self._tail.parts[index], each, partial(_offset_of, self._stream, index, each))
         self._tail.look()
-
-    async def _find(self, index: int, start: Start) -> int:
-        """Have the partition's reader at `start`; returns which offset that is."""
-        while True:
-            offset = await trio.to_thread.run_sync(_offset_of, self._stream, index, start)
-            self._check()
-            try:
-                self._tail.parts[index].reader.seek(offset)
-            except OffsetOutOfRangeError:
-                if isinstance(start, int):
-                    raise
-                continue  # retention took it away meanwhile: what was meant is further on now
-            return offset
 
     @property
     def position(self) -> dict[int, int]:
@@ -176,15 +111,11 @@ class StreamConsumer(TailReceiver[Message]):
 
     def statistics(self) -> ConsumerStatistics:
         """The consumer as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
-        engine = self._loop.engine if self._loop is not None else None
-        partitions, parts = {}, dict(self._tail.parts)
-        for index, part in sorted(parts.items()):
-            marker = engine.marker(index) if engine is not None else None
-            partitions[index] = PartitionLag(
-                position=part.position,
-                lag=part.lag,
-                committed=marker.committed if marker is not None else None,
-            )
+        parts = dict(self._tail.parts)
+        partitions = {
+            index: PartitionLag(position=part.position, lag=part.lag, committed=self._committed(index))
+            for index, part in sorted(parts.items())
+        }
         return ConsumerStatistics(
             partitions=partitions,
             lost=sum(part.lost for part in parts.values()),
@@ -204,7 +135,7 @@ def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:
         return reader.position
 
 
-class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a function)
+class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used as a function)
     """Open the stream at `path` for reading: an async context manager that gives a `StreamConsumer`.
 
     `partitions` are those to be read, by default all, and those that are made later. `start` is "oldest",
@@ -273,20 +204,13 @@ class open_consumer(Opening[StreamConsumer]):  # noqa: N801 (it is used as a fun
                 if self._partitions is None:
                     tail.on_new_partitions = self._add_more
                     tail.watch_for_partitions(stream.files.parts)
-            consumer = StreamConsumer(stream, tail, self._options)
+            loop = None
             if self._membership is not None:
                 thread = BarrierThread(self._fs, f"group {self._group}")
-                consumer._loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+                loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+            consumer = StreamConsumer(stream, tail, loop, self._options)
             opened.pop_all()
-        return consumer._loop, consumer
-
-    @enable_ki_protection
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if value is None:
-            self._handle.finish()
-        await super().__aexit__(kind, value, trace)
+        return loop, consumer
 
     def _open_files(self, clock: Callable[[], float]) -> tuple[StreamReader, list[Part]]:
         stream = StreamReader(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.handle import MANY_BYTES, Handle, Iterated
+from diskq.channels.opening import Opening
 from diskq.channels.tail import Part, Tail, take_one
 from diskq.engine.logreader import Gap, Sized
 from diskq.storage.callbacks import check_plain
 
-__all__ = ["Batch", "End", "TailReceiver", "checked_end"]
+__all__ = ["Batch", "End", "OpeningReceiver", "TailReceiver", "checked_end"]
 
 M = TypeVar("M", bound=Sized)
+R = TypeVar("R", bound="TailReceiver[Any]")
 
 End = Literal["wait", "close"] | int
 
@@ -271,6 +274,18 @@ class TailReceiver(Handle, Iterated[M]):
     def _check(self) -> None:
         super()._check()
         self._check_commits()
+
+
+class OpeningReceiver(Opening[R]):
+    """Opens a receiver, and has it commit what is left when its block ends."""
+
+    @enable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if value is None:
+            self._handle.finish()
+        await super().__aexit__(kind, value, trace)
 
 
 def _peek(part: Part) -> Any:

@@ -10,28 +10,38 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
+from diskq.channels.committing import CommittingReceiver
 from diskq.channels.markerloop import MarkerLoop
 from diskq.channels.neighbours import neighbours_of
-from diskq.channels.opening import Opening
-from diskq.channels.receiving import End, TailReceiver, checked_end
+from diskq.channels.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.tail import Part, Tail
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.journalstarts import JournalStart, checked_journal_start, open_reader, seek_start
 from diskq.engine.readeroffsets import ReaderOffsets
-from diskq.errors import OffsetOutOfRangeError, StorageFailedError
 from diskq.messages import JournalMessage
 from diskq.options import ScannerOptions
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.recovery import Repair
 
-__all__ = ["End", "JournalScanner", "ScannerLoop", "ScannerStatistics", "limit_of", "open_scanner", "part_of"]
+__all__ = [
+    "End",
+    "JournalScanner",
+    "OpeningScanner",
+    "Scanner",
+    "ScannerLoop",
+    "ScannerStatistics",
+    "open_scanner",
+    "part_of",
+]
+
+S = TypeVar("S", bound="Scanner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,69 +67,20 @@ class ScannerLoop(MarkerLoop[ReaderOffsets]):
     subject = "offsets"
 
 
-class Scanner(TailReceiver[JournalMessage]):
+class Scanner(CommittingReceiver[JournalMessage]):
     """Receives messages of journals: what one of one journal and one of shards have in common."""
 
     _told = "this scanner was closed"
+    _no_commits = "this scanner has no name: open it with reader=..."
 
     def __init__(self, tail: Tail, options: ScannerOptions, loop: ScannerLoop | None) -> None:
-        self._loop = loop
-        super().__init__(tail, autocommit=options.autocommit)
+        super().__init__(tail, loop, autocommit=options.autocommit)
 
-    # --- a named reader's place -------------------------------------------------------------------
+    def _marked(self, next_offset: int) -> int:
+        return next_offset
 
-    @enable_ki_protection
-    async def commit(self, *processed: JournalMessage) -> None:
-        """All messages up to these, each in its journal, are processed by the named reader.
-
-        With no argument: all that was received. It goes forward only. Durable within `sync_timeout`, when
-        the block is left, or with `sync`. Raises ValueError where the reader has no name;
-        trio.BrokenResourceError after the disk failed.
-        """
-        await self._begin()
-        if not processed:
-            self._commit_batch(self._tail.parts.values())
-        for one in processed:
-            self._move(one.partition, one.offset + 1)
-
-    @enable_ki_protection
-    async def sync(self) -> None:
-        """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
-        await self._begin()
-        await self._named().barrier(with_metadata=True)
-
-    def _commit_received(self) -> None:
-        self._commit_batch(self._unprocessed)
-        self._unprocessed.clear()
-
-    def _commit_batch(self, parts: Iterable[Part]) -> None:
-        self._named()
-        for part in parts:
-            self._move(part.index, part.position)
-
-    def _commit_block(self, parts: Iterable[Part]) -> None:
-        if self._loop is not None:
-            self._check()
-            self._commit_batch(parts)
-
-    def _check_commits(self) -> None:
-        if self._loop is not None:
-            self._loop.check()
-
-    def _move(self, number: int, offset: int, *, seek: bool = False) -> None:
-        loop = self._named()
-        marker = loop.engine.marker(number)
-        if marker is None:
-            raise ValueError(f"journal {number} is not one that this scanner reads")
-        try:
-            loop.move(marker, offset, seek=seek)
-        except StorageFailedError as failure:
-            loop.broke(failure)
-
-    def _named(self) -> ScannerLoop:
-        if self._loop is None:
-            raise ValueError("this scanner has no name: open it with reader=...")
-        return self._loop
+    def _not_here(self, index: int) -> str:
+        return f"journal {index} is not one that this scanner reads"
 
     # --- going elsewhere --------------------------------------------------------------------------
 
@@ -129,28 +90,14 @@ class Scanner(TailReceiver[JournalMessage]):
         for part in list(parts):
             reader = part.reader
             assert isinstance(reader, JournalReader)
-            while True:
-                offset = await trio.to_thread.run_sync(_offset_of, reader.another(), start)
-                self._check()
-                try:
-                    reader.seek(offset)
-                except OffsetOutOfRangeError:
-                    if isinstance(start, int):
-                        raise
-                    continue  # segments were removed meanwhile: what was meant is further on now
-                break
-            self._tail.moved(part)
-            self._unprocessed.discard(part)
-            if self._loop is not None:
-                self._move(part.index, offset, seek=True)
+            await self._go(part, start, partial(_offset_of, reader.another(), start))
         self._tail.look()
 
     def _statistics_of(self, part: Part) -> ScannerStatistics:
-        marker = self._loop.engine.marker(part.index) if self._loop is not None else None
         return ScannerStatistics(
             position=part.position,
             lag=part.lag,
-            committed=marker.committed if marker is not None else None,
+            committed=self._committed(part.index),
             lost=part.lost,
             tasks_waiting_receive=self._tail.tasks_waiting_receive,
         )
@@ -158,7 +105,7 @@ class Scanner(TailReceiver[JournalMessage]):
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong with the named reader's offsets at the open."""
-        return () if self._loop is None else self._loop.engine.repairs
+        return () if self._commits is None else self._commits.engine.repairs
 
 
 class JournalScanner(Scanner):
@@ -210,14 +157,55 @@ def part_of(reader: JournalReader, number: int, limit: float) -> Part:
     return Part(number, reader.files.directory, reader.files.data, reader, limit)
 
 
-def limit_of(reader: JournalReader, end: End) -> float:
-    """The offset behind the last message that is to be delivered. Raises OSError."""
-    if isinstance(end, int):
-        return end + 1
-    return reader.next_offset() if end == "close" else math.inf
+class OpeningScanner(OpeningReceiver[S]):
+    """Opens a scanner of one journal, or of several."""
+
+    def __init__(
+        self,
+        start: JournalStart,
+        end: End,
+        reader: str | None,
+        options: ScannerOptions | None,
+        fs: FileSystem | None,
+        changes: dict[str, Any],
+    ) -> None:
+        self._start = checked_journal_start(start)
+        self._end = checked_end(end)
+        self._reader = reader
+        self._options = dataclasses.replace(options or ScannerOptions(), **changes)
+        if reader is None and self._options.autocommit:
+            raise ValueError("autocommit is for a named reader: open it with reader=...")
+        if reader is not None and start not in ("oldest", "newest"):
+            raise ValueError('a named reader goes on where it was; otherwise at "oldest" or "newest"')
+        self._fs = fs or OsFileSystem()
+        self._offsets: ReaderOffsets | None = None
+
+    def _open_offsets(self, clock: Callable[[], float]) -> None:
+        """Those of the named reader, if it is to have a name."""
+        if self._reader is not None:
+            self._offsets = ReaderOffsets(self._reader, self._options, clock)
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+
+    def _find_place(self, reader: JournalReader, number: int, start: JournalStart) -> float:
+        """Be where the named reader was, or at `start`. Returns the offset behind the last one to deliver."""
+        if self._offsets is not None:
+            start = self._offsets.claim(number, reader.path, start == "newest", self._fs).offset
+        seek_start(reader, start)
+        if isinstance(self._end, int):
+            return self._end + 1
+        return reader.next_offset() if self._end == "close" else math.inf
+
+    def _loop_below(self, path: str) -> ScannerLoop | None:
+        """That of the named reader. None: it has no name."""
+        if self._offsets is None:
+            return None
+        return ScannerLoop(self._offsets, BarrierThread(self._fs, f"reader {self._reader}"), path)
 
 
-class open_scanner(Opening[JournalScanner]):  # noqa: N801 (it is used as a function)
+class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as a function)
     """Open the journal at `path` for reading: an async context manager that gives a `JournalScanner`.
 
     `start` is "oldest", "newest" (behind the last message there is: what comes from now on), an offset, or a
@@ -246,21 +234,14 @@ class open_scanner(Opening[JournalScanner]):  # noqa: N801 (it is used as a func
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
+        super().__init__(start, end, reader, options, fs, changes)
         self._path = path
-        self._start = checked_journal_start(start)
-        self._end = checked_end(end)
-        self._reader = reader
-        self._options = dataclasses.replace(options or ScannerOptions(), **changes)
-        check_name(reader, start, self._options)
-        self._fs = fs or OsFileSystem()
 
     async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:
         clock = trio.lowlevel.current_clock()
-        reader, limit, offsets = await trio.to_thread.run_sync(self._open_files, clock.current_time)
-        loop = None
+        reader, limit = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
-            if offsets is not None:
-                opened.callback(offsets.close)
+            opened.callback(self._close_offsets)
             opened.callback(reader.close)
             tail = Tail(
                 self._fs,
@@ -272,39 +253,16 @@ class open_scanner(Opening[JournalScanner]):  # noqa: N801 (it is used as a func
             opened.callback(tail.close)
             tail.add(part_of(reader, 0, limit))
             tail.is_open_ended = self._end == "wait"
-            if offsets is not None:
-                loop = ScannerLoop(offsets, BarrierThread(self._fs, f"reader {self._reader}"), reader.path)
+            loop = self._loop_below(reader.path)
             opened.pop_all()
         return loop, JournalScanner(tail, self._options, loop)
 
-    @enable_ki_protection
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if value is None:
-            self._handle.finish()
-        await super().__aexit__(kind, value, trace)
-
-    def _open_files(self, clock: Callable[[], float]) -> tuple[JournalReader, float, ReaderOffsets | None]:
-        reader = open_reader(self._path, self._fs, self._options.checkpoint_slice)
-        offsets = None
-        try:
-            start = self._start
-            if self._reader is not None:
-                offsets = ReaderOffsets(self._reader, self._options, clock)
-                start = offsets.claim(0, reader.path, start == "newest", self._fs).offset
-            seek_start(reader, start)
-            return reader, limit_of(reader, self._end), offsets
-        except BaseException:
-            reader.close()
-            if offsets is not None:
-                offsets.close()
-            raise
-
-
-def check_name(reader: str | None, start: JournalStart, options: ScannerOptions) -> None:
-    """Does what is asked for go together with a reader's name, or without? Raises ValueError."""
-    if reader is None and options.autocommit:
-        raise ValueError("autocommit is for a named reader: open it with reader=...")
-    if reader is not None and start not in ("oldest", "newest"):
-        raise ValueError('a named reader goes on where it was; otherwise at "oldest" or "newest"')
+    def _open_files(self, clock: Callable[[], float]) -> tuple[JournalReader, float]:
+        with contextlib.ExitStack() as opened:
+            reader = open_reader(self._path, self._fs, self._options.checkpoint_slice)
+            opened.callback(reader.close)
+            opened.callback(self._close_offsets)
+            self._open_offsets(clock)
+            limit = self._find_place(reader, 0, self._start)
+            opened.pop_all()
+        return reader, limit

@@ -4,28 +4,23 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.allneighbours import AllNeighbours
-from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.neighbours import neighbours_of
-from diskq.channels.opening import Opening
-from diskq.channels.receiving import End, checked_end
-from diskq.channels.scanner import Scanner, ScannerLoop, ScannerStatistics, check_name, limit_of, part_of
+from diskq.channels.receiving import End
+from diskq.channels.scanner import OpeningScanner, Scanner, ScannerLoop, ScannerStatistics, part_of
 from diskq.channels.tail import Tail
 from diskq.engine.journalreader import JournalReader
-from diskq.engine.journalstarts import JournalStart, checked_journal_start, open_reader, seek_start
-from diskq.engine.readeroffsets import ReaderOffsets
+from diskq.engine.journalstarts import JournalStart, open_reader
 from diskq.engine.shards import Shard, ShardSet
 from diskq.errors import JournalNotFoundError
 from diskq.options import ScannerOptions
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.fs import AnyPath, FileSystem, as_path
 
 __all__ = ["ShardScanner", "scan_shards"]
 
@@ -57,7 +52,7 @@ class ShardScanner(Scanner):
         return self.statistics()
 
 
-class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a function)
+class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a function)
     """Open the journals of `prefix` below `root` for reading: a context manager that gives a `ShardScanner`.
 
     Those that are there, and where `end` is "wait" those that are made later, from their beginning. `bits` is
@@ -79,21 +74,14 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
         **changes: Any,
     ) -> None:
         self._shards = ShardSet(as_path(root), prefix, bits)
-        self._start = checked_journal_start(start)
-        self._end = checked_end(end)
-        self._reader = reader
-        self._options = dataclasses.replace(options or ScannerOptions(), **changes)
-        check_name(reader, start, self._options)
-        self._fs = fs or OsFileSystem()
+        super().__init__(start, end, reader, options, fs, changes)
         self._first = open_reader(self._shards.root, self._fs, self._options.checkpoint_slice)
-        self._offsets: ReaderOffsets | None = None
         self._there_at_open: set[int] = set()
 
     async def _open(self) -> tuple[ScannerLoop | None, ShardScanner]:
         clock = trio.lowlevel.current_clock()
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._neighbours = AllNeighbours()
-        loop = None
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, found)
             self._tail = tail = Tail(
@@ -107,23 +95,12 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
                 tail.on_new_partitions = self._add_more
                 tail.watch_for_partitions(self._shards.root)
                 self._add_more()
-            if self._offsets is not None:
-                thread = BarrierThread(self._fs, f"reader {self._reader}")
-                loop = ScannerLoop(self._offsets, thread, self._shards.root)
+            loop = self._loop_below(self._shards.root)
             opened.pop_all()
         return loop, ShardScanner(tail, self._options, loop)
 
-    @enable_ki_protection
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if value is None:
-            self._handle.finish()
-        await super().__aexit__(kind, value, trace)
-
     def _open_files(self, clock: Callable[[], float]) -> list[tuple[Shard, JournalReader, float]]:
-        if self._reader is not None:
-            self._offsets = ReaderOffsets(self._reader, self._options, clock)
+        self._open_offsets(clock)
         found: list[tuple[Shard, JournalReader, float]] = []
         try:
             shards = self._shards.existing(self._fs)
@@ -150,10 +127,7 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
         )
         try:
             reader.first_offset()
-            if self._offsets is not None:
-                start = self._offsets.claim(shard.number, shard.path, start == "newest", self._fs).offset
-            seek_start(reader, start)
-            return reader, limit_of(reader, self._end)
+            return reader, self._find_place(reader, shard.number, start)
         except JournalNotFoundError:
             reader.close()
             return None
@@ -178,5 +152,4 @@ class scan_shards(Opening[ShardScanner]):  # noqa: N801 (it is used as a functio
     def _abandon(self, found: list[tuple[Shard, JournalReader, float]]) -> None:
         for _, reader, _ in found:
             reader.close()
-        if self._offsets is not None:
-            self._offsets.close()
+        self._close_offsets()

@@ -827,6 +827,8 @@ async def test_only_a_group_commits_and_only_what_it_has(disk):
         with pytest.raises(ValueError, match="no group"):
             await consumer.commit(Position(0, 0))
         with pytest.raises(ValueError, match="no group"):
+            await consumer.commit()
+        with pytest.raises(ValueError, match="no group"):
             await consumer.sync()
     async with consuming(disk, [1], group="g") as consumer:
         with pytest.raises(ValueError, match="partition 0"):
