@@ -97,6 +97,11 @@ cdef class AppendBuffer:
             self.slate = NULL
             PyBuffer_Release(self.slate_memory)
 
+    @property
+    def has_slate(self):
+        """Does a kill leave the checksums of all that is written, whether their rows are or not?"""
+        return self.slate != NULL
+
     def wipe_slate(self):
         """Everything is written: nothing need be told."""
         if self.slate != NULL and self.used == self.written:

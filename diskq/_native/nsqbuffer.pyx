@@ -99,7 +99,7 @@ cdef class NsqAppender:
         if not self.buffer.gate.lets_pass(self.admission):
             return False
         if self.admission != FORCED and self.mode != WRITTEN and used == self.buffer.written:
-            if self.mode == HELD or self.buffer.slate != NULL:
+            if self.mode == HELD or (self.buffer.slate != NULL and self.buffer.slate_room > 0):
                 return False
         check_turn(self.buffer.gate.turn)
         if not self.buffer._lay(body):

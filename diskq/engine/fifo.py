@@ -225,19 +225,20 @@ class FifoQueue(Closing):
         self._put_simply = self.appender("memory" if self.has_tier else "synced").append
         self._take_simply = self.tier.take if self.has_tier else self.ahead.take
         self._slates: Slates | None = None
-        self._uses_slate = False  # not while it is opened
+        self._uses_slate = uses_slate
+        self._is_open = False
         self._never_empty = never_empty
         self._sealed = SealedFiles(self._fs, self._files)
         self._reader = FifoReader(self._fs, self._files, self.ahead, self._sealed, self._append)
         self._quota = FifoQuota(self._fs, self._files, self.options, self._sealed, self._append, self.tier)
         try:
-            self._open(uses_slate)
+            self._open()
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 raise DiskFullError(self._files.directory, f"the disk is full ({failure})") from failure
             raise
 
-    def _open(self, uses_slate: bool) -> None:
+    def _open(self) -> None:
         fs = self._fs
         if fs.make_directory(self._files.private):
             self._debts.directories[self._files.directory] = None
@@ -285,7 +286,7 @@ class FifoQueue(Closing):
                 self._append_again(displaced)
             slates.clear()
             # Only now, with what stood on the old one written, may there be a new one.
-            self._uses_slate = uses_slate
+            self._is_open = True
             self._take_slate()
             self._quota.join(self._position())
         except BaseException:
@@ -321,8 +322,8 @@ class FifoQueue(Closing):
 
     def _take_slate(self) -> None:
         assert self._slates is not None
-        self._slates.open({0: self.buffer if self._uses_slate else None})
-        self._quota.has_slate = bool(self._slates)
+        self._slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
+        self._quota.slate_size = self._slates.size
         if self._uses_slate and not self._slates:
             self._was_refused = True
 
@@ -358,6 +359,9 @@ class FifoQueue(Closing):
         self._check_usable()
         self._debts.removals.append(self._files.metadata)
         self._debts.removals += map(self._files.ack_journal, self._files.ack_journals())
+        if self._slates is not None:
+            self._slates.give_up()
+        self._debts.removals.append(self._files.slate)
         ticket = self._ticket(())
         self._pay(ticket)
         self._release()
@@ -691,8 +695,8 @@ class FifoQueue(Closing):
         """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
         if self.can_give_way:
             # What stands on the slate has been taken, too.
-            if self._slates:
-                self._quota.has_slate = False
+            if self._slates is not None:
+                self._quota.slate_size = 0
                 self._slates.give_up()
             try:
                 self._append.make_room_for_rows()
@@ -1342,7 +1346,7 @@ class FifoQueue(Closing):
         self._synced_bytes = ticket.written
         self._sealed.removed(ticket.removed)
         self._barriers += 1
-        if ticket.removed and self._uses_slate and not self._slates:
+        if ticket.removed and self._is_open and self._slates is not None and not self._slates.size:
             with contextlib.suppress(OSError):  # it can do without
                 self._take_slate()
         self._quota.settle()

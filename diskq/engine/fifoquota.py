@@ -23,8 +23,6 @@ from diskq.options import QueueOptions
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.budget import BLOCK, Share
 from diskq.storage.fs import FileSystem
-from diskq.storage.slate import RESERVE
-from diskq.storage.slate import SIZE as SLATE_SIZE
 
 __all__ = ["Act", "FifoQuota", "Obstacle"]
 
@@ -64,8 +62,8 @@ class FifoQuota:
         self._tier = tier
         self._drops = options.on_full == "drop_oldest"
         self._is_left_small = False  # since the last barrier
-        self.has_slate = False
-        """Does one lie beside the files?"""
+        self.slate_size = 0
+        """Bytes of the slate that lies beside the files."""
         self.share: Share | None = None
         """The share of the disk budget that the queue uses, or None."""
 
@@ -107,7 +105,7 @@ class FifoQuota:
     @property
     def _fixed(self) -> int:
         """On the disk whatever is in the queue."""
-        return _FIXED_BLOCKS * BLOCK + (SLATE_SIZE + RESERVE if self.has_slate else 0)
+        return _FIXED_BLOCKS * BLOCK + self.slate_size
 
     @property
     def _used(self) -> int:

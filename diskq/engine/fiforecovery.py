@@ -158,7 +158,7 @@ class _Recovery:
         else:
             is_ours = trust is not Trust.PEER_WROTE
             if is_ours:
-                self._cut_zeros(read.file)
+                self._cut_zeros(read.file, known)
             tail = self._cut_at_framing(known, is_ours=is_ours)
         write = self._write_position(known)
         read = min(read, write)
@@ -354,10 +354,11 @@ class _Recovery:
 
     # --- the tail ---------------------------------------------------------------------------------
 
-    def _cut_zeros(self, first: int) -> None:
+    def _cut_zeros(self, first: int, known: Position) -> None:
         """Zeros after what the checksums cover are no empty messages: nobody wrote them.
 
         They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
+        What the metadata has counted, up to `known`, was taken for messages by an open that could not tell.
         """
         for number in [number for number in self.sizes if number >= first]:
             with closing(Rows(self.fs, self._sums(number))) as rows:
@@ -368,6 +369,8 @@ class _Recovery:
             if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
                 continue
             if not 0 < last.end < size <= last.end + _STRETCH:
+                continue
+            if number == known.file and size <= known.byte:
                 continue
             handle = self.fs.open(self.files.data(number))
             try:

@@ -31,16 +31,25 @@ _AT_ONCE = 1024 * 1024
 
 
 def recover_journal(
-    fs: FileSystem, files: JournalFiles, debts: Debts, *, point: Point | None, trust: Trust, strict: bool
+    fs: FileSystem,
+    files: JournalFiles,
+    debts: Debts,
+    *,
+    point: Point | None,
+    trust: Trust,
+    has_run_on: bool,
+    strict: bool,
 ) -> FoundLog:
     """Repair what needs it, and owe it to the first barrier.
 
-    `point`: everything of ours before it is known to be durable. Raises CorruptionError if `strict` and
+    `point`: everything of ours before it is known to be durable. `has_run_on`: the machine was not restarted
+    since, for certain. Raises CorruptionError if `strict` and
     something other than a torn tail was found, and OSError.
     """
     repairs = Repairs(fs, debts, strict=strict)
     found = FoundLog(repairs.made)
-    return LogRecovery(fs, files, _Judge(fs, files, repairs, found), repairs, found, trust).run(point)
+    judge = _Judge(fs, files, repairs, found)
+    return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
 
 
 def judge_the_middle(fs: FileSystem, files: JournalFiles, point: Point, *, strict: bool) -> list[Repair]:

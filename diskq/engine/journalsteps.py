@@ -120,6 +120,7 @@ class JournalSteps:
             writer.pending,
             point=points.partitions.get(0) or self._beginning(),
             trust=trust_of_points(points, 0, slates, was_ours=was_ours),
+            has_run_on=slates.has_run_on,
             strict=self.options.strict,
         )
         writer.repairs += found.repairs
@@ -139,7 +140,7 @@ class JournalSteps:
         slates.clear()
         log.all_repaired(writer.repairs, told)
         # Only now, with what stood on the old one written and synced, may there be a new one.
-        slates.open({0: self.buffer if self._uses_slate else None})
+        slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
 
     def _append_again(self, displaced: Displaced) -> None:
         """Another writer has taken the place of accepted messages: append them again, durably."""

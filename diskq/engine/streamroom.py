@@ -20,8 +20,6 @@ from diskq.errors import DiskFullError
 from diskq.options import Budget, OnFull
 from diskq.storage.budget import BLOCK, Refusal, Share
 from diskq.storage.fs import FileSystem
-from diskq.storage.slate import RESERVE
-from diskq.storage.slate import SIZE as SLATE_SIZE
 
 __all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
 
@@ -80,11 +78,11 @@ class StreamRoom:
         return self.roll_size
 
     def join(self, partitions: Sequence[Written], slates: int, on_full: OnFull, door: StreamDoor) -> Share:
-        """Count what is there, and be a member."""
+        """Count what is there, with the slates' bytes, and be a member."""
         self._partitions = partitions
         beside = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
         self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * beside
-        self._fixed += slates * SLATE_SIZE + (RESERVE if slates else 0)
+        self._fixed += slates
         for index in self._files.partitions():
             bases = self._files.partition(index).bases()
             if index < len(partitions):

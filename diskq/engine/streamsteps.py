@@ -122,7 +122,7 @@ class StreamSteps:
         self._others: dict[int, Point] = {}  # where partitions end that are not written to
         self.owes_rows = False
         """True if a disk has refused them."""
-        self._most_slates = _MOST_SLATES if uses_slate else 0
+        self._uses_slate = uses_slate
         self.share: Share | None = None
         """What it has of a budget,"""
         self._room: StreamRoom | None = None  # and what for
@@ -325,8 +325,9 @@ class StreamSteps:
     def _open_slates(self, lock: Lock) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
         stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
-        buffers = {index: its.buffer for index, its in enumerate(self._partitions[: self._most_slates])}
-        self.log.use_slates(Slates(self._fs, lock, stagings)).open(buffers)
+        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_SLATES])}
+        slates = self.log.use_slates(Slates(self._fs, lock, stagings))
+        slates.open(buffers, is_for_rows=not self._uses_slate)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -519,7 +520,7 @@ class StreamSteps:
     def _join_budget(self) -> None:
         if self._room is not None:
             self.door.beside = BESIDE
-            slates = len(self.log.slates or ())
+            slates = self.log.slates.size if self.log.slates is not None else 0
             self.share = self._room.join(self._partitions, slates, self.options.on_full, self.door)
             self.log.note()
 
@@ -673,7 +674,8 @@ class StreamSteps:
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
         points = {partition.files.index: partition.segment.point for partition in self._partitions}
-        staged = () if is_closing else tuple(range(min(self._most_slates, len(self._partitions))))
+        count = min(_MOST_SLATES, len(self._partitions)) if self._uses_slate and not is_closing else 0
+        staged = tuple(range(count))
         return (Points(is_closing, points | self._others, staged=staged).replacing(self.files),)
 
     def state(self) -> None:

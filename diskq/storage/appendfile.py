@@ -168,6 +168,8 @@ class AppendFile(Generic[B]):
         assert self._sidecar is not None
         try:
             self._sidecar.add_row(end, size, records, crc)
+            if not self.buffer.has_slate:  # else a kill leaves the checksum there
+                self._sidecar.flush()
             self.needs_room = not self._sidecar.has_room
         except OSError as failure:
             self.needs_room = True

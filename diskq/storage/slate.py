@@ -15,7 +15,8 @@
 #                                  the engine appends them again, at the end, and reports it
 #
 # And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a
-# kill leaves no byte that nothing vouches for. `put_back` adds them where they belong.
+# kill leaves no byte that nothing vouches for. `put_back` adds them where they belong. A writer whose
+# messages do not wait has a slate of one page, for these checksums alone; a clean close cuts it to nothing.
 # Format: docs/format/checksums.md.
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from diskq.storage.recovery import Repair, keep_content, keep_copy
 
 __all__ = [
     "RESERVE",
+    "ROWS_SIZE",
     "SIZE",
     "PutBack",
     "Slate",
@@ -65,6 +67,9 @@ RESERVE = SIZE
 """As much after what is mapped, unused: on a full disk it is given up for what waits, at the end or after
 a restart. A writer with many slates has one: the slate that is written then makes room for the next."""
 
+ROWS_SIZE = 4 * 1024
+"""Of a slate for checksums alone."""
+
 # What stands in a slate's place where there is no room for it, so that the next open has a little.
 _FOOTING = 16 * 1024
 
@@ -80,6 +85,9 @@ _ENTRY_AT = _BOOT + _HEADER.size
 _ROWS_AT = _BOOT + SLATE_ROWS
 _RECORDS_AT = _BOOT + SLATE_HEADER
 assert _ENTRY_AT + _ENTRY.size == _ROWS_AT
+
+# In the place of SLATE_MAGIC, of a slate for checksums alone.
+_ROWS_MAGIC = b"diskqsr1"
 
 # Slates of before had an entry without a checksum, which stayed when its records were written, and no rows.
 _OLD_MAGIC = b"diskqsl1"
@@ -121,22 +129,31 @@ class PutBack:
 class Slate:
     """A slate in use by one `AppendBuffer`."""
 
-    def __init__(self, fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int) -> None:
-        """Make it anew. Raises OSError where there is no room for it."""
+    def __init__(
+        self, fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int, *, is_for_rows: bool = False
+    ) -> None:
+        """Make it anew; with `is_for_rows` for checksums alone. Raises OSError where there is no room."""
         self._fs = fs
         self._buffer = buffer
         self._path = path
+        self.is_for_rows = is_for_rows
+        size = ROWS_SIZE if is_for_rows else SIZE
+        self.size = size + reserve
+        """On the disk."""
         self._has_reserve = reserve > 0
         self._is_closed = self._is_given_up = False
         self._handle = fs.open(path, write=True, create=True)
         try:
+            if is_for_rows and fs.size(self._handle) > size:
+                fs.truncate(self._handle, size)
+            head = _head(fs, _ROWS_MAGIC if is_for_rows else SLATE_MAGIC)
             # Real zeros, so that a full disk says so here and not when the memory is touched.
-            write_all(fs, self._handle, _head(fs) + bytes(SIZE - _ENTRY_AT + reserve), 0)
-            self._memory = fs.share_memory(self._handle, SIZE)
+            write_all(fs, self._handle, head + bytes(self.size - _ENTRY_AT), 0)
+            self._memory = fs.share_memory(self._handle, size)
         except BaseException:
             fs.close(self._handle)
             raise
-        self._records = self._memory[_BOOT:]
+        self._records = self._memory[_BOOT : _RECORDS_AT if is_for_rows else size]
         buffer.attach_slate(self._records)
 
     def close(self) -> None:
@@ -153,7 +170,7 @@ class Slate:
     @property
     def has_records(self) -> bool:
         """Does anything stand on it that is not written?"""
-        return self._buffer.end > self._buffer.flushed
+        return not self.is_for_rows and self._buffer.end > self._buffer.flushed
 
     def wipe(self) -> None:
         """All that it tells of is durable: it tells of nothing any more."""
@@ -173,6 +190,7 @@ class Slate:
         what the next open has. It is closed by that. Raises OSError.
         """
         self.close()
+        is_last = is_last and not self.is_for_rows
         if self._has_reserve:
             self._has_reserve = False
             _truncate(self._fs, self._path, SIZE)
@@ -197,21 +215,24 @@ def flush_to_the_end(flush: Callable[[], None], slates: Sequence[Slate]) -> None
             has_more = any(slate.make_way(is_last=slate is slates[-1]) for slate in slates)
 
 
-def open_slate(fs: FileSystem, path: str, buffer: AppendBuffer | None, reserve: int = 0) -> Slate | None:
-    """A clean slate for `buffer`. None where it wants none, or there is no room: it can do without.
+def open_slate(
+    fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int = 0, *, is_for_rows: bool = False
+) -> Slate | None:
+    """A clean slate for `buffer`. None where there is no room: it can do without.
 
-    Nothing of what stood on the old one is needed any more. A writer's first slate has the `reserve`.
+    Nothing of what stood on the old one is needed any more. A writer's first slate has the `reserve`, where
+    messages are to wait on it.
     """
     try:
-        if buffer is not None:
-            return Slate(fs, path, buffer, reserve)
-        if fs.size_of(path):
-            _truncate(fs, path, 0)
+        return Slate(fs, path, buffer, 0 if is_for_rows else reserve, is_for_rows=is_for_rows)
     except OSError as failure:
         if failure.errno not in FULL_DISK_ERRNOS:
             raise
         if fs.size_of(path) is not None:
-            _leave_footing(fs, path)
+            if is_for_rows:
+                _truncate(fs, path, 0)
+            else:
+                _leave_footing(fs, path)
     return None
 
 
@@ -243,26 +264,34 @@ class _Content(NamedTuple):
     """So many bytes of records may have waited, and cannot be read."""
     rows: tuple[tuple[int, Row], ...] = ()
     """Checksums of blocks, and the numbers of the files that they are of."""
+    is_for_rows: bool = False
 
 
 def _load(fs: FileSystem, path: str) -> _Content | None:
     """None where there is no slate, or no whole one. Raises OSError."""
-    if (fs.size_of(path) or 0) < SIZE:
+    if (fs.size_of(path) or 0) < ROWS_SIZE:
         return None
     handle = fs.open(path)
     try:
         content = fs.pread(handle, SIZE, 0)
     finally:
         let_go(fs, handle)
-    if len(content) < SIZE or not content.strip(b"\0"):
+    is_for_rows = _is_for_rows(content)
+    if len(content) < (ROWS_SIZE if is_for_rows else SIZE) or not content.strip(b"\0"):
         return None
     if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
         return _load_old(fs, content)
     magic, check = _HEADER.unpack_from(content, _BOOT)
-    is_whole = magic == SLATE_MAGIC and check == checksum(content[: _BOOT + len(magic)])
+    is_whole = magic in (SLATE_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
     told = content.startswith(_boot(fs)) if is_whole else None
+    if is_for_rows:
+        return _Content(told, rows=_rows_in(content), is_for_rows=True)
     waiting, unreadable = _entry_in(content)
     return _Content(told, False, waiting, unreadable, _rows_in(content))
+
+
+def _is_for_rows(content: bytes) -> bool:
+    return content[_BOOT : _BOOT + len(_ROWS_MAGIC)] == _ROWS_MAGIC
 
 
 def _load_old(fs: FileSystem, content: bytes) -> _Content:
@@ -316,7 +345,8 @@ def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
 
 
 def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
-    if (fs.size_of(path) or 0) < SIZE:
+    size = fs.size_of(path) or 0
+    if size < ROWS_SIZE:
         return ()
     try:
         handle = fs.open(path)
@@ -328,7 +358,11 @@ def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
         let_go(fs, handle)
     if len(content) < _RECORDS_AT or not content[_ROWS_AT:].strip(b"\0"):
         return ()
-    return _rows_in(content) if content.startswith(_head(fs)) else ()
+    is_for_rows = _is_for_rows(content)
+    if size < SIZE and not is_for_rows:
+        return ()
+    head = _head(fs, _ROWS_MAGIC if is_for_rows else SLATE_MAGIC)
+    return _rows_in(content) if content.startswith(head) else ()
 
 
 def rows_from(rows: Sequence[Row], covered: int, position: int) -> Row | None:
@@ -364,10 +398,15 @@ def is_gone(fs: FileSystem, path: str) -> bool:
 
 
 def tells_nothing(fs: FileSystem, path: str) -> bool:
-    """Is there nothing on the slate, or nothing that is of this run of the machine? Raises OSError."""
+    """Is there nothing on the slate, or nothing that is of this run of the machine? Raises OSError.
+
+    One for checksums alone tells, even without them, that the process which had it was killed.
+    """
     content = _load(fs, path)
     if content is None or content.is_of_this_run is False:
         return True
+    if content.is_for_rows and content.is_of_this_run:
+        return False
     return content.waiting is None and not content.unreadable and not content.rows
 
 
@@ -625,6 +664,6 @@ def _boot(fs: FileSystem) -> bytes:
     return fs.identity().boot_id.encode().ljust(_BOOT, b"\n")[:_BOOT]
 
 
-def _head(fs: FileSystem) -> bytes:
-    named = _boot(fs) + SLATE_MAGIC
-    return named + _HEADER.pack(SLATE_MAGIC, checksum(named))[len(SLATE_MAGIC) :]
+def _head(fs: FileSystem, magic: bytes) -> bytes:
+    named = _boot(fs) + magic
+    return named + _HEADER.pack(magic, checksum(named))[len(magic) :]

@@ -1,5 +1,6 @@
 # The slates of one writer, and what its lock file says of them. Law: the lock file names the slates in use
 # after they are there, and stops naming them before they go; so one that is missing after a kill is noticed.
+# It does not name those that are for checksums alone: where one of them is missing no message is.
 
 from __future__ import annotations
 
@@ -61,17 +62,27 @@ class Slates:
         """
         self.was_killed = False
         """Was a slate in use when its process ended, or that of an open which came after and ended, too?"""
-        self.was_restarted = lock.was_restarted and not any(
-            is_of_this_run(fs, staging.path) for staging in stagings.values()
-        )
+        self.was_restarted = lock.was_restarted and not self._is_of_this_run()
         """Was the machine, since a writer of ours last was at work? A lock file may be rotten, or gone."""
+        is_signed = lock.previous is not None and bool(lock.previous.pid)
+        self.has_run_on = not self.was_restarted and (is_signed or self._is_of_this_run())
+        """Is it certain that the machine was not? Else a power cut may have taken what was not synced."""
+
+    def _is_of_this_run(self) -> bool:
+        return any(is_of_this_run(self._fs, staging.path) for staging in self._stagings.values())
 
     def __bool__(self) -> bool:
-        """Is one in use?"""
-        return bool(self._in_use)
+        """May messages wait on one?"""
+        return bool(self._staging)
 
-    def __len__(self) -> int:
-        return len(self._in_use)
+    @property
+    def size(self) -> int:
+        """Bytes on the disk of those in use."""
+        return sum(slate.size for slate in self._in_use.values())
+
+    @property
+    def _staging(self) -> list[int]:
+        return [number for number, slate in self._in_use.items() if not slate.is_for_rows]
 
     def put_back(self, *, in_place: bool = True) -> None:
         """After a kill: as `slate.put_back`, for all of them, whose room it gives back. Raises OSError.
@@ -129,15 +140,19 @@ class Slates:
             self._lock.note_staged(self._staged)
         clear_slate(self._fs, self._stagings[number].path)
 
-    def open(self, buffers: Mapping[int, AppendBuffer | None]) -> None:
-        """Begin new ones, for the buffers that want one; the first has the reserve. Raises OSError."""
+    def open(self, buffers: Mapping[int, AppendBuffer], *, is_for_rows: bool) -> None:
+        """Begin new ones, for these buffers; the first has the reserve. Raises OSError.
+
+        With `is_for_rows` no message waits on them.
+        """
         assert not self.displaced
         for number, buffer in buffers.items():
             reserve = 0 if self._in_use else RESERVE
-            slate = open_slate(self._fs, self._stagings[number].path, buffer, reserve)
+            path = self._stagings[number].path
+            slate = open_slate(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
             if slate is not None:
                 self._in_use[number] = slate
-        self._lock.note_ready(list(self._in_use))
+        self._lock.note_ready(self._staging)
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
         """As `slate.flush_to_the_end`; what cannot be written stays where it is."""
@@ -156,7 +171,9 @@ class Slates:
         with contextlib.suppress(OSError):
             self._lock.note_staged([number for number, slate in self._in_use.items() if slate.has_records])
             for slate in self._in_use.values():
-                if not slate.has_records:
+                if slate.is_for_rows:
+                    slate.give_up()
+                elif not slate.has_records:
                     slate.wipe()
 
     def close(self) -> None:

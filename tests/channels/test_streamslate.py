@@ -11,7 +11,7 @@ import trio
 
 import diskq
 from diskq.engine.streamfiles import StreamFiles
-from diskq.storage.slate import read_slate
+from diskq.storage.slate import ROWS_SIZE, read_slate
 from diskq.testing import CrashFS, FaultFS
 
 
@@ -167,8 +167,9 @@ def size_of_waiting(fs: CrashFS, index: int) -> int:
     return waiting.start + len(waiting.records) - (fs.size_of(files.data(waiting.file)) or 0)
 
 
-async def test_without_amortised_schedule_points_there_is_no_slate() -> None:
+async def test_without_amortised_schedule_points_no_message_waits_on_a_slate() -> None:
     fs = disk()
     async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=0) as producer:
         await producer.send(b"written when it returns")
-        assert not any(path.endswith("/slate") for path in fs.files())
+        (slate,) = [content for path, content in fs.files().items() if path.endswith("/slate")]
+        assert len(slate) == ROWS_SIZE

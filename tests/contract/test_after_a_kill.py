@@ -2,7 +2,8 @@
 # wrote meanwhile stays; no byte comes back altered. Nothing beside the slate has to be there for that.
 #
 # The killed process is a channel in the middle of its time slice: some messages are in the data file, the
-# last ones on the slate alone. The other program is played by its format's own layout in `struct`.
+# last ones on the slate alone; or a synchronous engine, of which all are written. The other program is played
+# by its format's own layout in `struct`.
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ import trio
 import diskq
 from diskq.errors import LockedError
 from diskq.storage.recovery import Repair
-from diskq.storage.slate import SIZE, read_slate
+from diskq.storage.slate import ROWS_SIZE, SIZE, read_slate
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
 from diskq.tools.things import Thing
 from diskq.tools.verify import verify
-from tests.contract.kinds import CHANNELS, NAME, ChannelKind, bodies, channels
+from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 
 PATH = "/x"
@@ -31,6 +32,7 @@ STAGED = ("priority",)  # has no slate
 WRITTEN, ON_SLATE = 20, 5
 
 kinds = pytest.mark.parametrize("kind", channels(*STAGED), ids=str)
+plain = pytest.mark.parametrize("kind", engines(*STAGED), ids=str)
 
 
 def named(*names: str) -> list[ChannelKind]:
@@ -53,6 +55,22 @@ def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
 
     sent = bodies(WRITTEN + ON_SLATE, size=size)
     return trio.run(run), sent
+
+
+def killed_engine(kind: Kind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
+    """The same of a synchronous engine; several blocks, none of which a barrier has closed."""
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+    store = kind.open(PATH, fs=fs)
+    sent = bodies(600 if size < 100 else 60, size=size)
+    for body in sent:
+        store.put(body, "written")
+    return fs.kill(), sent
+
+
+def verified_engine(kind: Kind, fs: CrashFS) -> Verification:
+    what = "queue" if kind.name == "leases" else kind.name
+    return verify(Thing(what, PATH, NAME if what == "queue" else None), fs=fs)  # type: ignore[arg-type]
 
 
 def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
@@ -329,6 +347,77 @@ def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -
         found = kind.read(PATH, fs=after)
         assert set(found) < set(sent), at
         assert set(found) >= set(sent[-ON_SLATE:]), at
+
+
+@plain
+@pytest.mark.parametrize("size", [30, 700])
+def test_every_flipped_byte_that_a_synchronous_engine_wrote_is_found(kind: Kind, size: int) -> None:
+    fs, sent = killed_engine(kind, size=size)
+    names = kind.names(PATH)
+    path = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
+    content = fs.files()[path]
+    for at in range(len(content) % 17, len(content), len(content) // 17):
+        after = fs.copy()
+        after.write_durably(path, content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        told = verified_engine(kind, after)
+        found = kind.read(PATH, fs=after)
+        assert set(found) < set(sent), at
+        assert (told.verdict, told.lost) == ("damaged", len(sent) - len(found)), at
+
+
+@plain
+def test_zeros_after_what_a_synchronous_engine_wrote_are_no_messages(kind: Kind) -> None:
+    fs, sent = killed_engine(kind)
+    path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))
+    fs.write_durably(path, fs.files()[path] + bytes(512))
+    found = verified_engine(kind, fs)
+    assert (found.verdict, found.messages, found.lost) == ("torn", len(sent), 0)
+    got, repairs = kind.read_with_repairs(PATH, fs=fs)
+    assert got == sent
+    assert [(repair.path, repair.dropped, repair.records) for repair in repairs] == [(path, 512, 0)]
+
+
+@plain
+def test_zeros_are_none_either_where_the_engine_was_only_opened(kind: Kind) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+    sent = bodies(40)
+    with kind.open(PATH, fs=fs) as store:
+        store.put_many(sent, "written")
+    kind.open(PATH, fs=fs)
+    fs = fs.kill()
+    path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))
+    fs.write_durably(path, fs.files()[path] + bytes(512))
+    assert verified_engine(kind, fs).messages == len(sent)
+    assert kind.read(PATH, fs=fs) == sent
+
+
+@plain
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut", "flipped"])
+def test_the_slate_of_a_synchronous_engine_takes_no_message_with_it(kind: Kind, damage: str) -> None:
+    fs, sent = killed_engine(kind)
+    path = kind.names(PATH).slates[0]
+    content = fs.files()[path]
+    assert len(content) == ROWS_SIZE
+    for at in range(0, 1100, 17) if damage == "flipped" else (0,):
+        after = fs.copy()
+        if damage == "removed":
+            after.unlink(path)
+        elif damage == "flipped":
+            after.write_durably(path, content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
+        else:
+            after.write_durably(path, content[: 2000 if damage == "cut" else 0])
+        assert verified_engine(kind, after).lost == 0
+        assert kind.read_with_repairs(PATH, fs=after) == (sent, ())
+
+
+@plain
+def test_after_a_clean_close_of_a_synchronous_engine_the_slate_is_empty(kind: Kind) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+    with kind.open(PATH, fs=fs) as store:
+        store.put_many(bodies(5), "written")
+    assert fs.files()[kind.names(PATH).slates[0]] == b""
 
 
 @kinds

@@ -329,7 +329,7 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
     with opened(fs, max_bytes_per_file=9000) as queue:
         drained(queue)
     assert fs.read(data(0) + ".bad") == damaged
-    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock"]
+    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock", "q.slate"]
 
 
 # --- leftovers ----------------------------------------------------------------------------------

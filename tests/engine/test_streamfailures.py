@@ -15,6 +15,7 @@ from diskq.engine.log.recovery import MISSING
 from diskq.engine.stream import Stream
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
+from diskq.storage.slate import ROWS_SIZE
 from diskq.testing import CrashFS, FaultFS
 from diskq.testing.faultfs import VERBS
 from tests.engine.streams import (
@@ -323,7 +324,7 @@ def test_a_close_that_finds_no_room_says_so_and_is_a_close_all_the_same():
     fs = failing_disk()
     stream = opened(fs, **ONE)
     append(stream, triple(0))
-    append(stream, triple(1), "memory")
+    stream.append(bytes(ROWS_SIZE), durability="memory")  # more room than the slate gives back
     fs.capacity(0)
     with pytest.raises(DiskFullError):
         stream.close()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.appendbuffer import BLOCK_SIZE, Mode
+from diskq._native.appendbuffer import BLOCK_SIZE, SLATE_HEADER, SLATE_ROWS, Mode
 from diskq._native.gate import Admission, Gate
 from diskq._native.nsq import NsqFraming
 from diskq._native.nsqbuffer import NsqBuffer
@@ -235,6 +235,28 @@ def test_a_row_that_cannot_be_written_shuts_the_gate_and_is_found_out_at_the_nex
     assert file.gate.left == 0
     with pytest.raises(OSError, match="Input/output"):
         file.append.settle()
+
+
+def test_without_a_slate_the_row_of_a_block_is_written_when_it_ends():
+    file = in_memory()
+    for number in range(3):
+        assert file.write(b"x" * BLOCK_SIZE)
+        rows = Rows(file.fs, file.sums)
+        rows.seek(2**62)
+        assert (rows.last_end, file.buffer.flushed) == ((number + 1) * (BLOCK_SIZE + 4),) * 2
+        rows.close()
+
+
+def test_with_a_slate_it_waits_for_others():
+    file = in_memory()
+    page = bytearray(SLATE_HEADER)
+    file.buffer.attach_slate(memoryview(page))
+    assert file.write(b"x" * BLOCK_SIZE)
+    rows = Rows(file.fs, file.sums)
+    assert rows.first_after(0) is None
+    rows.close()
+    assert any(page[SLATE_ROWS:])
+    file.buffer.detach_slate()
 
 
 def test_a_file_that_cannot_be_begun_leaves_nothing_open():

@@ -384,6 +384,8 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     for lock in tmp_path.glob("after/**/*.l*ck"):
         told = json.loads(lock.read_bytes())
         lock.write_text(json.dumps(told | {"boot_id": "another"}))
+    for slate in tmp_path.glob("after/**/*slate"):
+        slate.write_bytes(b"")  # it is never synced
     assert looked_at(tmp_path / "after").verdict == verdict
 
 

@@ -96,14 +96,24 @@ class LogRecovery:
     """One recovery. `found` is filled in, which the judge may look at and note changes in."""
 
     def __init__(
-        self, fs: FileSystem, files: _Files, judge: Judge, repairs: Repairs, found: FoundLog, trust: Trust
+        self,
+        fs: FileSystem,
+        files: _Files,
+        judge: Judge,
+        repairs: Repairs,
+        found: FoundLog,
+        trust: Trust,
+        *,
+        has_run_on: bool = True,
     ) -> None:
+        """`has_run_on`: nothing says that a power cut may have taken what only checksums tell of."""
         self._fs = fs
         self._files = files
         self._judge = judge
         self._repairs = repairs
         self._found = found
         self._trust = trust
+        self._counts_told = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
         self._given = 0
 
     def run(self, point: Point | None) -> FoundLog:
@@ -140,7 +150,7 @@ class LogRecovery:
                     judge.complete(base, following)
                     self._keep(base, known)
             self._follow(found.bases[-1], known)
-        given = max(self._given, promised, 0 if trust is Trust.POWER_CUT else told)
+        given = max(self._given, promised, told if self._counts_told else 0)
         given = judge.next_offset(given, promised, trust)
         if found.next_offset < given or not found.bases:
             self._begin_after(given, promised, known)
