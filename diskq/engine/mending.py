@@ -33,7 +33,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, cut_tail, keep_copy
 
-__all__ = ["INDEX_ROW", "Mended", "SegmentRows", "content_of", "mend"]
+__all__ = ["INDEX_ROW", "Mended", "SegmentRows", "mend", "rows_in"]
 
 INDEX_ROW = struct.Struct("<QQQ")
 assert INDEX_ROW.size == INDEX_ROW_SIZE
@@ -41,6 +41,10 @@ _TIMEINDEX_ROW = struct.Struct("<Qq")
 assert _TIMEINDEX_ROW.size == TIMEINDEX_ROW_SIZE
 
 _CHUNK = 1024 * 1024
+# So many bytes of rows are read, however small the data is that there is of them,
+_ROWS_IN_ANY_CASE = 64 * 1024 * 1024
+# and else those of so small records.
+_LEAST_RECORD = 8
 # A row of the timeindex is looked for so many bytes around its place.
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
@@ -79,7 +83,9 @@ class _Mender:
         self.framing = framing
         self.base = base
         self.data, self.index, self.timeindex = files.segment(base)
-        self.rows = SegmentRows(base, content_of(fs, self.index), content_of(fs, self.timeindex))
+        self.rows = SegmentRows(
+            base, rows_in(fs, self.index, self.data), rows_in(fs, self.timeindex, self.data)
+        )
         self.mended = Mended(0, base, base)
         self.losses: list[Loss] = []
         self.sums = Rows(fs, files.sidecar(base))
@@ -505,13 +511,17 @@ def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(start, bytes(content)) for start, content in joined]
 
 
-def content_of(fs: FileSystem, path: str) -> bytes:
-    """All of a file; nothing where there is none."""
+def rows_in(fs: FileSystem, path: str, data: str) -> bytes:
+    """All of an index or a timeindex, as far as `data` can need rows; nothing where there is none.
+
+    Rows may be of data that is gone: so many are read in any case.
+    """
     size = fs.size_of(path)
     if not size:
         return b""
+    needed = (fs.size_of(data) or 0) // _LEAST_RECORD * INDEX_ROW_SIZE
     handle = fs.open(path)
     try:
-        return fs.pread(handle, size, 0)
+        return fs.pread(handle, min(size, max(needed, _ROWS_IN_ANY_CASE)), 0)
     finally:
         fs.close(handle)

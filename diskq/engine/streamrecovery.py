@@ -16,7 +16,7 @@ from diskq.engine.groups import furthest
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
-from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of, mend
+from diskq.engine.mending import INDEX_ROW, SegmentRows, mend, rows_in
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
 from diskq.engine.unindexed import find_unindexed
@@ -166,7 +166,9 @@ class _Judge:
 
     def set_aside(self, base: int) -> int:
         data, *others = self.files.segment(base)
-        given = SegmentRows(base, content_of(self.fs, self.files.index_of(base)), b"").given()
+        given = SegmentRows(
+            base, rows_in(self.fs, self.files.index_of(base), self.files.data(base)), b""
+        ).given()
         removals = (*others, *self.files.beside(base))
         self.repairs.set_aside(data, UNSYNCED, beside=self.files.kept(data), removals=removals)
         self.found.note_changed(base)

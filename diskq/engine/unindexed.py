@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
-from diskq.engine.mending import INDEX_ROW, SegmentRows, content_of
+from diskq.engine.mending import INDEX_ROW, SegmentRows, rows_in
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row, rows_before
 from diskq.storage.closing import let_go
@@ -22,6 +22,10 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.swap import Swap
 
 __all__ = ["Unindexed", "find_unindexed"]
+
+
+# Of a segment that is larger, and its data in memory several times over, nobody puts anything together anew.
+_LARGEST = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ def find_unindexed(
     they had rows, and readers do without.
     """
     size = fs.size_of(files.data(base)) or 0
-    rows = SegmentRows(base, content_of(fs, files.index_of(base)), b"")
-    if rows.fill(size):
+    rows = SegmentRows(base, rows_in(fs, files.index_of(base), files.data(base)), b"")
+    if rows.fill(size) or size > _LARGEST:
         return None
     data = _read(fs, files, base, 0, size)
     made = rows_of(framing, data, base, 0)

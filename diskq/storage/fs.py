@@ -75,8 +75,8 @@ _THINGS = (
 )
 
 # A file that says that it has so many bytes, and holds not even one in so many, nobody has written: to read
-# all its zeros would take minutes. Nobody's disk compresses so well.
-_LARGE = 4 * 1024 * 1024 * 1024
+# all its zeros would take long, or more memory than there is. Nobody's disk compresses so well.
+_LARGE = 64 * 1024 * 1024
 _HOLLOW = 1000
 _MANY_STRETCHES = 256
 

@@ -1,5 +1,6 @@
 # Something else lies where one of our files should be: a pipe, a device, a directory, a hole of a terabyte.
 # Law: nobody waits for it, reads it to its end or has memory for it; a clear error names it, or it is damage.
+# So it is with the files of who closed, and of who was killed, which has more of them.
 #
 # Each case is a process of its own, which the system stops if it waits. Two things are tried in each place;
 # all of them with DISKQ_EVERY_FAULT=1.
@@ -38,8 +39,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system ha
 
 WAITS = 30  # seconds: then it hangs
 CPU = 2.0  # seconds, of one call
-MEMORY = 4 * 1024**3
+MEMORY = 2 * 1024**3
 TERABYTE = 1024**4
+GIBIBYTE = 1024**3
 
 
 # --- what lies there --------------------------------------------------------------------------------------
@@ -56,10 +58,10 @@ def bind(path: Path) -> None:
         os.chdir(here)
 
 
-def grow(path: Path, content: bytes = b"") -> None:
+def grow(path: Path, content: bytes = b"", size: int = TERABYTE) -> None:
     with path.open("wb") as file:
         file.write(content)
-        file.truncate(TERABYTE)
+        file.truncate(size)
 
 
 THINGS: dict[str, Callable[[Path, bytes], object]] = {
@@ -70,6 +72,8 @@ THINGS: dict[str, Callable[[Path, bytes], object]] = {
     "socket": lambda path, _: bind(path),
     "hole": lambda path, _: grow(path),
     "hole behind it": grow,
+    "3 GiB": lambda path, _: grow(path, size=3 * GIBIBYTE),
+    "3 GiB behind it": lambda path, content: grow(path, content, 3 * GIBIBYTE),
 }
 
 
@@ -148,7 +152,7 @@ def room() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def fill(kind: Kind, path: Path) -> None:
+def fill(kind: Kind, path: Path, state: str) -> None:
     path.mkdir()
     small: dict[str, Any] = kind.small | ({"soft_limit": 500} if kind.name == "priority" else {})
     with kind.open(path, **small) as store:
@@ -158,6 +162,17 @@ def fill(kind: Kind, path: Path) -> None:
         if kind.name == "priority":
             store.engine.snapshot()
             store.put(b"behind it")
+    if state != "closed":
+        pid = os.fork()
+        if pid == 0:  # it dies with what it has open
+            try:
+                store = kind.open(path, slate=state == "killed with a slate", **small)
+                store.put_many(bodies(3, size=100))
+                for _ in range(3):
+                    store.put(b"one more")
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
     if kind.name == "stream":
         fs = OsFileSystem()
         with ConsumerGroup(fs, StreamFiles(fs, str(path)), "g").marker(0) as marker:
@@ -167,18 +182,25 @@ def fill(kind: Kind, path: Path) -> None:
             offset.commit_to(3)
 
 
-@pytest.mark.parametrize("kind", engines("leases"), ids=str)
-def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, room: Path) -> None:
+def files_below(path: Path) -> list[Path]:
+    return sorted(each.relative_to(path) for each in path.rglob("*") if each.is_file())
+
+
+@pytest.mark.parametrize("state", ["closed", "killed", "killed with a slate"])
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, state: str, room: Path) -> None:
     whole, tried = room / "whole", room / "tried"
-    fill(kind, whole)
+    fill(kind, whole, state)
     wrong = []
     names = list(THINGS)
-    for number, file in enumerate(sorted(path for path in whole.rglob("*") if path.is_file())):
-        place = file.relative_to(whole)
-        for what in names if IS_FULL else (names[number % 7], names[(number + 3) % 7]):
+    # Of each kind of file one, of those that roll.
+    places = {place.suffix or place.name: place for place in files_below(whole)}.values()
+    for number, place in enumerate(files_below(whole) if IS_FULL else places):
+        content = (whole / place).read_bytes()
+        for what in names if IS_FULL else (names[number % 7], names[-1 - number % 2]):
             shutil.copytree(whole, tried)
             (tried / place).unlink()
-            THINGS[what](tried / place, file.read_bytes())
+            THINGS[what](tried / place, content)
             wrong += [f"{what} at {place}: {each}" for each in in_a_process(lambda: met(kind, tried))]
             shutil.rmtree(tried)
     assert wrong == []
