@@ -115,6 +115,12 @@ class SegmentTimes:
         self._check()
         return self.entries
 
+    def find_more(self, next_offset: int) -> int:
+        """A reader comes to `next_offset`: as `count`, with those whose rows are gone."""
+        self._check()
+        self.entries = max(self.entries, next_offset - self.base)
+        return self.entries
+
     def close(self) -> None:
         """Close the files, until they are needed again. Idempotent."""
         self._timeindex = self._closed(self._timeindex)

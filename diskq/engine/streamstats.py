@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from diskq._native.triplet import TripletFraming
+from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.timestamps import as_text
@@ -101,7 +102,7 @@ def partition_statistics(
         bases = files.bases()
         segments = [SegmentTimes(fs, files, base, framing) for base in bases]
         try:
-            return _statistics(fs, files, segments)
+            return _statistics(fs, files, segments, framing)
         except SegmentGone:
             pass  # retention is at work: look again
         finally:
@@ -109,10 +110,20 @@ def partition_statistics(
                 segment.close()
 
 
-def _statistics(fs: FileSystem, files: PartitionFiles, segments: list[SegmentTimes]) -> PartitionStatistics:
+def _statistics(
+    fs: FileSystem,
+    files: PartitionFiles,
+    segments: list[SegmentTimes],
+    framing: Callable[[], TripletFraming],
+) -> PartitionStatistics:
     for segment, next_one in pairwise(segments):
         segment.settle(next_one.base)
-    messages = sum(segment.count() for segment in segments)
+    counts = [segment.count() for segment in segments]
+    if segments:
+        # Messages whose rows are gone are read all the same.
+        with PartitionReader(fs, files, varuint=framing().varuint) as reader:
+            counts[-1] = segments[-1].find_more(reader.next_offset())
+    messages = sum(counts)
     with_messages = [segment for segment in segments if segment.entries]
     first, last, active = with_messages[:1], with_messages[-1:], segments[-1:]
     next_offset = max((segment.base + segment.entries for segment in active), default=0)

@@ -33,6 +33,7 @@ from diskq.tools.things import Thing
 __all__ = ["verify_stream"]
 
 _MENDS = ": the next open mends it"
+_GONE = "were on the platter, and are gone"
 
 
 def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
@@ -105,7 +106,10 @@ def _compare_with_an_open(
         if each.severity != "damage":
             continue
         if not lost and (each.path, each.at) not in stays:
-            what = each.what if each.what.endswith(_MENDS) else f"{each.what}{_MENDS}"
+            what = each.what.removesuffix(_MENDS)
+            if what.endswith(_GONE):
+                what = f"{what.removesuffix(_GONE)}have no rows in the index"
+            what = f"{what}{_MENDS}"
             found.findings[number] = replace(each, severity="torn", what=what, lost=0)
     damaged = {each.path for each in found.findings if each.severity == "damage"}
     for path, repair in unmended.items():
@@ -168,7 +172,7 @@ class _Look:
         if task.next_base is None and point is not None:
             found_end = task.base + audit.records + audit.lost
             if found_end < point.next_offset:
-                what = f"messages {found_end} to {point.next_offset - 1} were on the platter, and are gone"
+                what = f"messages {found_end} to {point.next_offset - 1} {_GONE}"
                 path = self._files.partition(task.partition).data(task.base)
                 report.damage(path, None, what, point.next_offset - found_end)
 

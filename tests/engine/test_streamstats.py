@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamstats import as_go, stream_statistics
 from diskq.errors import StreamNotFoundError
+from diskq.options import StreamOptions
 from diskq.testing import CrashFS, FaultFS
 from tests.engine import moments
 from tests.engine.moments import A_DAY_IN_2024, ROOT, Writer, partition, remove_segment, writer, written
@@ -113,6 +115,23 @@ def test_without_its_index_a_complete_segment_is_told_of_all_the_same():
     fs.unlink(files.index_of(0))
     told = of_partition(fs)
     assert (told.messages, told.oldest_timestamp_ns, told.newest_timestamp_ns) == (2, 10, 20)
+
+
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
+def test_without_rows_the_active_segment_is_told_of_by_its_records(damage):
+    fs = CrashFS()
+    with Stream(ROOT, StreamOptions(partition_count=1), fs=fs) as stream:
+        stream.append_many([(b"key", b"value", at) for at in (5, 10, 20)])
+    files = StreamFiles(fs, ROOT).partition(0)
+    for path in (files.index_of(0), files.timeindex(0)):
+        content = fs.files()[path]
+        if damage == "removed":
+            fs.unlink(path)
+        else:
+            fs.write_durably(path, content[: len(content) // 3 if damage == "cut" else 0])
+    told = of_partition(fs)
+    assert (told.messages, told.newest_offset, told.next_offset) == (3, 2, 3)
+    assert (told.oldest_timestamp_ns, told.newest_timestamp_ns) == (5, 20)
 
 
 def test_a_record_that_cannot_be_read_has_no_timestamp():

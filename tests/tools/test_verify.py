@@ -22,7 +22,8 @@ from diskq.engine.stream import Stream
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
 from diskq.tools.findings import Verification
 from diskq.tools.gaps import Gap, gaps_as
-from diskq.tools.things import things_at
+from diskq.tools.info import info
+from diskq.tools.things import Thing, things_at
 from diskq.tools.verify import verify
 from tests.tools.damaged import COUNT as FEW
 from tests.tools.damaged import body, digest, made, messages_in
@@ -528,6 +529,20 @@ def test_rows_of_an_index_behind_its_last_message_are_no_messages_that_are_lost(
     file.write_bytes(file.read_bytes() + bytes(5 * 24))
     found = verify(thing)
     assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
+
+
+def test_messages_whose_index_is_gone_are_not_called_gone(tmp_path):
+    with Stream(str(tmp_path), StreamOptions(partition_count=1)) as stream:
+        stream.append_many([b"%d" % number for number in range(300)])
+    thing = Thing("stream", str(tmp_path))
+    next(tmp_path.rglob("*.index")).unlink()
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("torn", 300, 0)
+    assert not any("gone" in each.what for each in found.findings)
+    assert "messages 0 to 299 have no rows in the index: the next open mends it" in [
+        each.what for each in found.findings
+    ]
+    assert info(thing).messages == 300
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
