@@ -22,6 +22,7 @@ from diskq.channels.markerloop import MarkerLoop
 from diskq.channels.neighbours import neighbours_of
 from diskq.channels.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.tail import Part, Tail
+from diskq.engine.journalfiles import checked_offset_name
 from diskq.engine.journalreader import JournalReader
 from diskq.engine.journalstarts import JournalStart, checked_journal_start, open_reader, seek_start
 from diskq.engine.readeroffsets import ReaderOffsets
@@ -171,7 +172,7 @@ class OpeningScanner(OpeningReceiver[S]):
     ) -> None:
         self._start = checked_journal_start(start)
         self._end = checked_end(end)
-        self._reader = reader
+        self._reader = None if reader is None else checked_offset_name(reader)
         self._options = dataclasses.replace(options or ScannerOptions(), **changes)
         if reader is None and self._options.autocommit:
             raise ValueError("autocommit is for a named reader: open it with reader=...")

@@ -18,6 +18,7 @@ from diskq.storage.fs import FileSystem, join
 __all__ = ["MOST_BITS", "Shard", "ShardSet", "journals_below", "key_hash"]
 
 MOST_BITS = 10
+_LONGEST_NAME = 255  # bytes of a directory's name
 _PREFIX = re.compile(r"[a-zA-Z0-9_\-]*")
 _FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
 
@@ -53,6 +54,8 @@ class ShardSet:
         self.mask = (1 << bits) - 1
         self._stem = f"{prefix}.{bits:x}." if prefix else f"{bits:x}."
         self._prefix = prefix
+        if len(self.path(0).rsplit("/", 1)[-1]) > _LONGEST_NAME:
+            raise ShardNameError(prefix, f"its shards' names are longer than {_LONGEST_NAME} bytes")
 
     def __len__(self) -> int:
         return self.mask + 1
