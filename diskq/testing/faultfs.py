@@ -32,7 +32,7 @@ VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
     "sync_file_system",
     *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
-    *("try_lock", "share_memory", "link", "place_of", "open_watch"),
+    *("try_lock", "is_locked", "share_memory", "link", "is_link", "place_of", "open_watch"),
 )
 
 T = TypeVar("T")
@@ -246,7 +246,7 @@ class FaultFS(Generic[Disk]):
         return self._call(Call("place_of", path), lambda: self.inner.place_of(path))
 
     def is_link(self, path: str) -> bool:
-        return self.inner.is_link(path)
+        return self._call(Call("is_link", path), lambda: self.inner.is_link(path))
 
     def open_watch(self) -> FileWatch | None:
         return self._call(Call("open_watch", ""), self.inner.open_watch)
@@ -255,7 +255,8 @@ class FaultFS(Generic[Disk]):
         return self._call(Call("try_lock", self._path(handle)), lambda: self.inner.try_lock(handle))
 
     def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
-        return self.inner.is_locked(handle, pid, host)
+        call = Call("is_locked", self._path(handle))
+        return self._call(call, lambda: self.inner.is_locked(handle, pid, host))
 
     def identity(self) -> Identity:
         return self.inner.identity()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from diskq.storage.fs import FileSystem, OsFileSystem
-from diskq.testing import Call, CrashFS, FaultFS
+from diskq.testing import Call, CrashFS, FaultFS, faultfs
 
 # --- the vocabulary ---------------------------------------------------------------------------
 
@@ -46,6 +46,15 @@ def crash_disk() -> FaultFS[CrashFS]:
     return FaultFS(inner)
 
 
+def remove_new(fs: FaultFS[FileSystem], path: str) -> None:
+    fs.inner.make_directory(path)
+    try:
+        fs.remove_directory(path)
+    except OSError:
+        fs.inner.remove_directory(path)  # it is there still
+        raise
+
+
 # --- failing ----------------------------------------------------------------------------------
 
 VERBS = {
@@ -67,7 +76,19 @@ VERBS = {
     "stamp_of": lambda fs, at, handle: fs.stamp_of(f"{at}/a"),
     "size_of": lambda fs, at, handle: fs.size_of(f"{at}/a"),
     "try_lock": lambda fs, at, handle: fs.try_lock(handle),
+    "remove_directory": lambda fs, at, handle: remove_new(fs, f"{at}/new"),
+    "is_locked": lambda fs, at, handle: fs.is_locked(handle, 1, "host"),
+    "is_link": lambda fs, at, handle: fs.is_link(f"{at}/a"),
+    "share_memory": lambda fs, at, handle: fs.share_memory(handle, 3),
+    "sync_file_system": lambda fs, at, handle: fs.sync_file_system(handle),
 }
+
+
+def test_every_verb_can_fail():
+    verbs = {name for name in vars(FileSystem) if not name.startswith("_")}
+    verbs -= {"native", "identity", "monotonic", "wall_clock", "unique_number"}  # no calls on a disk
+    assert set(faultfs.VERBS) == verbs
+    assert set(VERBS) == verbs - {"close"}  # it has a test of its own
 
 
 @pytest.mark.parametrize("verb", VERBS)
