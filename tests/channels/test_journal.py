@@ -274,22 +274,6 @@ async def test_in_strict_mode_each_call_is_a_schedule_point(disk):
             journal.send_nowait(b"z")
 
 
-async def test_who_waits_on_a_handle_that_is_closed_is_told():
-    disk = PatientDisk()
-    async with writing(disk) as journal, trio.open_nursery() as nursery:
-        tasks = Tasks(nursery)
-        other = journal.clone()
-        disk.hold()
-        await tasks.start("waits", journal.send, b"x", durability="synced")
-        other.close()
-        with pytest.raises(trio.ClosedResourceError):
-            await other.send(b"y")
-        with pytest.raises(trio.ClosedResourceError):
-            other.send_nowait(b"y")
-        disk.let_go()
-        await until(lambda: "waits" in tasks)
-
-
 # --- one writer, and what goes wrong ----------------------------------------------------------
 
 

@@ -348,26 +348,6 @@ async def test_others_run_though_a_sender_never_waits(open_stream):
 # --- closing ----------------------------------------------------------------------------------
 
 
-async def test_a_closed_handle_sends_nothing_and_its_clone_goes_on(disk):
-    async with producing(disk) as producer:
-        clone = producer.clone()
-        assert producer.statistics().open_handles == 2
-        await producer.aclose()
-        producer.close()
-        assert clone.statistics().open_handles == 1
-        for call in (producer.send(b"x"), producer.send_many([b"x"]), producer.sync()):
-            with pytest.raises(trio.ClosedResourceError):
-                await call
-        with pytest.raises(trio.ClosedResourceError):
-            producer.send_nowait(b"x")
-        with pytest.raises(trio.ClosedResourceError):
-            producer.clone()
-        await clone.send(b"y")
-    with pytest.raises(trio.ClosedResourceError):
-        await clone.send(b"z")
-    assert values(stored(disk)) == [b"y"]
-
-
 async def test_closing_a_handle_wakes_who_waits_on_it():
     disk = PatientDisk()
     async with producing(disk, max_unsynced=1024) as producer, trio.open_nursery() as nursery:

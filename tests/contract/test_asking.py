@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diskq import MessageSizeError
+from diskq import LockedError, MessageSizeError
 from tests.contract.kinds import ENGINES, Kind, bodies, body, engines
 from tests.contract.lives import PATH, crash_disk
 
@@ -178,12 +178,29 @@ def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, s
     for name, call in store.calls().items():
         if name in ("ack", "nack", "release"):
             continue  # of no lease: there is nothing to be refused
-        with pytest.raises(kind.closed):
+        with pytest.raises(kind.closed, match=r"closed|over"):
             call()
+    with pytest.raises(kind.closed, match="closed"):  # as its channel's loop does
+        store.engine.log.prepare(full=True)
     store.close()
     assert (fs.files(), fs.operations) == before
     assert fs.open_files() == []
     assert kind.read(PATH, fs=fs) == bodies(3)
+
+
+@each_kind
+def test_close_is_of_no_concern_to_who_has_opened_it_since(kind: Kind) -> None:
+    fs = crash_disk()
+    store = kind.open(PATH, fs=fs)
+    store.close()
+    with kind.open(PATH, fs=fs) as other:
+        before = fs.files()
+        store.close()
+        assert fs.files() == before
+        with pytest.raises(LockedError):
+            kind.open(PATH, fs=fs)
+        other.put(body(0))
+    assert kind.read(PATH, fs=fs) == bodies(1)
 
 
 @each_kind

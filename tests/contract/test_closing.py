@@ -102,8 +102,7 @@ async def test_a_clone_is_closed_on_its_own(handle: Handle) -> None:
         assert other.statistics().open_handles == 1
     with pytest.raises(trio.ClosedResourceError):
         await other.send(b"5")
-    if handle.name.startswith("queue"):
-        assert left(fs, "queue")["queue"] == [b"0", b"1", b"2", b"3", b"4"]
+    assert left(fs, handle.kind)[handle.kind] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("handle", [handle for handle in CLONED if handle.waiting], ids=str)

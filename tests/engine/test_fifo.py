@@ -575,29 +575,6 @@ def test_a_consumer_that_keeps_up_leaves_no_files_behind():
 # --- the end of a queue ---------------------------------------------------------------------------
 
 
-def test_close_may_be_called_twice_and_every_other_call_is_refused_after_it():
-    """N13: a second Close of the peer panics."""
-    queue = opened(disk())
-    queue.put(b"one")
-    queue.close()
-    queue.close()
-    calls = (
-        lambda: queue.put(b"two"),
-        lambda: queue.put_many([b"two"]),
-        queue.take,
-        lambda: queue.take_many(1),
-        queue.peek,
-        lambda: queue.advance(0),
-        queue.sync,
-        queue.flush,
-        queue.empty,
-        queue.delete,
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="queue 'q' is closed"):
-            call()
-
-
 def test_close_makes_everything_durable():
     """N3: the peer syncs its metadata, and not what it points at."""
     fs = disk()
@@ -606,15 +583,6 @@ def test_close_makes_everything_durable():
         queue.put(b"held", durability="memory")
         queue.take()
     assert contents(fs.crash()) == [*bodies(4, start=1), b"held"]
-
-
-def test_an_exception_in_the_block_closes_the_queue_too():
-    fs = disk()
-    with suppress(ZeroDivisionError), opened(fs) as queue:
-        queue.put(b"kept")
-        raise ZeroDivisionError
-    opened(fs).close()
-    assert contents(fs) == [b"kept"]
 
 
 def test_delete_removes_everything_but_the_lock():

@@ -487,20 +487,6 @@ def test_names_that_are_no_segments_are_left_alone():
         assert (journal.next_offset, journal.repairs) == (2, ())
 
 
-def test_what_is_closed_is_of_no_use():
-    journal = opened(disk())
-    journal.close()
-    journal.close()
-    for act in (
-        lambda: journal.append(b"x"),
-        lambda: journal.append_many([b"x"]),
-        journal.sync,
-        journal.flush,
-    ):
-        with pytest.raises(ValueError, match="closed"):
-            act()
-
-
 def test_a_commit_loop_can_drive_it():
     """What a channel wants of an engine: barriers taken inline, paid elsewhere, marked inline."""
     fs = disk()

@@ -700,33 +700,6 @@ def test_files_beside_the_stream_are_nobodys_business():
 # --- the end ------------------------------------------------------------------------------------
 
 
-def test_closing_twice_is_closing_once():
-    """The peer's second Close is an error."""
-    fs = disk()
-    stream = opened(fs)
-    stream.append(b"v")
-    stream.close()
-    with opened(fs):
-        stream.close()
-        assert fs.size_of(OWNER) == 16
-
-
-def test_nothing_can_be_done_with_a_closed_stream():
-    fs = disk()
-    stream = opened(fs)
-    stream.close()
-    for call in (
-        lambda: stream.append(b"v"),
-        lambda: stream.append_many([b"v"]),
-        stream.flush,
-        stream.sync,
-        lambda: stream.log.prepare(full=False),
-    ):
-        with pytest.raises(ValueError, match="is closed"):
-            call()
-    assert not any(stored(fs).values())
-
-
 def test_after_a_close_everything_is_durable_and_nothing_is_looked_for_again():
     fs = disk()
     sent = triples(200)
