@@ -41,7 +41,7 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 
 # Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
 # One after the other, each whether or not those before it failed; it fails if one did.
-TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-fuzz torture-leaks
+TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-killed torture-truth torture-fuzz torture-leaks
 .PHONY: $(TORTURES)
 
 torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (days on one core); QUICK=1: minutes
@@ -52,6 +52,12 @@ torture-crashes:
 
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)
+
+torture-killed:
+	@$(PY) -m tests.torture.killed --cases $(if $(QUICK),300,5000)
+
+torture-truth:
+	@$(PY) -m tests.torture.truth --seeds $(if $(QUICK),300,3000)
 
 # An hour for each decoder, on all cores: FUZZ_SECONDS and FUZZ_JOBS are others.
 torture-fuzz:

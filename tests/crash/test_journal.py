@@ -371,7 +371,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         is_cut = (repair.reason, repair.records) == (recovery.UNSYNCED, 0)
         assert is_cut or promises.has_peer
     if promises.loose and (missing := missing_in(fs)):
-        assert outcome != KILL, repair
+        assert outcome != KILL, missing
         assert missing <= promises.loose, "lost"
         return
     found = stored(fs)

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["pytest", "tests.torture", "tests.torture.fuzz", "tests.torture.leaks"]
+PARTS = [
+    *("pytest", "tests.torture", "tests.torture.killed", "tests.torture.truth"),
+    *("tests.torture.fuzz", "tests.torture.leaks"),
+]
 
 made = pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
 
