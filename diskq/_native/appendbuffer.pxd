@@ -64,6 +64,7 @@ cdef class AppendBuffer:
     cdef int cut_count
     cdef readonly int64_t records          # records accepted, over all files
     cdef readonly int64_t records_written  # of them, in the page cache
+    cdef readonly int64_t accepted_bytes   # of records, over all files
     cdef uint32_t block_crc                # crc32c of the open block, up to
     cdef Py_ssize_t summed                 # this byte of the buffer
     cdef int64_t blocks                    # finished blocks

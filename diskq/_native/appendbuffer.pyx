@@ -215,6 +215,7 @@ cdef class AppendBuffer:
     cdef void _laid_down(self, Py_ssize_t size) noexcept:
         """A record of `size` bytes is in the buffer."""
         self.used += size
+        self.accepted_bytes += size
         self.records += 1
         self.gate.left -= 1
         cdef Py_ssize_t block_from = self.cuts[self.cut_count - 1].at if self.cut_count else self.block.at
@@ -273,6 +274,7 @@ cdef class AppendBuffer:
         """Forget the records after `used`, of which no block has been handed over."""
         self.gate.left += self.records - records
         self.records = records
+        self.accepted_bytes -= self.used - used
         self.used = used
         while self.cut_count and self.cuts[self.cut_count - 1].at > used:
             self.cut_count -= 1

@@ -10,13 +10,13 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove
 
-from diskq._native.appendbuffer cimport FLUSH_AT
+from diskq._native.appendbuffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
 from diskq._native.framing cimport END
-from diskq._native.gate cimport Gate, wall_clock_ns
+from diskq._native.gate cimport FORCED, Admission, Gate
+from diskq._native.offsetbuffer cimport OffsetBuffer, Plain, is_plain, key_bytes, now_by, size_of_values
 from diskq._native.triplet cimport (
     INDEX_ROW,
     TIMEINDEX_ROW,
@@ -36,11 +36,8 @@ cdef enum:
 cdef object _make_tuple = tuple.__new__
 
 
-cdef class TripletBuffer(AppendBuffer):
-    """One partition's active segment: records in, records and rows in the page cache.
-
-    `next_offset` is the offset that the partition's next record gets.
-    """
+cdef class TripletBuffer(OffsetBuffer):
+    """One partition's active segment: records in, records and rows in the page cache."""
 
     def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, on_block):
         self.triplets = framing
@@ -64,15 +61,6 @@ cdef class TripletBuffer(AppendBuffer):
         self.timeindex_handle = timeindex_handle
 
     @property
-    def next_offset(self):
-        return self.first + self.records
-
-    @property
-    def written_offset(self):
-        """The offset behind the last record in the page cache."""
-        return self.first + self.records_written
-
-    @property
     def rows_written(self):
         """The offset behind the last record whose rows are in the page cache."""
         return self.rows_from
@@ -81,11 +69,6 @@ cdef class TripletBuffer(AppendBuffer):
     def is_flushed(self):
         """Are all records, and their rows, in the page cache?"""
         return self.used == self.written and self.rows_from == self.first + self.records
-
-    @property
-    def is_full(self):
-        """Has the segment reached its size? Then nothing more is taken in."""
-        return self._is_full()
 
     def write_rows(self):
         """Write the rows of the records that are written. Raises OSError; they then go on waiting."""
@@ -103,9 +86,6 @@ cdef class TripletBuffer(AppendBuffer):
             memmove(self.index_rows, self.index_rows + count * INDEX_ROW, left * INDEX_ROW)
 
     # --- inside -----------------------------------------------------------------------------------
-
-    cdef bint _is_full(self) noexcept:
-        return self.origin + self.used >= self.limit
 
     cdef bint _append_triplet(
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
@@ -133,12 +113,7 @@ cdef class TripletBuffer(AppendBuffer):
         put_index_row(self.index_rows + row * INDEX_ROW, offset, self.origin + self.used, size)
         put_timeindex_row(self.timeindex_rows + row * TIMEINDEX_ROW, offset, timestamp)
         self._laid_down(size)
-        self.accepted_bytes += size
         return 0
-
-    cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
-        self.accepted_bytes -= self.used - used
-        AppendBuffer._rewind(self, used, records)
 
     cdef int _make_room_for_a_row(self) except -1:
         cdef Py_ssize_t room = max(START_ROWS, 2 * self.rows_room)
@@ -169,7 +144,7 @@ cdef class StreamDoor:
     `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
     epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
     it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon. `room`: so many
-    bytes may pass the fast doors, `beside` of which are counted for each message beside its record.
+    bytes may pass the fast path, `beside` of which are counted for each message beside its record.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
@@ -188,40 +163,11 @@ cdef class StreamDoor:
     def __dealloc__(self):
         PyMem_RawFree(self.routes)
 
-    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
+    # --- adding records ---------------------------------------------------------------------------
 
-    def put(self, value, key=None, timestamp=None):
-        """Have one message survive the process: its `Position`. None: not done; ask the owner.
-
-        It stands on the slate, if there is one, and waits for `flush`; else it is written. Its rows wait
-        for `write_rows`. Only behind others that wait: the first one is refused as well.
-        Raises OSError where the disk refuses; the message is then not in.
-        """
-        if not self._may_pass(value) or not self.gate.admits():
-            return None
-        return self._put(value, key, timestamp, JOTTED)
-
-    def put_untimed(self, value, key=None, timestamp=None):
-        """As `put`, for a caller who cannot yield: the slice may be over."""
-        if not self._may_pass(value) or self.gate.left <= 0:
-            return None
-        return self._put(value, key, timestamp, JOTTED)
-
-    def put_through(self, value, key=None, timestamp=None):
-        """As `put_untimed`, and it is written."""
-        if not self._may_pass(value) or self.gate.left <= 0:
-            return None
-        return self._put(value, key, timestamp, WRITTEN)
-
-    # --- the owner's doors: the gate is his -------------------------------------------------------
-
-    def put_now(self, value, key=None, timestamp=None):
-        """As `put_through`, whatever the gate says. None: the segment is full, or it needs judgement."""
-        return self._put(value, key, timestamp, WRITTEN)
-
-    def hold_now(self, value, key=None, timestamp=None):
-        """As `put_now`, without writing: that is left to `flush`."""
-        return self._put(value, key, timestamp, HELD)
+    def appender(self, Mode mode, Admission admission):
+        """What adds messages in that mode, and asks that of the gate."""
+        return StreamAppender(self, mode, admission)
 
     def first_odd(self, list items, Py_ssize_t start=0):
         """The index of the first item from `start` on that needs judgement; -1: none does.
@@ -230,6 +176,7 @@ cdef class StreamDoor:
         """
         cdef Py_ssize_t i
         cdef object value, key, timestamp
+        cdef Plain plain
         for i in range(start, len(items)):
             item = items[i]
             key = timestamp = None
@@ -242,16 +189,13 @@ cdef class StreamDoor:
                     return i
             else:
                 value = item
-            if not self._is_plain(value, key, timestamp):
+            if not is_plain(value, key, timestamp, self.framing, self.framing.max_key_size, &plain):
                 return i
         return -1
 
     def size_of(self, list items):
         """Bytes of the values of items that are plain, together."""
-        cdef Py_ssize_t total = 0
-        for item in items:
-            total += len(<bytes> (<tuple> item)[1]) if type(item) is tuple else len(<bytes> item)
-        return total
+        return size_of_values(items)
 
     def room_of(self, list items, key):
         """Bytes of the records of items that are plain, together; `key` is for items that have none."""
@@ -265,20 +209,20 @@ cdef class StreamDoor:
                 value = (<tuple> item)[1]
             size = MADE_KEY
             if own_key:
-                _bytes_of(own_key, &size)
+                key_bytes(own_key, &size)
             total += self.framing.size_of(size, len(<bytes> value))
         return total
 
     def begin_batch(self):
-        """What `put_many` is given from here on is another batch: for `left_out`."""
+        """What `append_many` is given from here on is another batch: for `left_out`."""
         self.routed = 0
 
-    def put_many(self, list items, Py_ssize_t start, key, timestamp, bint through):
+    def append_many(self, list items, Py_ssize_t start, key, timestamp, Mode mode):
         """Take in items[start:] as far as their segments let them; the index of the first one left out.
 
-        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. Written
-        at the end if `through`, and whenever much is waiting. Raises OSError where the disk refuses:
-        what was not written by then is not in, of any partition (`left_out`).
+        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. The gate
+        is not asked. STAGED, they are written where nobody is awake. Raises OSError where the disk refuses: what
+        was not written by then is not in, of any partition (`left_out`).
         """
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(items)
@@ -287,7 +231,7 @@ cdef class StreamDoor:
         cdef object routed_key = None
         cdef object now = timestamp
         if now is None:
-            now = wall_clock_ns() if self.clock is None else self.clock()
+            now = now_by(self.clock)
         self._make_room_for_routes(n)
         self.routed = start
         try:
@@ -308,7 +252,7 @@ cdef class StreamDoor:
                 self.routed = i + 1
                 if not buffer.is_in_batch:
                     self._touch(buffer)
-                if not self._append(buffer, value, own_key, own_time):
+                if not self._lay(buffer, value, own_key, own_time):
                     break
                 i += 1
                 if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
@@ -317,9 +261,9 @@ cdef class StreamDoor:
                     if buffer._is_full():
                         self.on_full(buffer.partition)
                         self._touch(buffer)
-            if through:
+            if mode == STAGED or mode == WRITTEN:
                 for buffer in self.touched:
-                    if not (self.is_awake and buffer._stage(buffer.batch_used)):
+                    if not (mode == STAGED and self.is_awake and buffer._stage(buffer.batch_used)):
                         buffer._flush()
                     buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
         except BaseException:
@@ -332,7 +276,7 @@ cdef class StreamDoor:
             self.touched.clear()
         return i
 
-    def put_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
+    def append_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
         """Take in records that are encoded already, data[start:], at the end of that partition.
 
         So many as go into one write (about 256 KiB) and into the segment: returns the byte behind them,
@@ -363,7 +307,7 @@ cdef class StreamDoor:
         return at
 
     def left_out(self, list items, taken):
-        """Those of the batch given to `put_many` last, in order, that are not in.
+        """Those of the batch given to `append_many` last, in order, that are not in.
 
         Of partition i the first `taken[i]` are: a batch that fails does so for one partition, and what
         others have written by then stays.
@@ -439,71 +383,42 @@ cdef class StreamDoor:
         """Without asking: its rows will be written soon, and it is not too much that is unsynced."""
         return self.is_awake and type(value) is bytes and PyBytes_GET_SIZE(value) <= self.room
 
-    cdef bint _is_plain(self, object value, object key, object timestamp) except -1:
-        cdef Py_ssize_t size = 0
-        if type(value) is not bytes:
-            return False
-        size = PyBytes_GET_SIZE(value)
-        if size < self.framing.min_size or size > self.framing.max_size:
-            return False
-        if type(key) is bytes:
-            size = PyBytes_GET_SIZE(key)
-        elif type(key) is str:
-            try:
-                PyUnicode_AsUTF8AndSize(key, &size)
-            except UnicodeEncodeError:
-                return False
-        elif key is None:
-            size = 0
-        else:
-            return False
-        if size > self.framing.max_key_size:
-            return False
-        return timestamp is None or (type(timestamp) is int and -(2**63) <= timestamp < 2**63)
-
-    cdef object _put(self, object value, object key, object timestamp, Way way):
+    cdef object _append(self, object value, object key, object timestamp, Mode mode):
+        cdef Plain plain
         cdef TripletBuffer buffer
         cdef Py_ssize_t used
         cdef int64_t records
-        if not self._is_plain(value, key, timestamp):
+        if not is_plain(value, key, timestamp, self.framing, self.framing.max_key_size, &plain):
             return None
-        key = key or self.new_key()
-        buffer = self._route(key)
+        if plain.key_size == 0:
+            key = self.new_key()
+            plain.key = key_bytes(key, &plain.key_size)
+        if not plain.has_time:
+            plain.timestamp = now_by(self.clock)
+        buffer = <TripletBuffer> (<tuple> self.buffers)[fnv1(plain.key, plain.key_size) % self.count]
         used, records = buffer.used, buffer.records
-        if not self._append(buffer, value, key, timestamp):
+        if not buffer._append_triplet(plain.key, plain.key_size, plain.timestamp, plain.value, plain.value_size):
             return None
         position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
         self.room -= buffer.used - used + self.beside
-        if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
-            way = WRITTEN
-        if way == WRITTEN or (way == JOTTED and not buffer._stage(used)):
-            try:
-                buffer._flush()
-            except OSError:
-                buffer._rewind(used, records)
-                raise
-            if buffer._is_full():
-                self.on_full(buffer.partition)
+        if buffer._is_full():
+            buffer._settle(used, records, WRITTEN)
+            self.on_full(buffer.partition)
+        else:
+            buffer._settle(used, records, WRITTEN if mode == STAGED and not self.is_awake else mode)
         return position
 
     cdef TripletBuffer _route(self, object key):
         """The partition that `key`, of bytes or str, belongs to."""
         cdef Py_ssize_t size = 0
-        cdef const char* data = _bytes_of(key, &size)
+        cdef const char* data = key_bytes(key, &size)
         return <TripletBuffer> (<tuple> self.buffers)[fnv1(data, size) % self.count]
 
-    cdef bint _append(self, TripletBuffer buffer, object value, object key, object timestamp) except -1:
+    cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1:
         """Lay one message down. False: the segment is full."""
         cdef Py_ssize_t size = 0
-        cdef const char* data = _bytes_of(key, &size)
-        cdef int64_t ns
-        if timestamp is not None:
-            ns = timestamp
-        elif self.clock is None:
-            ns = wall_clock_ns()
-        else:
-            ns = self.clock()
-        return buffer._append_triplet(data, size, ns, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        cdef const char* data = key_bytes(key, &size)
+        return buffer._append_triplet(data, size, timestamp, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
 
     cdef int _make_room_for_routes(self, Py_ssize_t n) except -1:
         cdef int* routes
@@ -524,8 +439,23 @@ cdef class StreamDoor:
         return 0
 
 
-cdef const char* _bytes_of(object key, Py_ssize_t* size) except NULL:
-    if type(key) is bytes:
-        size[0] = PyBytes_GET_SIZE(key)
-        return PyBytes_AS_STRING(key)
-    return PyUnicode_AsUTF8AndSize(key, size)
+cdef class StreamAppender:
+    """Adds messages to a stream, in one mode. It judges nothing: what it refuses is for the stream.
+
+    Where the gate is asked, the door must be awake, and have room for the message. Its rows wait for `write_rows`.
+    """
+
+    def __cinit__(self, StreamDoor door not None, Mode mode, Admission admission):
+        self.door = door
+        self.mode = mode
+        self.admission = admission
+
+    def append(self, value, key=None, timestamp=None):
+        """Add one message: its `Position`. None: not done, its segment is full or it needs judgement; ask the owner.
+
+        Raises OSError where the disk refuses; the message is then not in.
+        """
+        if self.admission != FORCED:
+            if not self.door._may_pass(value) or not self.door.gate.lets_pass(self.admission):
+                return None
+        return self.door._append(value, key, timestamp, self.mode)

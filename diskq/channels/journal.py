@@ -25,6 +25,7 @@ from diskq.channels.scanner import open_scanner
 from diskq.channels.sender import Sender, SenderStatistics
 from diskq.channels.senderline import Sending
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.journal import Item, Journal, Key, Value, When
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
@@ -104,8 +105,8 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
             neighbours,
             buffer,
             engine.options,
-            buffer.put_message_untimed,
-            buffer.put_message_through,
+            buffer.appender(Mode.STAGED, Admission.COUNTED).append,
+            buffer.appender(Mode.WRITTEN, Admission.COUNTED).append,
         )
 
     def live(self, partition: int) -> JournalSegment:
@@ -136,7 +137,9 @@ class JournalWriter(Sender[int]):
     _loop: JournalLoop
 
     def __init__(self, loop: JournalLoop) -> None:
-        super().__init__(loop, loop.engine.buffer.put_message, loop.engine.buffer.put_message_untimed)
+        buffer = loop.engine.buffer
+        timed = buffer.appender(Mode.STAGED, Admission.TIMED)
+        super().__init__(loop, timed.append, buffer.appender(Mode.STAGED, Admission.COUNTED).append)
         self._engine = loop.engine
 
     # --- sending ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from diskq.channels.neighbours import neighbours_of
 from diskq.channels.opening import Opening
 from diskq.channels.sender import Sender, SenderStatistics
 from diskq.channels.streamloop import StreamLoop
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.messages import Position
@@ -48,7 +49,9 @@ class StreamProducer(Sender[Position]):
     _loop: StreamLoop
 
     def __init__(self, loop: StreamLoop) -> None:
-        super().__init__(loop, loop.engine.door.put, loop.engine.door.put_untimed)
+        door = loop.engine.door
+        timed = door.appender(Mode.STAGED, Admission.TIMED)
+        super().__init__(loop, timed.append, door.appender(Mode.STAGED, Admission.COUNTED).append)
         self._engine = loop.engine
 
     # --- sending ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.senderline import Sending
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.logtail import Lending
 from diskq.engine.retention import RetentionReport
 from diskq.engine.streamsteps import StreamSteps, new_key
@@ -93,7 +94,15 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
         door = self._rows = engine.door
         self._is_dropping = False  # old segments are being removed
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
-        super().__init__(engine, thread, neighbours, door, engine.options, door.put_untimed, door.put_through)
+        super().__init__(
+            engine,
+            thread,
+            neighbours,
+            door,
+            engine.options,
+            door.appender(Mode.STAGED, Admission.COUNTED).append,
+            door.appender(Mode.WRITTEN, Admission.COUNTED).append,
+        )
 
     def live(self, partition: int) -> Lending | None:
         return self.engine.live(partition)

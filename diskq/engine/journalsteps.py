@@ -12,6 +12,7 @@ from typing import Any, Literal
 from diskq._native import sej
 from diskq._native.sej import SejFraming
 from diskq._native.sejbuffer import SejBuffer
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.contents import as_body, as_key
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
@@ -90,6 +91,8 @@ class JournalSteps:
         self._segment = JournalSegment(self._fs, self.files, framing, gate, self.options.segment_size)
         self.buffer: SejBuffer = self._segment.buffer
         """The compiled calls."""
+        self._write = self.buffer.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.buffer.appender(Mode.HELD, Admission.FORCED)
         self._segments = SegmentedLog(self._segment, [])
 
     def open(self) -> None:
@@ -176,12 +179,12 @@ class JournalSteps:
     def accept(self, value: Value, key: Key, timestamp: When, type: int, *, is_held: bool) -> int:
         """Add one message that has no `obstacle`. Raises as `append`."""
         self._make_way()
-        put = self.buffer.hold_message_now if is_held else self.buffer.put_message_now
+        append = (self._hold if is_held else self._write).append
         try:
-            offset = put(value, key, timestamp, type)
+            offset = append(value, key, timestamp, type)
             if offset is None:
                 value, key, timestamp, type = self.checked(value, key, timestamp, type)
-                offset = put(value, key, timestamp, type)
+                offset = append(value, key, timestamp, type)
         except OSError as failure:
             self.log.append_failed(failure)
         assert offset is not None
@@ -190,12 +193,13 @@ class JournalSteps:
     def accept_many(self, batch: list[Any], *, is_held: bool) -> range:
         """Add messages that were `checked_many` and have no `obstacle`. Raises as `append_many`."""
         first = self.next_offset
+        mode = Mode.HELD if is_held else Mode.STAGED
         done = 0
         try:
             while done < len(batch):
                 self._make_way()
                 try:
-                    done = self.buffer.put_items(batch, done, not is_held)
+                    done = self.buffer.append_many(batch, done, mode)
                 except OSError as failure:
                     self.log.append_failed(failure)
         except DiskFullError as full:
@@ -215,7 +219,7 @@ class JournalSteps:
                     self.log.sync()
                 self._make_way()
                 try:
-                    at = self.buffer.put_encoded(data, at)
+                    at = self.buffer.append_encoded(data, at)
                 except OSError as failure:
                     self.log.append_failed(failure)
             if not is_held:

@@ -14,6 +14,7 @@ from diskq._native.triplet import TripletFraming, count, key_hash
 from diskq._native.tripletbuffer import StreamDoor
 from diskq.engine import rollforward
 from diskq.engine.alone import alone
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
 from diskq.engine.log.recovery import FoundLog
@@ -183,7 +184,7 @@ class StreamSteps:
             )
         intent = pending(fs, files)
         self._open_partitions(was_ours, slates, intent)
-        self.door = self._door()
+        self._open_door()
         writer.sign_lock()
         told = log.all_repaired(writer.repairs)
         settings = () if self.settings == existing else (settings_as(files, self.settings),)
@@ -200,8 +201,8 @@ class StreamSteps:
         self._append_displaced(slates)
         log.all_repaired(writer.repairs, told)
 
-    def _door(self) -> StreamDoor:
-        return StreamDoor(
+    def _open_door(self) -> None:
+        self.door = StreamDoor(
             [partition.buffer for partition in self._partitions],
             self._framing,
             self._gate,
@@ -209,6 +210,8 @@ class StreamSteps:
             None if self._fs.native else self._wall_clock_ns,
             self._on_full,
         )
+        self._write = self.door.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.door.appender(Mode.HELD, Admission.FORCED)
 
     def _retire(self, count: int) -> None:
         """Partitions beyond the first `count` were open for a transaction, which is done."""
@@ -218,7 +221,7 @@ class StreamSteps:
             self._others[partition.files.index] = partition.segment.point
             partition.segment.abandon()
         del self._partitions[count:]
-        self.door = self._door()
+        self._open_door()
 
     def _abandon_segments(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -334,12 +337,12 @@ class StreamSteps:
     def accept(self, value: Value, key: Key, timestamp: When, *, is_held: bool) -> Position:
         """Add one message that has no `obstacle`. Its rows wait for `flush`. Raises as `append`."""
         self._make_way()
-        put = self.door.hold_now if is_held else self.door.put_now
+        append = (self._hold if is_held else self._write).append
         try:
-            position = put(value, key, timestamp)
+            position = append(value, key, timestamp)
             if position is None:
                 key, value, timestamp = self.checked(value, key, timestamp)
-                position = put(value, key, timestamp)
+                position = append(value, key, timestamp)
         except OSError as failure:
             self.log.append_failed(failure)
         assert position is not None
@@ -352,12 +355,13 @@ class StreamSteps:
             timestamp = as_timestamp(timestamp)
         before = self.next_offsets
         done = 0
+        mode = Mode.HELD if is_held else Mode.STAGED
         self.door.begin_batch()
         try:
             while done < len(batch):
                 self._make_way()
                 try:
-                    done = self.door.put_many(batch, done, key, timestamp, not is_held)
+                    done = self.door.append_many(batch, done, key, timestamp, mode)
                 except OSError as failure:
                     self.log.append_failed(failure)
         except DiskFullError as full:
@@ -388,7 +392,7 @@ class StreamSteps:
                 self.log.sync()
             self._make_way(its)
             try:
-                at = self.door.put_encoded(partition, data, at)
+                at = self.door.append_encoded(partition, data, at)
             except OSError as failure:
                 self.log.append_failed(failure)
             if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:

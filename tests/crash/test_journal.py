@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from diskq.engine import journalfiles, journalsteps
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.journal import Journal
 from diskq.engine.log import recovery, trust, writer
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
@@ -123,9 +124,10 @@ class Session:
     def jot(self, count: int) -> None:
         """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
         self.journal.steps.buffer.is_awake = True
+        append = self.journal.steps.buffer.appender(Mode.STAGED, Admission.COUNTED).append
         for _ in range(count):
             ((key, timestamp, kind, value),) = self.attempt(1)
-            offset = self.journal.steps.buffer.put_message_untimed(value, key, timestamp, kind)
+            offset = append(value, key, timestamp, kind)
             if offset is None:
                 offset = self.journal.append(value, key, timestamp, kind)
                 self.journal.steps.buffer.is_awake = True

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from diskq.engine import mending, streamrecovery, streamsteps, tripletsegment
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.log import recovery, segmentrecovery, trust, writer
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.retention import retain
@@ -141,9 +142,10 @@ class Session:
     def jot(self, count: int) -> None:
         """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
         self.stream.steps.door.is_awake = True
+        append = self.stream.steps.door.appender(Mode.STAGED, Admission.COUNTED).append
         for _ in range(count):
             ((key, timestamp, value),) = self.attempt(1)
-            position = self.stream.steps.door.put_untimed(value, key, timestamp)
+            position = append(value, key, timestamp)
             if position is None:
                 position = self.stream.append(value, key, timestamp)
                 self.stream.steps.door.is_awake = True

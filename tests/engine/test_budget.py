@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from diskq.engine.appending import Admission, Mode
 from diskq.engine.fifo import FifoQueue
 from diskq.engine.groups import ConsumerGroup
 from diskq.engine.retention import retain
@@ -220,7 +221,8 @@ def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
         its.append(b"", b"k")
         its.steps.door.is_awake = True
         count = 0
-        while its.steps.door.put_untimed(b"", b"k") is not None:
+        append = its.steps.door.appender(Mode.STAGED, Admission.COUNTED).append
+        while append(b"", b"k") is not None:
             count += 1
         assert count > 200
         assert 0 <= its.steps._room.left(its.steps.door) < 8 * KIB

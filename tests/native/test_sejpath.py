@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from diskq._native.appendbuffer import BLOCK_SIZE
-from diskq._native.gate import Gate
+from diskq._native.appendbuffer import BLOCK_SIZE, Mode
+from diskq._native.gate import Admission, Gate
 from diskq._native.message import NULL_TIMESTAMP, JournalMessage
 from diskq._native.sej import SejFraming, encode
 from diskq._native.sejahead import SejAhead
@@ -129,6 +129,10 @@ class Rig:
         self.buffer.count_from(first, lambda: NOW, self._on_full)
         self.buffer.retarget(self.fs.open(PATH), 0, 0)
         self.buffer.limit = limit
+        self.write = self.appender(Mode.WRITTEN, Admission.FORCED)
+
+    def appender(self, mode: Mode, admission: Admission) -> Callable[..., int | None]:
+        return self.buffer.appender(mode, admission).append
 
     def _on_block(self, end: int, size: int, records: int, crc: int) -> None:
         assert crc == crc32c(self.fs.read(PATH)[end - size : end])
@@ -150,7 +154,7 @@ def told(items: Iterable[Item], first: int = 0) -> list[oracle.Message]:
 
 def test_each_message_gets_the_next_offset():
     rig = Rig(first=5)
-    assert [rig.buffer.put_message_now(v, k, t, kind) for k, t, kind, v in ITEMS] == list(range(5, 15))
+    assert [rig.write(v, k, t, kind) for k, t, kind, v in ITEMS] == list(range(5, 15))
     assert rig.written == told(ITEMS, 5)
     assert (rig.buffer.next_offset, rig.buffer.written_offset) == (15, 15)
     assert rig.buffer.accepted_bytes == len(oracle.encoded(ITEMS))
@@ -158,8 +162,8 @@ def test_each_message_gets_the_next_offset():
 
 def test_what_is_not_told_is_now_and_nothing():
     rig = Rig()
-    assert rig.buffer.put_message_now(b"value", "schlüssel") == 0
-    assert rig.buffer.put_items([b"bare", (None, b"keyless"), (b"k", b"v", None, 3)], 0, True) == 3
+    assert rig.write(b"value", "schlüssel") == 0
+    assert rig.buffer.append_many([b"bare", (None, b"keyless"), (b"k", b"v", None, 3)], 0, Mode.STAGED) == 3
     assert rig.written == told(
         [
             ("schlüssel".encode(), NOW, 0, b"value"),
@@ -170,15 +174,31 @@ def test_what_is_not_told_is_now_and_nothing():
     )
 
 
-def test_the_fast_doors_let_through_only_behind_others_and_while_there_is_room():
+def test_the_fast_path_lets_through_only_behind_others_and_while_there_is_room():
     rig = Rig()
-    assert rig.buffer.put_message(b"first") is None, "nobody would write it"
+    timed, counted = (rig.appender(Mode.STAGED, each) for each in (Admission.TIMED, Admission.COUNTED))
+    assert timed(b"first") is None, "nobody would write it"
     rig.buffer.is_awake = True
-    assert rig.buffer.put_message_untimed(b"first") is None, "no room"
+    assert counted(b"first") is None, "no room"
     rig.buffer.room = 8
-    assert rig.buffer.put_message(b"first") == 0
-    assert rig.buffer.put_message_through(b"second") is None
+    assert timed(b"first") == 0
+    assert rig.appender(Mode.WRITTEN, Admission.COUNTED)(b"second") is None
     assert (rig.buffer.is_flushed, rig.buffer.next_offset) == (True, 1)
+
+
+@pytest.mark.parametrize("is_awake", [True, False])
+def test_what_is_staged_is_written_where_nobody_is_awake(is_awake):
+    rig = Rig()
+    rig.buffer.attach_slate(bytearray(1 << 16))
+    rig.buffer.is_awake = is_awake
+    assert rig.appender(Mode.STAGED, Admission.FORCED)(b"one") == 0
+    assert rig.buffer.append_many([b"two", b"three"], 0, Mode.STAGED) == 2
+    assert rig.buffer.is_flushed != is_awake
+    assert rig.buffer.append_many([b"four"], 0, Mode.WRITTEN) == 1
+    assert rig.buffer.is_flushed
+    assert rig.appender(Mode.HELD, Admission.FORCED)(b"five") == 4
+    assert rig.buffer.append_many([b"six"], 0, Mode.HELD) == 1
+    assert (rig.buffer.written_offset, rig.buffer.next_offset) == (4, 6)
 
 
 @pytest.mark.parametrize(
@@ -206,23 +226,23 @@ def test_what_needs_judgement_is_not_taken(odd: Any):
     assert rig.buffer.first_odd([b"fine", (b"k", b"v"), odd]) == 2
     assert rig.buffer.first_odd([odd, b"fine"], 1) == -1
     with pytest.raises(TypeError):
-        rig.buffer.put_items([b"fine", odd], 0, True)
+        rig.buffer.append_many([b"fine", odd], 0, Mode.STAGED)
     assert (rig.buffer.next_offset, rig.fs.read(PATH)) == (0, b"")
 
 
 def test_a_file_is_left_behind_the_record_that_fills_it():
     rig = Rig(limit=60)
-    assert rig.buffer.put_items([b"x" * 10] * 5, 0, True) == 2
+    assert rig.buffer.append_many([b"x" * 10] * 5, 0, Mode.STAGED) == 2
     assert (rig.full, rig.buffer.is_full, rig.buffer.flushed) == (1, True, 72)
-    assert rig.buffer.put_message_now(b"one more") is None
-    assert rig.buffer.put_items([b"more"], 0, True) == 0
-    assert rig.buffer.put_encoded(encode([(b"", 0, 0, b"")], 2)) == 0
+    assert rig.write(b"one more") is None
+    assert rig.buffer.append_many([b"more"], 0, Mode.STAGED) == 0
+    assert rig.buffer.append_encoded(encode([(b"", 0, 0, b"")], 2)) == 0
 
 
 def test_encoded_records_are_taken_as_they_are():
     rig = Rig(first=3)
     data = encode(ITEMS, 3)
-    assert rig.buffer.put_encoded(data) == len(data)
+    assert rig.buffer.append_encoded(data) == len(data)
     assert not rig.buffer.is_flushed
     rig.buffer.flush()
     assert rig.fs.read(PATH) == data
@@ -241,13 +261,13 @@ def test_encoded_records_are_taken_as_they_are():
 def test_of_encoded_bytes_that_do_not_follow_nothing_is_taken(data, why):
     rig = Rig(first=3)
     with pytest.raises(ValueError, match=why):
-        rig.buffer.put_encoded(data)
+        rig.buffer.append_encoded(data)
     assert (rig.buffer.next_offset, rig.buffer.accepted_bytes, rig.buffer.is_flushed) == (3, 0, True)
 
 
 def test_blocks_end_at_records():
     rig = Rig()
-    rig.buffer.put_items([b"x" * 1000] * 50, 0, True)
+    rig.buffer.append_many([b"x" * 1000] * 50, 0, Mode.STAGED)
     assert all(BLOCK_SIZE <= size < BLOCK_SIZE + 1026 and size % 1026 == 0 for _, size, _ in rig.blocks)
     assert sum(records for _, _, records in rig.blocks) == rig.blocks[-1][0] // 1026
 
@@ -255,11 +275,11 @@ def test_blocks_end_at_records():
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_what_the_disk_refuses_is_not_in(is_batch):
     rig = Rig()
-    rig.buffer.put_message_now(b"before")
+    rig.write(b"before")
     rig.fs.room = 5
     with pytest.raises(OSError, match="full"):
-        rig.buffer.put_items([b"after"] * 3, 0, True) if is_batch else rig.buffer.put_message_now(b"after")
+        rig.buffer.append_many([b"after"] * 3, 0, Mode.STAGED) if is_batch else rig.write(b"after")
     assert (rig.buffer.next_offset, rig.buffer.accepted_bytes) == (1, 32)
     rig.fs.room = 10**9
-    assert rig.buffer.put_message_now(b"again") == 1
+    assert rig.write(b"again") == 1
     assert [message.value for message in rig.written] == [b"before", b"again"]
