@@ -15,9 +15,9 @@ from diskq._native.recordtable import PriorityRecord, RecordTable
 from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.contents import as_body
+from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.trust import trust_of_store
 from diskq.engine.log.writer import LogWriter
-from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.engine.storemetadata import MetadataFile
 from diskq.engine.storerecovery import Found, recover_store

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq._native.tripletbuffer import StreamDoor
-from diskq.engine.segmentedlog import SegmentedLog
+from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.tripletsegment import TripletSegment
 from diskq.errors import DiskFullError

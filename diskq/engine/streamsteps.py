@@ -18,10 +18,10 @@ from diskq.engine.appending import Admission, Mode
 from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
 from diskq.engine.log.recovery import FoundLog
+from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
-from diskq.engine.segmentedlog import SegmentedLog
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
 from diskq.engine.streampoints import Point, Points, leave_points, read_points

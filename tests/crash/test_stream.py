@@ -17,6 +17,7 @@ import pytest
 from diskq.engine import mending, streamrecovery, streamsteps, tripletsegment
 from diskq.engine.appending import Admission, Mode
 from diskq.engine.log import recovery, segmentrecovery, trust, writer
+from diskq.engine.log import segment as logsegment
 from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.retention import retain
 from diskq.engine.stream import Stream
@@ -446,7 +447,7 @@ MUTATIONS = [
     Mutation(STREAM, "points | self._others", "points"),
     Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     Mutation(
-        SEGMENT,
+        logsegment.__name__,
         "self.buffer.flushed, self.buffer.written_offset)",
         "self.buffer.end, self.buffer.next_offset)",
         by=held_on_a_full_disk,

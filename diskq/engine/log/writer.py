@@ -21,7 +21,7 @@ from diskq._native.gate import Gate
 from diskq._native.turn import Turn
 from diskq.engine.alone import alone
 from diskq.engine.log.format import Format, SyncOptions
-from diskq.engine.segmentedlog import SegmentedLog
+from diskq.engine.log.segment import SegmentedLog
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError, StorageFailedError
 from diskq.options import Durability, checked_durability
 from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all
