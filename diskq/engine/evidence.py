@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,17 +17,13 @@ from typing import NamedTuple
 from diskq._native.gate import Gate
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
 from diskq._native.tripletahead import TripletAhead, descents, find_row
+from diskq.engine.indexentries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["INDEX_ROW", "Evidence", "GoodRow", "IndexRow"]
-
-INDEX_ROW = struct.Struct("<QQQ")
-assert INDEX_ROW.size == INDEX_ROW_SIZE
-_TIMEINDEX_ROW = struct.Struct("<Qq")
-assert _TIMEINDEX_ROW.size == TIMEINDEX_ROW_SIZE
+__all__ = ["Evidence", "GoodRow", "IndexRow"]
 
 _CHUNK = 256 * 1024
 _HEADER = 4 * 1024  # so much is loaded to see how large a record is
@@ -246,5 +241,5 @@ class Evidence:
         times: set[int] = set()
         at = -1
         while (at := data.find(told, at + 1)) >= 0 and at + TIMEINDEX_ROW_SIZE <= len(data):
-            times.add(_TIMEINDEX_ROW.unpack_from(data, at)[1])
+            times.add(TIMEINDEX_ROW.unpack_from(data, at)[1])
         return times

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from diskq._native.gate import Gate
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletahead import TripletAhead
 from diskq._native.tripletrows import RowsOf, rows_of
+from diskq.engine.indexentries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import write_all
@@ -33,12 +33,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, cut_tail, keep_copy
 
-__all__ = ["INDEX_ROW", "Mended", "SegmentRows", "mend", "rows_in"]
-
-INDEX_ROW = struct.Struct("<QQQ")
-assert INDEX_ROW.size == INDEX_ROW_SIZE
-_TIMEINDEX_ROW = struct.Struct("<Qq")
-assert _TIMEINDEX_ROW.size == TIMEINDEX_ROW_SIZE
+__all__ = ["Mended", "SegmentRows", "mend", "rows_in"]
 
 _CHUNK = 1024 * 1024
 # So many bytes of rows are read, however small the data is that there is of them,
@@ -245,7 +240,7 @@ class _Mender:
             return limit
         while number < limit:
             row = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
-            if self.rows.contradicts(*_TIMEINDEX_ROW.unpack(row)):
+            if self.rows.contradicts(*TIMEINDEX_ROW.unpack(row)):
                 break
             number += 1
         return number
@@ -398,14 +393,14 @@ class SegmentRows:
         at = rows.rfind(offset.to_bytes(8, "little"))
         if at < 0 or len(rows) < at + TIMEINDEX_ROW_SIZE:
             return False
-        return bool(_TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
+        return bool(TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
 
     def _time_at(self, number: int) -> tuple[int, int]:
         """The row of the timeindex at this place: offset and timestamp; -1 and 0 where there is none."""
         row = self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
         if len(row) < TIMEINDEX_ROW_SIZE:
             return -1, 0
-        offset, timestamp = _TIMEINDEX_ROW.unpack(row)
+        offset, timestamp = TIMEINDEX_ROW.unpack(row)
         return offset, timestamp
 
     def places(self) -> set[tuple[int, int]]:
@@ -491,7 +486,7 @@ class SegmentRows:
     def put_one(self, offset: int, position: int, size: int, timestamp: int) -> None:
         """The rows of this one record are to be there."""
         index = INDEX_ROW.pack(offset, position, size)
-        self._patches.append((offset - self.base, index, _TIMEINDEX_ROW.pack(offset, timestamp)))
+        self._patches.append((offset - self.base, index, TIMEINDEX_ROW.pack(offset, timestamp)))
 
     def index_patches(self) -> list[tuple[int, bytes]]:
         return _joined((row * INDEX_ROW_SIZE, index) for row, index, _ in self._patches)

@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from diskq._native.triplet import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletahead import TripletAhead
-from diskq.engine.evidence import INDEX_ROW, Evidence, GoodRow, IndexRow
+from diskq.engine.evidence import Evidence, GoodRow, IndexRow
+from diskq.engine.indexentries import INDEX_ROW
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.blockreader import STRETCH, Bare, BlockReader, Broken, Loss, Rotten, Shown
 from diskq.storage.checksums import Row, Rows

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import cache
 
@@ -19,6 +18,7 @@ from diskq._native.timeindex import (
     times_of,
 )
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq.engine.indexentries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.momentlookup import EARLIEST, SegmentGone
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamsettings import read_settings
@@ -39,8 +39,6 @@ from diskq.storage.fs import FileSystem
 
 __all__ = ["SegmentGone", "SegmentTimes", "framing_of"]
 
-_ROW = struct.Struct("<Qq")
-_PLACE = struct.Struct("<QQQ")
 _AT_ONCE = 64 * CHUNK
 _STRETCH = 64 * 1024  # bytes of data
 _LEAST_RECORD = 10  # bytes
@@ -206,7 +204,9 @@ class SegmentTimes:
             self._begin_anew()
         self._read_on()
         rows = self._records_of((offset - self.base) // ROWS_IN_A_MARK)
-        return next((its_own for number, its_own in _ROW.iter_unpack(rows) if number == offset), None)
+        return next(
+            (its_own for number, its_own in TIMEINDEX_ROW.iter_unpack(rows) if number == offset), None
+        )
 
     # --- by the timeindex and its marks -----------------------------------------------------------
 
@@ -217,7 +217,7 @@ class SegmentTimes:
         rows, is_sure = self._chunk(number)
         at = first_from(rows, bound)
         if at >= 0:
-            offset, timestamp = _ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)
+            offset, timestamp = TIMEINDEX_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)
             if is_sure or self._told_of(offset) == timestamp:
                 return int(offset)
             raise _Doubt
@@ -287,11 +287,11 @@ class SegmentTimes:
         row = self._fs.pread(self._index, INDEX_ROW_SIZE, (offset - self.base) * INDEX_ROW_SIZE)
         if len(row) != INDEX_ROW_SIZE:
             return None
-        number, position, size = _PLACE.unpack(row)
+        number, position, size = INDEX_ROW.unpack(row)
         if number != offset or max(position, size) > LATEST:
             return None
         rows, _ = self._times(offset, offset + 1, position, row, _PEEK)
-        return int(_ROW.unpack(rows)[1]) if rows else None
+        return int(TIMEINDEX_ROW.unpack(rows)[1]) if rows else None
 
     # --- by the records ---------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class SegmentTimes:
             rows = self._records_of(number)
             at = first_from(rows, bound)
             if at >= 0:
-                return int(_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)[0])
+                return int(TIMEINDEX_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)[0])
         return None
 
     def _read_on(self) -> None:

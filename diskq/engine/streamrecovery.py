@@ -13,10 +13,11 @@ from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletrows import rows_of
 from diskq.engine.groups import furthest
+from diskq.engine.indexentries import INDEX_ROW
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
-from diskq.engine.mending import INDEX_ROW, SegmentRows, mend, rows_in
+from diskq.engine.mending import SegmentRows, mend, rows_in
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streampoints import Point, read_first
 from diskq.engine.unindexed import find_unindexed

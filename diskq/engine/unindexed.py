@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
-from diskq.engine.mending import INDEX_ROW, SegmentRows, rows_in
+from diskq.engine.indexentries import INDEX_ROW
+from diskq.engine.mending import SegmentRows, rows_in
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row, rows_before
 from diskq.storage.closing import let_go

@@ -13,7 +13,7 @@ from diskq._native.nsq import MAX_BODY, NsqFraming
 from diskq._native.readahead import ReadAhead
 from diskq._native.triplet import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletrows import RowsOf, rows_of
-from diskq.engine.mending import INDEX_ROW
+from diskq.engine.indexentries import INDEX_ROW
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import Sidecar
 from diskq.storage.fs import FileSystem
