@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from diskq.engine.fifo import Body, FifoQueue
+from diskq.engine.fifosteps import Body, FifoSteps
 
 __all__ = ["CLOSED", "FastPath", "fast_path"]
 
@@ -45,14 +45,14 @@ CLOSED = FastPath()
 """Of a closed handle."""
 
 
-def fast_path(engine: FifoQueue) -> FastPath:
+def fast_path(engine: FifoSteps) -> FastPath:
     """That of a handle on this queue."""
     if engine.has_tier:
         return _in_memory(engine)
     return {"memory": _held, "written": _written, "synced": _synced}[engine.options.durability](engine)
 
 
-def _in_memory(engine: FifoQueue) -> FastPath:
+def _in_memory(engine: FifoSteps) -> FastPath:
     """Messages stay in memory while there is room: older ones are written before one that is synced."""
     tier, path = engine.tier, engine.appender("memory")
     return FastPath(
@@ -66,7 +66,7 @@ def _in_memory(engine: FifoQueue) -> FastPath:
     )
 
 
-def _held(engine: FifoQueue) -> FastPath:
+def _held(engine: FifoSteps) -> FastPath:
     ahead = engine.ahead
     return FastPath(
         put=engine.appender("memory").append,
@@ -78,7 +78,7 @@ def _held(engine: FifoQueue) -> FastPath:
     )
 
 
-def _written(engine: FifoQueue) -> FastPath:
+def _written(engine: FifoSteps) -> FastPath:
     path, ahead = engine.appender("written"), engine.ahead
     return FastPath(
         put=path.append,
@@ -92,7 +92,7 @@ def _written(engine: FifoQueue) -> FastPath:
     )
 
 
-def _synced(engine: FifoQueue) -> FastPath:
+def _synced(engine: FifoSteps) -> FastPath:
     ahead = engine.ahead
     return FastPath(
         put_through=engine.appender("synced").append,

@@ -26,7 +26,7 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.budgetplace import BudgetPlace, shared_bound
 from diskq.channels.parking import Line
 from diskq.channels.senderline import AdmittingLoop, Sending
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.fifosteps import FifoSteps
 from diskq.engine.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, QueueOptions
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class Fetch:
     """What a receiver wants: to be called when it is his turn."""
 
-    engine: FifoQueue
+    engine: FifoSteps
     max_items: int
     max_bytes: int
 
@@ -49,14 +49,14 @@ class Fetch:
         return self.engine.fetch(self.max_items, self.max_bytes)
 
 
-class QueueLoop(AdmittingLoop[FifoQueue, Sending]):
+class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
     """One open queue: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "queue"
     subject = "queue"
     options: QueueOptions
 
-    def __init__(self, engine: FifoQueue, thread: BarrierThread) -> None:
+    def __init__(self, engine: FifoSteps, thread: BarrierThread) -> None:
         self.options = engine.options
         self._senders: Line[Sending] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
@@ -247,7 +247,7 @@ class QueueLoop(AdmittingLoop[FifoQueue, Sending]):
         if self.work is not None:
             raise trio.BusyResourceError("the queue is being worked on: receive from the work")
 
-    def begin_work(self, begin: Callable[[FifoQueue], FifoWork]) -> FifoWork:
+    def begin_work(self, begin: Callable[[FifoSteps], FifoWork]) -> FifoWork:
         """From now on only this work reads. Raises BusyResourceError where somebody else reads."""
         self.check_unworked()
         if self._receivers or self._is_leased:

@@ -358,6 +358,6 @@ class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
         )
         with contextlib.ExitStack() as opened:  # it goes again where a step fails
             opened.callback(engine.close)
-            loop = QueueLoop(engine, BarrierThread(self._fs, self._name, engine.status_path))
+            loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._name, engine.steps.status_path))
             opened.pop_all()
         return loop, DiskQueue(loop)

@@ -339,7 +339,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         with ExitStack() as opened:  # all of it goes again where a step fails
             for part in parts:
                 opened.callback(part.close)
-            loop = QueueLoop(engine, BarrierThread(self._fs, self._path, engine.status_path))
+            loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
             opened.pop_all()
         return loop, Spool(loop, self._outbox, self._letters, self._deliver, self._options, self._fs)
 
@@ -438,7 +438,7 @@ def _open_files(
             )
         )
         letters = opened.enter_context(DeadLetters(path, fs=fs))
-        outbox = opened.enter_context(Outbox(fs, path, queue))
+        outbox = opened.enter_context(Outbox(fs, path, queue.steps))
         opened.pop_all()
     return queue, letters, outbox
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from diskq.engine.agemarks import AgeMarks
 from diskq.engine.deadletters import DeadLetter
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.fifosteps import FifoSteps
 from diskq.engine.nsqfiles import Position
 from diskq.engine.spoolfiles import (
     Note,
@@ -50,7 +50,7 @@ Epochs = tuple[tuple[Position, str], ...]
 class Outbox(Closing):
     """What is delivered of an open queue, and what is known about that. For one thread at a time."""
 
-    def __init__(self, fs: FileSystem, path: str, queue: FifoQueue) -> None:
+    def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
         """Go on where the last process was. The queue's head is then there, and that is durable.
 
         Raises OSError, StorageFailedError.

@@ -491,21 +491,21 @@ class PrioritySteps:
         def encode(start: int, room: int) -> tuple[bytes, int]:
             return taskflux.encode(command, self._term, self._document), 1
 
-        self._append(encode, 1, apply, durability)
+        self._append(encode, 1, apply, self.log.durability(durability))
 
     def _append(
         self,
         encode: Callable[[int, int], tuple[bytes, int]],
         count: int,
         apply: Callable[[int, int], None],
-        durability: Durability | None,
+        durability: Durability,
     ) -> None:
         """Log `count` commands, and carry each out when it is.
 
         `encode(start, room)` gives the records of those from `start` on that fit into so many bytes, and the
         number of the first that does not. Raises DiskFullError, with how many were carried out.
         """
-        is_held = self.log.durability(durability) == "memory"
+        is_held = durability == "memory"
         done = 0
         while done < count:
             try:

@@ -35,6 +35,7 @@ from diskq.engine.ackjournal import (
 )
 from diskq.engine.alone import alone
 from diskq.engine.fifo import FifoQueue
+from diskq.engine.fifosteps import FifoSteps
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions, checked_options
@@ -127,7 +128,11 @@ class FifoWork(Closing):
     """
 
     def __init__(
-        self, queue: FifoQueue, options: WorkOptions | None = None, *, exhausted: Exhausted | None = None
+        self,
+        queue: FifoQueue | FifoSteps,
+        options: WorkOptions | None = None,
+        *,
+        exhausted: Exhausted | None = None,
     ) -> None:
         """Begin at the queue's head, with what is known from the work before.
 
@@ -136,9 +141,9 @@ class FifoWork(Closing):
         """
         self.options = checked_options(options, WorkOptions)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
-        self._queue = queue
+        self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
         self.turn = queue.turn
-        self._overhead = queue.overhead
+        self._overhead = self._queue.overhead
         self._window: deque[Place] = deque()
         self._first = 0  # the number of the message at the window's beginning
         self._bytes = 0  # of the window's messages
@@ -150,10 +155,10 @@ class FifoWork(Closing):
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
         self._journal: AckJournal
-        self._journal, known = queue.attach(self)
+        self._journal, known = self._queue.attach(self)
         self._handed = known.handed  # all before it were handed out
         self._known_to = known.end
-        self._known: Known | None = known if queue.read_to < self._known_to else None
+        self._known: Known | None = known if self._queue.read_to < self._known_to else None
         try:
             self._pass_known()
         except BaseException:
@@ -509,12 +514,12 @@ class FifoWork(Closing):
         if self._owed:
             if not self._is_owed_written():
                 with contextlib.suppress(DiskFullError):
-                    self._queue.flush()
+                    self._queue.log.flush()
             rows = [*self._owed_rows(), *rows]
         try:
             self._journal.add(b"".join(rows))
         except OSError as failure:
-            self._queue.fail(failure)
+            self._queue.log.fail(failure)
 
     def _is_owed_written(self) -> bool:
         """Is what was acknowledged in its file?"""

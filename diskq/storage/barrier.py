@@ -221,13 +221,16 @@ class Debts:
         barrier.pay(fs)
 
     def pay(self, fs: FileSystem, outstanding: Barrier | None) -> None:
-        """Have them paid now. Raises OSError; then nothing may be believed.
+        """Have files and directories paid now, files closed. Raises OSError; nothing may be believed then.
 
-        Files that `outstanding`, a barrier on its way, has yet to sync stay open, and owed: the numbers of
-        their handles must not become another file's.
+        What takes names away is owed still: it comes after a pointer that is owed, too. Files that
+        `outstanding`, a barrier on its way, has yet to sync stay open, and owed: the numbers of their handles
+        must not become another file's.
         """
         busy = outstanding.files if outstanding is not None else ()
-        kept = [handle for handle in self.closing if handle in busy]
-        self.closing[:] = [handle for handle in self.closing if handle not in busy]
-        self.freeze((), ()).pay(fs)
-        self.closing += kept
+        closing = tuple(handle for handle in self.closing if handle not in busy)
+        barrier = Barrier(files=tuple(self.files), directories=tuple(self.directories), closing=closing)
+        self.files.clear()
+        self.directories.clear()
+        self.closing[:] = [handle for handle in self.closing if handle in busy]
+        barrier.pay(fs)

@@ -52,7 +52,7 @@ def _mend_notes(fs: FileSystem, path: str) -> list[Repair]:
             reason = "nothing that a spool wrote: the first messages may be delivered again"
             repairs.append(Repair(path=each, kept=0, dropped=size, reason=reason, saved_as=aside))
         # It begins anew what it cannot read.
-        with Outbox(fs, path, queue) as box:
+        with Outbox(fs, path, queue.steps) as box:
             if not box.barrier(box.found or SpoolStatus(), is_open=False).pay(fs):
                 raise OSError(errno.ENOSPC, "no room for the state of the spool", files.state)
     return repairs

@@ -69,7 +69,7 @@ def opened(fs: FileSystem, deliver: Callable[..., Any], **changes: Any) -> diskq
 def waiting_in(fs: CrashFS, name: str = "spool") -> list[bytes]:
     """What the next process will deliver, of a spool that nobody has open."""
     fs = fs.copy()
-    with diskq.FifoQueue(PATH, name, fs=fs) as queue, Outbox(fs, PATH, queue):
+    with diskq.FifoQueue(PATH, name, fs=fs) as queue, Outbox(fs, PATH, queue.steps):
         return queue.take_many(2**31)
 
 

@@ -134,7 +134,7 @@ class _Queue(Opened):
         return self.queue.take()
 
     def accepted(self) -> int:
-        return self.queue.accepted_total
+        return self.queue.steps.accepted_total
 
     def calls(self) -> dict[str, Callable[[], object]]:
         queue = self.queue
@@ -297,7 +297,7 @@ class _Spool(_Queue):
             super().__init__(path, options, how, SPOOL)
             opened.enter_context(self.queue)
             self.letters = opened.enter_context(DeadLetters(path, fs=fs))
-            self.outbox = opened.enter_context(Outbox(fs, os.fspath(path), self.queue))
+            self.outbox = opened.enter_context(Outbox(fs, os.fspath(path), self.queue.steps))
             self._all = opened.pop_all()
 
     def take(self) -> bytes | None:

@@ -133,7 +133,7 @@ def test_whatever_the_power_interrupts_only_what_came_last_is_lost(seed: int) ->
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-FIFO = "diskq.engine.fifo"
+FIFO = "diskq.engine.fifosteps"
 
 MUTATIONS = [
     # Written, and still in memory: twice in the queue.

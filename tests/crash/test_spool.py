@@ -64,7 +64,7 @@ class Session:
         self.fs, self.promises = fs, promises
         self.queue = diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs)
         self.letters = diskq.DeadLetters(PATH, fs=fs)
-        self.outbox = Outbox(fs, PATH, self.queue)
+        self.outbox = Outbox(fs, PATH, self.queue.steps)
         promises.left_durably = set(promises.left)
 
     def send(self, count: int, durability: Durability) -> None:
@@ -181,7 +181,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     with (
         diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
         diskq.DeadLetters(PATH, fs=fs) as dead,
-        Outbox(fs, PATH, queue) as outbox,
+        Outbox(fs, PATH, queue.steps) as outbox,
     ):
         tries, letters = outbox.attempts, dead.list()
         found, ids = still_to_deliver(queue, outbox)
@@ -219,7 +219,7 @@ def still_to_deliver(queue: diskq.FifoQueue, outbox: Outbox) -> tuple[list[bytes
     outbox.take_up(bodies[:fs_items])
     first = outbox.batch()
     rest = bodies[outbox.count :]
-    ends = queue.peeked_ends(len(bodies))[outbox.count :]
+    ends = queue.steps.peeked_ends(len(bodies))[outbox.count :]
     return [*first, *rest], [*first.ids, *outbox.ids(rest, ends)]
 
 
@@ -227,12 +227,12 @@ def check_new_ids(fs: CrashFS, promises: Promises) -> None:
     """What is sent from now on has ids that nothing had."""
     with (
         diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
-        Outbox(fs, PATH, queue) as outbox,
+        Outbox(fs, PATH, queue.steps) as outbox,
     ):
         there = queue.depth
         queue.put_many([b"%d" % i for i in range(30)])
         bodies = queue.peek_many(2**31)
-        ids = outbox.ids(bodies, queue.peeked_ends(len(bodies)))
+        ids = outbox.ids(bodies, queue.steps.peeked_ends(len(bodies)))
     assert not promises.ids.keys() & set(ids[there:]), "an id was given to another message"
 
 
@@ -266,7 +266,7 @@ def two_power_cuts(seed: int) -> None:
     there = session.queue.depth
     session.queue.put_many([b"tick"] * 4, "synced")
     fs = fs.crash(rng)
-    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, Outbox(fs, PATH, queue):
+    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, Outbox(fs, PATH, queue.steps):
         assert queue.depth == there + 4, "lost"
 
 

@@ -96,7 +96,7 @@ class Session:
         bodies = [body(promises.attempted + i) for i in range(count)]
         promises.attempted += count
         self.queue.put_many(bodies, self.rng.choice(["memory", "written", "written", "synced"]))
-        if self.queue.is_flushed:
+        if self.queue.log.is_flushed:
             promises.accepted = promises.attempted
         if not self.queue.unsynced_bytes:
             promises.synced = promises.accepted
@@ -121,7 +121,7 @@ class Session:
         self.promises.acking |= numbers
         self.work.ack(some)
         self.promises.acked |= numbers
-        if self.queue.is_flushed:
+        if self.queue.log.is_flushed:
             self.promises.accepted = self.promises.attempted
 
     def nack(self) -> None:
@@ -272,7 +272,7 @@ MUTATIONS = [
         WORK_MODULE, "        self._write([])\n        self._move_head()\n", "        self._move_head()\n"
     ),
     Mutation(JOURNAL, "        return (self._handle,)", "        return ()"),
-    Mutation("diskq.engine.fifo", "active += self._worker.settle()", "self._worker.settle()"),
+    Mutation("diskq.engine.fifosteps", "active += self._worker.settle()", "self._worker.settle()"),
     # A new file is durable before the old one goes, and says all that mattered.
     Mutation(
         WORK_MODULE,
@@ -282,7 +282,7 @@ MUTATIONS = [
     Mutation(WORK_MODULE, "        yield handed_row(self._handed)\n", ""),
     # The read position is not beyond what is not acknowledged.
     Mutation(
-        "diskq.engine.fifo",
+        "diskq.engine.fifosteps",
         "return self._worker.head or self._reader.position",
         "return self._reader.position",
     ),
@@ -297,7 +297,9 @@ MUTATIONS = [
         WORK_MODULE, "                self.release(list(self._in_flight.values()))", "                pass"
     ),
     # The queue goes on where the work had not done with it.
-    Mutation("diskq.engine.fifo", "            self._read_again(head, worker.kept)\n", "            pass\n"),
+    Mutation(
+        "diskq.engine.fifosteps", "            self._read_again(head, worker.kept)\n", "            pass\n"
+    ),
 ]
 
 

@@ -24,7 +24,7 @@ BY_HAND = {
     LogWriter: "",
 }
 LOOKS = {
-    FifoQueue: "appender checked deadline full_error now overhead_of peeked_ends statistics statistics_as",
+    FifoQueue: "statistics",
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "info queue queues statistics",
@@ -32,8 +32,7 @@ LOOKS = {
     LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
-    FifoQueue: "accept accept_many fail fetch include_memory load_from_memory note obstacle peek"
-    " stage append_failed",
+    FifoQueue: "advance close delete empty flush peek peek_many sync",
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",

@@ -76,7 +76,7 @@ def queue() -> Queue:
     rng = random.Random(1)
     sent = []
     with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
-        while fs.size_of(data(FILES - 1)) is None or queue.buffer.end < FILE_SIZE // 2:
+        while fs.size_of(data(FILES - 1)) is None or queue.steps.buffer.end < FILE_SIZE // 2:
             sent.append(rng.randbytes(rng.randrange(60, 200)))
             queue.put(sent[-1])
         for _ in range(CONSUMED):

@@ -384,7 +384,7 @@ class Witness:
             return None
 
     def put(self, queue: FifoQueue, batch: list[bytes], durability: Durability) -> None:
-        before = queue.accepted_total
+        before = queue.steps.accepted_total
         try:
             queue.put_many(batch, durability)
         except StorageFailedError:
@@ -392,7 +392,7 @@ class Witness:
             raise
         except OSError:
             # Not the disk's fullness: of a batch, what was accepted before is in.
-            batch = batch[: queue.accepted_total - before]
+            batch = batch[: queue.steps.accepted_total - before]
             self.accepted += batch
             raise
         except DiskFullError as full:

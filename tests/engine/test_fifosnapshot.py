@@ -206,14 +206,14 @@ def jotting(fs: CrashFS) -> FifoQueue:
     queue.sync()
     queue.put(bodies(5)[-1])
     for body in bodies(7, start=5):
-        assert queue.stage(body)
+        assert queue.steps.stage(body)
     return queue
 
 
 def test_what_waits_on_the_slate_is_seen_as_the_next_open_would_write_it():
     fs = disk()
     queue = jotting(fs)
-    assert not queue.is_flushed
+    assert not queue.log.is_flushed
     assert messages(fs, 2) == bodies(12) == contents(fs.kill())
     queue.flush()
     assert messages(fs, 2) == bodies(12)
@@ -361,7 +361,9 @@ def left_behind(draw: Any) -> RamFS:
         for act in draw(st.lists(st.sampled_from(["put", "put", "take", "sync"]), max_size=8)):
             if act == "put":
                 count = draw(st.integers(1, 60))
-                queue.put_many(bodies(count, draw(st.sampled_from([0, 9, 100, 900])), queue.accepted_total))
+                queue.put_many(
+                    bodies(count, draw(st.sampled_from([0, 9, 100, 900])), queue.steps.accepted_total)
+                )
             elif act == "take":
                 queue.take_many(draw(st.integers(1, 60)))
             else:

@@ -209,7 +209,7 @@ def test_the_depth_of_the_metadata_is_that_of_the_files():
     fs = disk()
     with first(fs, memory_size=KIB, sync_every=5) as queue:
         queue.put_many(bodies(20))
-        in_files = 20 - queue.tier.count
+        in_files = 20 - queue.steps.tier.count
         queue.take_many(5)
         queue.take_many(1)  # a barrier was due
         assert queue.depth == 14
@@ -481,7 +481,7 @@ def test_memory_and_files_are_one_queue(seed):
                 model.popleft()
         elif act == "pass_on":
             made += 1
-            if queue.pass_on([body(made)]):
+            if queue.steps.pass_on([body(made)]):
                 assert not model
         else:
             rare = rng.choice(["sync", "empty", "reopen", "has_message"])
@@ -492,7 +492,7 @@ def test_memory_and_files_are_one_queue(seed):
                 queue.empty()
                 model.clear()
             elif rare == "has_message":
-                assert queue.has_message() == bool(model)
+                assert queue.steps.has_message() == bool(model)
             else:
                 queue.close()
                 queue = first(fs, **options)

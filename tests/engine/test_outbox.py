@@ -19,7 +19,7 @@ class Life:
     def __init__(self, fs: CrashFS, **options: int) -> None:
         self.fs = fs
         self.queue = diskq.FifoQueue(PATH, "spool", diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
-        self.outbox = Outbox(fs, PATH, self.queue)
+        self.outbox = Outbox(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:
         self.outbox.take_up(self.queue.peek_many(*self.outbox.limits(count, 2**40)))
@@ -110,7 +110,7 @@ def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
 def test_a_directory_above_that_nobody_may_look_into_is_no_hindrance(disk):
     fs = FaultFS(disk)
     fault = fs.fail("sync_directory", error=errno.EACCES, path="/")
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue):
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue.steps):
         assert fault.hits == 1
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue) as outbox:
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue.steps) as outbox:
         assert outbox.found is not None

@@ -231,7 +231,7 @@ class LogWriter:
         """True if `size` more bytes have to wait for a sync."""
         if len(self.pending.closing) >= self._most_waiting:
             return True
-        unsynced = self.unsynced_bytes
+        unsynced = self._format.accepted_bytes - self._synced_bytes
         return unsynced > 0 and unsynced + size > self._max_unsynced
 
     def after_append(self, word: Durability = "written") -> bool:
@@ -332,7 +332,7 @@ class LogWriter:
             left = (policy.left - 1) // len(self.gates)
         else:
             left = 0  # so does the first after a sync: it sets the clock running
-        unsynced = self.unsynced_bytes
+        unsynced = form.accepted_bytes - self._synced_bytes
         self.is_half_unsynced = unsynced > policy.half
         if self.failure is None and not self.is_closed:
             form.open_gates(left, policy.unasked(unsynced))
