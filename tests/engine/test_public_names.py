@@ -1,0 +1,66 @@
+# What a user sees of a synchronous engine is what a user may call. The loop's calls, the writer's and the
+# format's are elsewhere: in `log` and in `steps`.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from diskq.engine.fifo import FifoQueue
+from diskq.engine.journal import Journal
+from diskq.engine.priority import PriorityStore
+from diskq.engine.stream import Stream
+from diskq.storage.closing import Closing
+from diskq.testing import CrashFS
+
+CALLS = {
+    FifoQueue: "advance bytes_on_disk close delete depth empty flush head peek peek_many put put_many repairs"
+    " statistics sync tail take take_many unsynced_bytes",
+    PriorityStore: "ack ack_many close create_queue delete_queue dequeue dequeue_many enqueue enqueue_many"
+    " flush info layout nack nack_many next_lsn peek queue queues repairs snapshot statistics sync"
+    " unsynced_bytes warnings",
+    Stream: "accepted_bytes append append_many close commit flush next_offsets partition_count partition_of"
+    " repairs sync unsynced_bytes vacuum",
+    Journal: "accepted_bytes append append_encoded append_many close flush next_offset repairs sync"
+    " synced_offset unsynced_bytes",
+}
+"""Of each class, in the order of the alphabet."""
+
+FACTS = {
+    FifoQueue: "name options",
+    PriorityStore: "files name options path",
+    Stream: "files name options path settings",
+    Journal: "files name options path",
+}
+"""Attributes of an open one."""
+
+INSIDE = {"log", "steps", "turn"}
+"""What a channel and the engine's own modules go by."""
+
+MOST = 25
+
+OPENED: dict[type[Closing], Callable[[CrashFS], Closing]] = {
+    FifoQueue: lambda fs: FifoQueue("/q", "name", fs=fs),
+    PriorityStore: lambda fs: PriorityStore("/q/store", fs=fs),
+    Stream: lambda fs: Stream("/q/stream", fs=fs),
+    Journal: lambda fs: Journal("/q/journal", fs=fs),
+}
+
+
+def public(names: list[str]) -> set[str]:
+    return {name for name in names if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)
+def test_a_class_shows_what_a_user_may_call_and_no_more(kind: type[Closing]) -> None:
+    assert sorted(public(dir(kind))) == CALLS[kind].split()
+    assert len(CALLS[kind].split()) <= MOST
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)
+def test_an_open_one_shows_what_it_is_and_three_objects_of_its_inside(kind: type[Closing]) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    with OPENED[kind](fs) as opened:
+        assert public(dir(opened)) - public(dir(kind)) == {*FACTS[kind].split(), *INSIDE}
