@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterable
 
 from diskq.engine.alone import alone
 from diskq.engine.fifosteps import Body, FifoSteps, QueueStatistics
+from diskq.engine.log.engine import LogEngine
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError
 from diskq.options import Durability, QueueOptions
-from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.recovery import Repair
 
 __all__ = ["Body", "FifoQueue", "QueueStatistics"]
 
 
-class FifoQueue(Closing):
+class FifoQueue(LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
     Reading is at least once: the read position is durable with the next sync, so a crash may deliver
-    again, and never skips.
+    again, and never skips. What stands on the slate at the end, and finds no room, is written by the next
+    open.
     """
 
     def __init__(
@@ -53,8 +53,7 @@ class FifoQueue(Closing):
         if `options.strict`.
         """
         self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_slate, never_empty)
-        self.log = self.steps.log
-        self.turn = self.log.turn
+        super().__init__(self.steps.log)
         self.options = self.steps.options
         self.name = name
         # What needs no judgement: takes, and puts of this word, written where nobody would do so later.
@@ -64,14 +63,6 @@ class FifoQueue(Closing):
         self._take_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
         with self.log.opening():
             self.steps.open()
-
-    def close(self) -> None:
-        """Sync everything, write the metadata and let go of the lock. Idempotent.
-
-        Raises as `sync`; the queue is closed all the same. What stands on the slate and finds no room in
-        what that gives back is written by the next open.
-        """
-        self.log.close()
 
     def delete(self) -> None:
         """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
@@ -180,10 +171,6 @@ class FifoQueue(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Write what was accepted and waits to be written, but in memory. Raises DiskFullError, OSError."""
-        self.log.flush()
-
     def sync(self) -> None:
         """Return when every message accepted and the read position are on the platter.
 
@@ -213,16 +200,6 @@ class FifoQueue(Closing):
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a sync has removed them."""
         return self.steps.bytes_on_disk
-
-    @property
-    def unsynced_bytes(self) -> int:
-        """Accepted, not yet on the platter, and not in the memory tier."""
-        return self.log.unsynced_bytes
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong since the open began, and what was done about it."""
-        return self.steps.repairs
 
     def statistics(self) -> QueueStatistics:
         return self.steps.statistics_as(QueueStatistics)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable
 from diskq._native import sej
 from diskq.engine.alone import alone
 from diskq.engine.journalsteps import Item, JournalSteps, Key, Value, When
+from diskq.engine.log.engine import LogEngine
 from diskq.options import Durability, JournalOptions
-from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem
-from diskq.storage.recovery import Repair
 
 __all__ = ["Item", "Journal", "Key", "Value", "When"]
 
 
-class Journal(Closing):
+class Journal(LogEngine):
     """A journal open for writing: messages get offsets in the order in which they are appended.
 
     For one process at a time, sej's writers are kept out as well; and for one thread at a time: a call while
     another thread is inside raises BusyError, and does nothing.
+    What is closed lets go of the lock, whose file stays.
     """
 
     def __init__(
@@ -49,20 +49,12 @@ class Journal(Closing):
         `options.strict`.
         """
         self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_slate, first_offset)
-        self.log = self.steps.log
-        self.turn = self.log.turn
+        super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files
         with self.log.opening():
             self.steps.open()
-
-    def close(self) -> None:
-        """Sync everything, and let go of the lock, whose file stays. Idempotent.
-
-        Raises as `sync`; the journal is closed all the same.
-        """
-        self.log.close()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -136,20 +128,6 @@ class Journal(Closing):
         self.log.after_append(word)
         return range(first, self.next_offset)
 
-    # --- syncing ----------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
-        self.log.flush()
-
-    def sync(self) -> None:
-        """Return when every message that was appended is on the platter.
-
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which the journal is of no use but to be closed.
-        """
-        self.log.sync()
-
     # --- where it is ------------------------------------------------------------------------------
 
     @property
@@ -166,13 +144,3 @@ class Journal(Closing):
     def accepted_bytes(self) -> int:
         """Bytes of records accepted since the open."""
         return self.steps.accepted_bytes
-
-    @property
-    def unsynced_bytes(self) -> int:
-        """Accepted, and not yet on the platter."""
-        return self.log.unsynced_bytes
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong at the open, and what was done about it."""
-        return self.steps.repairs

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from diskq._native.recordtable import PriorityRecord
 from diskq.engine.alone import alone
+from diskq.engine.log.engine import LogEngine
 from diskq.engine.prioritysteps import (
     Implementation,
     Payload,
@@ -22,10 +23,8 @@ from diskq.engine.prioritysteps import (
 from diskq.engine.storedqueue import DEFAULT, KeyRange, StoredQueue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
-from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.logs import Log
-from diskq.storage.recovery import Repair
 
 __all__ = [
     "Implementation",
@@ -39,7 +38,7 @@ __all__ = [
 log = Log("priority")
 
 
-class PriorityStore(Closing):
+class PriorityStore(LogEngine):
     """Priority queues in TaskFlux's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
@@ -72,21 +71,13 @@ class PriorityStore(Closing):
         """
         self._fs = fs or OsFileSystem()
         self.steps = PrioritySteps(path, options, self._fs, clock, time_slice, repairs_damage)
-        self.log = self.steps.log
-        self.turn = self.log.turn
+        super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files
         self._takes_snapshots = takes_snapshots
         with self.log.opening():
             self.steps.open()
-
-    def close(self) -> None:
-        """Sync everything, and let go of the files. Idempotent.
-
-        Raises as `sync`; the store is closed all the same. What is in hand comes back at the next open.
-        """
-        self.log.close()
 
     # --- queues -----------------------------------------------------------------------------------
 
@@ -227,18 +218,6 @@ class PriorityStore(Closing):
 
     # --- syncing ----------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
-        self.log.flush()
-
-    def sync(self) -> None:
-        """Return when everything that was accepted is on the platter.
-
-        Raises DiskFullError where what is held in memory finds no room; all else is then. Raises
-        StorageFailedError, after which the store is of no use but to be closed.
-        """
-        self.log.sync()
-
     def _sync_if_due(self, word: Durability) -> None:
         self.log.after_append(word)
         if self._takes_snapshots and self.steps.wants_snapshot:
@@ -297,16 +276,6 @@ class PriorityStore(Closing):
     def layout(self) -> str:
         """How records are laid down."""
         return self.steps.layout
-
-    @property
-    def unsynced_bytes(self) -> int:
-        """Accepted since the open, and not yet on the platter."""
-        return self.log.unsynced_bytes
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found torn at the open, and what was done about it."""
-        return self.steps.repairs
 
     @property
     def warnings(self) -> Mapping[str, int]:

@@ -13,24 +13,23 @@ from collections.abc import Callable, Iterable
 from diskq._native.message import Position
 from diskq.engine import rollforward
 from diskq.engine.alone import alone
+from diskq.engine.log.engine import LogEngine
 from diskq.engine.retention import RetentionReport
 from diskq.engine.streamroom import room_size
 from diskq.engine.streamsteps import Item, Key, StreamSteps, Value, When, new_key
 from diskq.engine.transactions import Committed, Transaction
 from diskq.errors import DiskFullError
 from diskq.options import Durability, StreamOptions
-from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.recovery import Repair
 
 __all__ = ["Item", "Key", "Stream", "Value", "When", "new_key"]
 
 
-class Stream(Closing):
+class Stream(LogEngine):
     """A stream open for writing: messages go to its partitions, in the order in which they are appended.
 
     For one process at a time, and one thread at a time: a call while another thread is inside raises
-    BusyError, and does nothing.
+    BusyError, and does nothing. What is closed removes the owner file.
     """
 
     def __init__(
@@ -57,21 +56,13 @@ class Stream(Closing):
         """
         self._fs = fs or OsFileSystem()
         self.steps = StreamSteps(path, options, self._fs, clock, time_slice, uses_slate)
-        self.log = self.steps.log
-        self.turn = self.log.turn
+        super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files
         with self.log.opening():
             self.steps.open(take_over)
         self.settings = self.steps.settings
-
-    def close(self) -> None:
-        """Sync everything, remove the owner file and let go of the lock. Idempotent.
-
-        Raises as `sync`; the stream is closed all the same.
-        """
-        self.log.close()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -184,20 +175,6 @@ class Stream(Closing):
         if self.log.after_append(word) and self.steps.is_pressed:
             self._drop()
 
-    # --- syncing ----------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Write what was accepted and waits to be written, rows too. Raises DiskFullError, OSError."""
-        self.log.flush()
-
-    def sync(self) -> None:
-        """Return when every message that was appended is on the platter.
-
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which the stream is of no use but to be closed.
-        """
-        self.log.sync()
-
     # --- retention --------------------------------------------------------------------------------
 
     @alone
@@ -232,13 +209,3 @@ class Stream(Closing):
     def accepted_bytes(self) -> int:
         """Bytes of records accepted since the open."""
         return self.steps.accepted_bytes
-
-    @property
-    def unsynced_bytes(self) -> int:
-        """Accepted, and not yet on the platter."""
-        return self.log.unsynced_bytes
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong at the open, and what was done about it."""
-        return self.steps.repairs
