@@ -29,11 +29,13 @@ from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.overwritten import find_overwritten
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import Row, Rows, Sidecar, Vouched, rows_before, vouched
+from diskq.storage.checksums import Row, Rows, Sidecar, Vouched, rows_after, rows_before, vouched
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.recovery import Repair
+from diskq.storage.slate import rows_behind, view_with_rows
 
 __all__ = ["Recovered", "recover", "survey"]
 
@@ -61,8 +63,8 @@ class Recovered:
     """Those of `repairs` that were logged at once: what told of them is gone now."""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes; `recover` empties those instead."""
-    shown: dict[int, list[Row]] = field(default_factory=dict)
-    """Of a look, by file: checksums on the slate that go on where those beside the file end."""
+    added: dict[int, list[Row]] = field(default_factory=dict)
+    """Of a look, by file: checksums that the open adds behind those beside it, from the slate or anew."""
 
 
 def recover(
@@ -97,9 +99,11 @@ def survey(
     `unchecked` files have checksums that are of other bytes. Raises OSError.
     """
     use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
-    looking = _Survey(fs, files, framing, any_size, Debts(), use, strict=False)
-    found = looking.run()
-    found.unchecked = looking.unchecked
+    added = rows_behind(fs, files.staging)
+    with view_with_rows(fs, files.staging, added) as view:
+        looking = _Survey(view, QueueFiles(view, files.directory, files.name), framing, any_size, use, added)
+        found = looking.run()
+    found.unchecked, found.added = looking.unchecked, looking.added
     return found
 
 
@@ -572,6 +576,19 @@ class _Survey(_Recovery):
 
     count_up_to = -1  # who looks counts for himself
 
+    def __init__(
+        self,
+        view: OverlayFS,
+        files: QueueFiles,
+        framing: Framing,
+        any_size: Framing,
+        use: QueueUse,
+        added: dict[int, list[Row]],
+    ) -> None:
+        """Checksums are added in the view alone, in which those in `added` are already."""
+        super().__init__(view, files, framing, any_size, Debts(), use, strict=False)
+        self.added = added
+
     def _sweep(self, numbers: list[int]) -> None:
         pass
 
@@ -585,7 +602,11 @@ class _Survey(_Recovery):
         pass
 
     def _cover(self, number: int, start: int) -> None:
-        pass
+        sidecar = self.files.sidecar(number)
+        _, covered = rows_before(self.fs, sidecar, self.sizes[number])
+        super()._cover(number, start)
+        before = [row for row in self.added.get(number, []) if row.end <= covered]
+        self.added[number] = before + rows_after(self.fs, sidecar, covered)
 
     def _keep(self, number: int, start: int) -> None:
         pass

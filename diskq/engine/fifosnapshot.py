@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from diskq._native.gate import Gate
@@ -23,12 +22,13 @@ from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.engine.partitionreader import Gap
 from diskq.errors import QueueMovedError
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import Row, checksum
+from diskq.storage.checksums import Row, checksum, end_with
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.slate import Waiting, read_slate, rows_behind, view_with_rows
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.slate import Waiting, read_slate
 
 __all__ = [
     "FifoSnapshot",
@@ -66,8 +66,8 @@ class SnapshotRange:
     """What is smaller, in bytes without checksums, no writer wrote."""
     waiting: bytes | None = None
     """The bytes themselves, where they stood on the slate and not yet in the file."""
-    shown: tuple[Row, ...] = ()
-    """Checksums of these bytes that stood on the slate."""
+    added: tuple[Row, ...] = ()
+    """Checksums that the next open would have added behind those beside the file."""
 
 
 class FifoSnapshot:
@@ -89,7 +89,7 @@ class FifoSnapshot:
         found = steady_survey(self._fs, self._files, min_message_size)
         self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
         self._unchecked = found.unchecked
-        self._shown = found.shown
+        self._added = found.added
         self._waiting = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
         self.read = found.read
         """Where its first message begins."""
@@ -145,10 +145,10 @@ class FifoSnapshot:
         for number, start, end in self._stretches():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
             sums = self._files.sidecar(number) if is_checked else None
-            shown = tuple(self._shown.get(number, ())) if is_checked else ()
+            added = self._added.get(number, []) if is_checked else []
             path = self._files.data(number)
             with _Passage(
-                self._fs, path, sums, start, end, first, is_complete, self._min_size, shown
+                self._fs, path, sums, start, end, first, is_complete, self._min_size, added
             ) as passage:
                 while not passage.is_over:
                     goal = start + target - done % target
@@ -166,7 +166,7 @@ class FifoSnapshot:
                             is_checked=is_checked,
                             is_last=is_complete and passage.is_over,
                             min_size=self._min_size,
-                            shown=shown,
+                            added=_reaching(added, start, passage.position),
                         )
                     done += passage.position - start
                     start, first = passage.position, passage.number
@@ -236,7 +236,7 @@ class SnapshotReader(Closing):
             its.first,
             its.is_last,
             its.min_size,
-            its.shown,
+            its.added,
             self.losses,
         )
         try:
@@ -267,18 +267,24 @@ class _Passage(Closing):
         number: int,
         is_complete: bool,
         min_size: int,
-        shown: Sequence[Row] = (),
+        added: Sequence[Row] = (),
         losses: list[Gap] | None = None,
     ) -> None:
         framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
-        self._fs = fs
-        self._ahead = NsqAhead(fs, framing, Gate(), any_size)
+        self._view = OverlayFS(fs)
         try:
-            self._reader = BlockReader(
-                fs, self._ahead, path, sidecar, start, (lambda: shown) if shown else None
-            )
+            if sidecar is not None and added:
+                fs = self._view
+                end_with(fs, sidecar, added)
+            self._fs = fs
+            self._ahead = NsqAhead(fs, framing, Gate(), any_size)
+            self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
         except FileNotFoundError:
+            self._view.close_all()
             raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
+        except BaseException:
+            self._view.close_all()
+            raise
         self._end = end
         self._is_complete = is_complete
         self.is_over = False
@@ -289,6 +295,7 @@ class _Passage(Closing):
 
     def close(self) -> None:
         self._reader.close()
+        self._view.close_all()
 
     @property
     def position(self) -> int:
@@ -356,6 +363,12 @@ class _Passage(Closing):
         self.number += lost
 
 
+def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
+    """Of these rows those behind byte `start`, up to the first one that reaches `end`."""
+    behind = [row for row in rows if row.end > start]
+    return tuple(behind[: 1 + sum(row.end < end for row in behind)])
+
+
 # --- looking --------------------------------------------------------------------------------------
 
 
@@ -370,11 +383,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
     for _ in range(_MOST_LOOKS):
         try:
             is_free = holder_of(fs, files.lock)[1] is False
-            shown = rows_behind(fs, files.staging)
-            with view_with_rows(fs, files.staging, shown) if shown else nullcontext(fs) as view:
-                seen = QueueFiles(view, files.directory, files.name) if shown else files
-                found = survey(view, seen, framing, any_size, is_free=is_free)
-            found.shown = shown
+            found = survey(fs, files, framing, any_size, is_free=is_free)
         except FileNotFoundError:
             continue
         # Where the owner is at work, what seems to be missing may just have come, or gone.

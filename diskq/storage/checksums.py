@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,8 +37,10 @@ __all__ = [
     "Sidecar",
     "Vouched",
     "checksum",
+    "end_with",
     "records_told",
     "rotten_rows",
+    "rows_after",
     "rows_before",
     "vouched",
 ]
@@ -341,6 +344,32 @@ def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, i
         return rows.consumed, rows.last_end
     finally:
         rows.close()
+
+
+def rows_after(fs: FileSystem, path: str, position: int) -> list[Row]:
+    """All rows in the sidecar at `path` that end after byte `position` of the data. Raises OSError."""
+    found: list[Row] = []
+    rows = Rows(fs, path)
+    try:
+        rows.seek(position)
+        while more := rows.covering(position, UNBOUNDED):
+            found += more
+            position = more[-1].end
+    finally:
+        rows.close()
+    return found
+
+
+def end_with(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
+    """Replace the rows in the sidecar at `path` that do not end before the first of these. Raises OSError."""
+    kept, covered = rows_before(fs, path, last[0].start)
+    sidecar = Sidecar.open(fs, path, kept, covered)
+    try:
+        for row in last:
+            sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
+        sidecar.flush()
+    finally:
+        fs.close(sidecar.handle)
 
 
 def records_told(fs: FileSystem, path: str) -> int:

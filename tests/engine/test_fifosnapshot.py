@@ -27,6 +27,7 @@ from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 from tests.engine.queues import (
     ROOT,
+    abandoned,
     bodies,
     contents,
     data,
@@ -329,6 +330,21 @@ def test_without_metadata_the_files_decide_and_it_is_told():
     (repair,) = look(fs).repairs
     assert (repair.path, repair.records) == (meta(), 0)
     assert messages(fs) == contents(fs)
+
+
+def test_where_the_next_open_would_begin_again_behind_rot_the_snapshot_does():
+    fs = disk()
+    queue = opened(fs)
+    queue.put(b"")
+    queue.sync()
+    queue.put(b"")
+    fs = abandoned(queue, fs)
+    fs.write_durably(sums(0), b"")
+    flip(fs, data(0), 0, 0x01)
+    for parts in (1, 2):
+        found, (gap,) = seen(fs, parts)
+        assert ([body for _, body in found], gap.start, gap.end) == ([b""], 0, 4)
+    assert contents(fs) == [b""]
 
 
 def test_checksums_of_other_bytes_are_not_believed_where_a_peer_wrote():

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.checksums import ROW, Row, Rows, Sidecar, checksum, pack_row, unpack_row
+from diskq.storage.checksums import (
+    ROW,
+    Row,
+    Rows,
+    Sidecar,
+    checksum,
+    end_with,
+    pack_row,
+    rows_after,
+    unpack_row,
+)
 from diskq.testing import CrashFS, FaultFS
 
 PATH = "/q/sums"
@@ -223,6 +233,16 @@ def test_a_sidecar_that_is_made_later_is_found():
     assert [row.end for row in rows.covering(0, 100)] == [10]
 
 
+def test_all_rows_behind_a_byte_are_told_though_they_are_many_and_have_gaps():
+    fs = disk()
+    known = [Row(start, start + 5, 1, start) for start in range(0, 20_000, 10)]
+    fs.write_durably(PATH, b"".join(map(pack_row, known)))
+    assert rows_after(fs, PATH, 0) == known
+    assert rows_after(fs, PATH, 105) == known[11:]
+    assert rows_after(fs, PATH, 104) == known[10:]
+    assert rows_after(fs, "/q/none", 0) == []
+
+
 def test_where_there_is_no_sidecar_there_are_no_rows():
     rows = Rows(disk(), PATH)
     rows.seek(5)
@@ -300,6 +320,17 @@ def test_who_goes_on_after_some_rows_cuts_off_the_others():
     blocks(again, 1)
     again.flush()
     assert [row.end // 4096 for row in Rows(fs, PATH).covering(0, 10**6)] == [1, 2, 3]
+
+
+def test_last_rows_replace_those_in_their_place_and_may_leave_a_gap_before_them():
+    fs = disk()
+    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    blocks(sidecar, 5)
+    sidecar.flush()
+    last = [Row(10_000, 10_010, 1, 7), Row(10_010, 10_020, 1, 8)]
+    end_with(fs, PATH, last)
+    assert rows_after(fs, PATH, 2 * 4096) == last
+    assert [row.end for row in rows_after(fs, PATH, 0)] == [4096, 2 * 4096, 10_010, 10_020]
 
 
 def test_a_full_disk_leaves_the_sidecar_as_it_was():
