@@ -26,6 +26,7 @@ class CommandSegment:
         self._fs = fs
         self._files = files
         self._soft_limit = soft_limit
+        self._full_at = max(soft_limit, len(FILE_HEAD))
         self._hard_limit = max(soft_limit, hard_limit)
         self._preallocate = preallocate
         self.handle = -1
@@ -41,11 +42,11 @@ class CommandSegment:
 
     def is_full_with(self, more: int) -> bool:
         """Would it be full with so many more bytes of records, of which some are there?"""
-        return self.end + more > max(self._soft_limit, len(FILE_HEAD))
+        return self.end + more > self._full_at
 
     @property
     def is_full(self) -> bool:
-        return self.is_full_with(0)
+        return self.end > self._full_at
 
     @property
     def room(self) -> int:

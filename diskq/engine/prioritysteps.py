@@ -145,6 +145,9 @@ class PrioritySteps:
     It is opened by `PriorityStore`, and closed by its `log`.
     """
 
+    failure: OSError | None = None
+    """Of checksums beside the log: there are none, as a record has its own."""
+
     def __init__(
         self,
         path: AnyPath,
@@ -177,8 +180,9 @@ class PrioritySteps:
         self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
         self._held = _Held([])
         self._told_newest = -1
-        self._commands = 0  # since the open
-        self._accepted_bytes = 0
+        # Counted since the open, for its writer. Attributes: they are asked for with every message.
+        self.passed = 0  # commands
+        self.accepted_bytes = 0
         self._synced_lsn = -1
         self._point: Point | None = None  # what the file says
         self._snapshots = 0
@@ -527,8 +531,8 @@ class PrioritySteps:
             except DiskFullError as full:
                 full.accepted += done
                 raise
-            self._accepted_bytes += size
-            self._commands += stop - done
+            self.accepted_bytes += size
+            self.passed += stop - done
             self._last_term = self._term
             try:
                 apply(done, stop)
@@ -671,24 +675,16 @@ class PrioritySteps:
             next_lsn=self.next_lsn,
             snapshot_lsn=self._snapshot_lsn,
             unsynced_bytes=self.log.unsynced_bytes,
-            written_bytes=self._accepted_bytes,
+            written_bytes=self.accepted_bytes,
             barriers=self.log.syncs,
             snapshots=self._snapshots,
-            commands=self._commands,
+            commands=self.passed,
             repairs=self.repairs,
             warnings=self.warnings,
             **more,
         )
 
     # --- the format of its writer: see format.py --------------------------------------------------
-
-    @property
-    def passed(self) -> int:
-        return self._commands
-
-    @property
-    def accepted_bytes(self) -> int:
-        return self._accepted_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -711,10 +707,6 @@ class PrioritySteps:
 
     def cut_back(self) -> None:
         self._segment.cut_back()
-
-    @property
-    def failure(self) -> OSError | None:
-        return None  # a record has its own checksum
 
     def gather(self, full: bool) -> None:
         self.log.flush()

@@ -179,11 +179,14 @@ def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
 
 def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int) -> None:
     """pwrite until all is taken; a full disk then says so instead of taking less."""
-    view = memoryview(data)
+    taken = fs.pwrite(handle, data, offset) if len(data) else 0
+    if taken == len(data):
+        return
+    view = memoryview(data)[taken:]
     while view:
+        offset += taken
         taken = fs.pwrite(handle, view, offset)
         view = view[taken:]
-        offset += taken
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ class SyncPolicy:
 
     def due(self, now: float) -> bool:
         """Should a barrier be taken now?"""
-        return self.is_forced or self.pending >= self.every or now >= self.deadline()
+        return self.is_forced or self.pending >= self.every or now >= self.first_at + self.timeout
 
     def deadline(self) -> float:
         """When one is due at the latest, on the clock of `now`; infinity while nothing is pending."""

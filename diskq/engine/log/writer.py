@@ -23,7 +23,7 @@ from diskq.engine.alone import alone
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.segment import SegmentedLog
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError, StorageFailedError
-from diskq.options import Durability, checked_durability
+from diskq.options import DURABILITY_WORDS, Durability, checked_durability
 from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -225,7 +225,9 @@ class LogWriter:
 
     def durability(self, word: Durability | None) -> Durability:
         """The word of one call, or the options'. Raises ValueError."""
-        return checked_durability(word or self._durability)
+        if word is None:
+            return self._durability  # the options were checked
+        return word if word in DURABILITY_WORDS else checked_durability(word)
 
     def is_too_much_unsynced(self, size: int) -> bool:
         """True if `size` more bytes have to wait for a sync."""
