@@ -362,8 +362,10 @@ class _Recovery:
         """Zeros after what the checksums cover are no empty messages: nobody wrote them.
 
         They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
-        What the metadata has counted, up to `known`, was taken for messages by an open that could not tell.
+        What was staged is written without them. What the metadata has counted, up to `known`, was taken for
+        messages by an open that could not tell.
         """
+        staged = self.use.staged
         for number in [number for number in self.sizes if number >= first]:
             with closing(Rows(self.fs, self._sums(number))) as rows:
                 rows.seek(NO_NUMBER)
@@ -372,17 +374,20 @@ class _Recovery:
             size = self.sizes[number]
             if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
                 continue
-            if not 0 < last.end < size <= last.end + _STRETCH:
+            end = last.end
+            if staged is not None and staged.file == number:
+                end = max(end, staged.start + len(staged.records))
+            if not (last.end and end < size <= end + _STRETCH):
                 continue
             if number == known.file and size <= known.byte:
                 continue
             handle = self.fs.open(self.files.data(number))
             try:
-                is_zeros = not self.fs.pread(handle, size - last.end, last.end).strip(b"\0")
+                is_zeros = not self.fs.pread(handle, size - end, end).strip(b"\0")
             finally:
                 self.fs.close(handle)
             if is_zeros:
-                self._cut(number, last.end, "zeros after the last message that was written", 0)
+                self._cut(number, end, "zeros after the last message that was written", 0)
 
     def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
         """Believe the page cache. Returns the records behind `known`."""

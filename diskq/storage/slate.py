@@ -120,6 +120,8 @@ class PutBack:
 
     displaced: Waiting | None = None
     """Accepted, and their place is taken: they are to be appended again."""
+    restored: Waiting | None = None
+    """Accepted, and where they belong, now or before. Checksums need not cover them."""
     repairs: list[Repair] = field(default_factory=list)
     """What could not be read of it, or is missing."""
     has_added_rows: bool = False
@@ -474,9 +476,10 @@ def _judge_waiting(
     try:
         there = fs.pread(handle, len(records), waiting.start)
         if there == records:
-            return
-        if in_place and records.startswith(there) and staging.is_last(waiting.file):
+            found.restored = waiting
+        elif in_place and records.startswith(there) and staging.is_last(waiting.file):
             _write(fs, staging.path, handle, waiting)
+            found.restored = waiting
         else:
             found.displaced = waiting
     finally:

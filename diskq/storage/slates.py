@@ -54,6 +54,8 @@ class Slates:
         self._staged = told if lock.staged is None else lock.staged
         self._in_use: dict[int, Slate] = {}
         self.displaced: list[Displaced] = []
+        self.restored: dict[int, Waiting] = {}
+        """By number of the slate: the accepted messages that are where they belong after `put_back`."""
         self.repairs: list[Repair] = []
         self.untold: list[Repair] = []
         """What an open that was killed has kept aside: perhaps it died before it could tell.
@@ -112,6 +114,8 @@ class Slates:
                 in_place=in_place,
             )
             self.repairs += done.repairs
+            if done.restored is not None:
+                self.restored[number] = done.restored
             if done.displaced is not None:
                 path = staging.data(done.displaced.file)
                 self.displaced.append(Displaced(number, path, done.displaced))

@@ -68,6 +68,50 @@ def test_empty_messages_that_were_sent_are() -> None:
         assert queue.depth == 201
 
 
+def staging_empty(fs: CrashFS, body: bytes) -> None:
+    """A process that has written `body`, staged two empty messages, and is to be killed."""
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue.put(body)
+    assert queue.steps.stage(b"")
+    assert queue.steps.stage(b"")
+    assert not queue.steps.is_flushed
+
+
+@pytest.mark.parametrize("body", [b"", b"1"])
+def test_empty_messages_that_were_staged_are(body: bytes) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, body)
+    fs = fs.kill()
+    assert verify(Thing("queue", DIRECTORY, NAME), fs=fs).messages == 3
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert queue.repairs == ()
+        assert [queue.take() for _ in range(4)] == [body, b"", b"", None]
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_empty_messages_that_were_staged_are_though_a_part_of_them_was_written(size: int) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, b"1")
+    fs = fs.kill()
+    append(fs, 0, bytes(size))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert queue.repairs == ()
+        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+
+
+def test_zeros_behind_empty_messages_that_were_staged_are_no_messages() -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, b"1")
+    fs = fs.kill()
+    append(fs, 0, bytes(8 + 12))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert [(each.dropped, each.records) for each in queue.repairs] == [(12, 0)]
+        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+
+
 def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
     fs, last = filled()
     append(fs, last, nsq_oracle.frame(b"theirs"))

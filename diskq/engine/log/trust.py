@@ -22,7 +22,7 @@ from diskq.engine.streampoints import Points
 from diskq.engine.taskfluxfiles import Point as StorePoint
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, Lock, read_holder
-from diskq.storage.slate import holds_all, is_of_this_run, tells_nothing
+from diskq.storage.slate import Waiting, holds_all, is_of_this_run, tells_nothing
 from diskq.storage.slates import Slates
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
@@ -83,7 +83,9 @@ class QueueUse:
     was_killed: bool
     """Did a process that staged messages end without closing it?"""
     has_all_checksums: bool
-    """Do checksums cover all that was written?"""
+    """Do checksums cover all that was written, but for what was staged?"""
+    staged: Waiting | None = None
+    """The staged messages that are where they belong, with or without checksums."""
 
     @classmethod
     def before(cls, previous: Holder | None, slates: Slates, *, never_empty: bool) -> QueueUse:
@@ -94,6 +96,7 @@ class QueueUse:
             was_restarted=slates.was_restarted,
             was_killed=slates.was_killed,
             has_all_checksums=is_told or (previous is not None and previous.is_closed),
+            staged=slates.restored.get(0),
         )
 
     @classmethod
