@@ -102,8 +102,10 @@ class FifoSnapshot:
         """Behind the last byte that was written, though the last block is rotten."""
         end = found.write
         path = self._files.data(end.file)
+        size = self._fs.size_of(path) or 0  # what was cut off behind it is not there
         cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
-        return Position(end.file, max((each.kept + each.dropped for each in cut), default=end.byte))
+        behind = max((each.kept + each.dropped for each in cut), default=end.byte)
+        return Position(end.file, max(end.byte, min(behind, size)))
 
     @property
     def size(self) -> int:

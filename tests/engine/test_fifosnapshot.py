@@ -233,6 +233,19 @@ def test_what_waits_where_another_program_has_written_makes_up_no_message(size: 
     assert set(messages(fs)) <= {*bodies(12), b"t" * size}
 
 
+@pytest.mark.parametrize("size_left", [0, 104])
+def test_what_waits_behind_an_end_that_was_cut_off_is_not_seen_as_the_next_open_does_not_write_it(
+    size_left: int,
+) -> None:
+    fs = disk()
+    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
+    queue.put_many(bodies(4))
+    assert queue.steps.stage(b"waits")
+    fs = fs.kill()
+    truncate(fs, data(0), size_left)
+    assert [body for _, body in seen(fs)[0]] == contents(fs) == bodies(size_left // 104)
+
+
 def test_what_waited_when_it_was_planned_is_read_whatever_became_of_it():
     fs = disk()
     queue = jotting(fs)
