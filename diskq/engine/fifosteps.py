@@ -1001,7 +1001,7 @@ class FifoSteps:
     def waiting_bytes(self) -> int:
         return self.buffer.end - self.buffer.flushed
 
-    def open_gates(self, left: int, room: int) -> None:
+    def open_gates(self, left: int, unsynced: int) -> None:
         # What comes to memory, or from it, is not counted: there is nothing to be synced.
         self.gate_in.left = UNBOUNDED if self.has_tier else left if self._append.is_ready else 0
         is_shut = self._peeked or self._worker is not None

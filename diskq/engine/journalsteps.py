@@ -315,8 +315,8 @@ class JournalSteps:
     def waiting_bytes(self) -> int:
         return self.buffer.end - self.buffer.flushed
 
-    def open_gates(self, left: int, room: int) -> None:
-        self.buffer.room = room
+    def open_gates(self, left: int, unsynced: int) -> None:
+        self.buffer.room = self.log.policy.unasked(unsynced)
         self.log.gates[0].left = left if self._segment.is_ready else 0
 
     @property

@@ -690,7 +690,7 @@ class PrioritySteps:
     def waiting_bytes(self) -> int:
         return self._held.size
 
-    def open_gates(self, left: int, room: int) -> None:
+    def open_gates(self, left: int, unsynced: int) -> None:
         self._gate.left = UNBOUNDED  # each command is counted as it is logged
 
     @property

@@ -619,12 +619,13 @@ class StreamSteps:
     def waiting_bytes(self) -> int:
         return sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
 
-    def open_gates(self, left: int, room: int) -> None:
-        self.door.room = room
+    def open_gates(self, left: int, unsynced: int) -> None:
+        room = self.log.policy.unasked(unsynced)
         if self._room is not None and self.share is not None:
             # Of which checksums take a part, and the key of the last one that fits.
             most = self._room.left(self.door)
-            self.door.room = min(room, most - (most >> 7) - BLOCK)
+            room = min(room, most - (most >> 7) - BLOCK)
+        self.door.room = room
         is_ready = not self.owes_rows and all(its.segment.is_ready for its in self._partitions)
         self._gate.left = left if is_ready else 0
 

@@ -228,6 +228,12 @@ def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
         assert 0 <= its.steps._room.left(its.steps.door) < 8 * KIB
 
 
+def test_a_stream_of_a_budget_is_synced_after_so_many_records_as_any_other():
+    with stream(disk(), DiskBudget(4096 * KIB), partition_count=1, sync_every=10) as its:
+        its.append(b"x")
+        assert its.log.gates[0].left == 8, "the tenth comes to be counted"
+
+
 @pytest.mark.parametrize("on_full", ["reject", "wait"])
 def test_a_stream_is_refused_at_the_budget_and_goes_on_when_there_is_room(on_full):
     fs, budget = disk(), DiskBudget(1024 * KIB)

@@ -51,8 +51,8 @@ class Format(Protocol):
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def open_gates(self, left: int, room: int) -> None:
-        """Let `left` records, of `room` bytes together, pass each gate without asking; or fewer."""
+    def open_gates(self, left: int, unsynced: int) -> None:
+        """Let `left` records pass each gate without asking; or fewer. So many bytes are unsynced now."""
 
     @property
     def is_flushed(self) -> bool:

@@ -337,7 +337,7 @@ class LogWriter:
         unsynced = form.accepted_bytes - self._synced_bytes
         self.is_half_unsynced = unsynced > policy.half
         if self.failure is None and not self.is_closed:
-            form.open_gates(left, policy.unasked(unsynced))
+            form.open_gates(left, unsynced)
         else:
             self.shut()
         return is_due
