@@ -23,9 +23,9 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.budgetplace import BudgetPlace, shared_bound
+from diskq.channels.budgetplace import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.parking import Line
-from diskq.channels.senderline import AdmittingLoop, Sending
+from diskq.channels.senderline import Sending
 from diskq.engine.fifosteps import FifoSteps
 from diskq.engine.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
@@ -49,7 +49,7 @@ class Fetch:
         return self.engine.fetch(self.max_items, self.max_bytes)
 
 
-class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
+class QueueLoop(BudgetedLoop[FifoSteps]):
     """One open queue: the engine, who waits for what, and the task that keeps its promises."""
 
     kind = "queue"
@@ -127,12 +127,9 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
     def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
         return sum(map(len, bodies)) + self.engine.overhead_of(is_held) * len(bodies)
 
-    def _arrival(self) -> int:
-        return self._place.arrival()
-
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.obstacle(sending.size, is_held=sending.word == "memory")
-        self._place.is_wanted = obstacle in ("over_budget", "others")
+        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
             raise self.engine.full_error(sending.size, obstacle)
         if obstacle == "unsynced":
@@ -308,12 +305,6 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
                 self._relieve()
             self._open_gates()
 
-    def _hear_of_budget(self) -> None:
-        """Room came for who waits for it, or others want some."""
-        if self._failure is None and not self.is_closing:
-            self._relieve()
-            self._after()
-
     def _relieve(self) -> None:
         try:
             with contextlib.suppress(DiskFullError):
@@ -325,7 +316,7 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
         engine = self.engine
         if self._senders or self.is_closing:
             self._shut_gates()
-        self._place.take(self._senders.first.arrival if self._senders and not self.is_closing else None)
+        self._place.stand_for(self._senders, is_closing=self.is_closing)
         if self._place.is_pressed:
             engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
         if self._receivers:
@@ -345,10 +336,6 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
         super().begin_to_close()
         if self.work is not None:
             self.end_work(self.work)
-
-    def _break(self, failure: BaseException) -> None:
-        super()._break(failure)
-        self._place.take(None)
 
     # --- for statistics ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.budgetplace import BudgetPlace, shared_bound
+from diskq.channels.budgetplace import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.senderline import Sending
@@ -81,7 +81,7 @@ class GatheredItems(GatheredMessages[Position]):
         return self._engine.accept(value, key, timestamp, is_held=False)
 
 
-class StreamLoop(SendingLoop[StreamSteps, Position]):
+class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     """One stream open for writing."""
 
     kind = "stream"
@@ -118,12 +118,9 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
     def partition_of(self, position: Position) -> int:
         return position.partition
 
-    def _arrival(self) -> int:
-        return self._place.arrival()
-
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.obstacle(sending.size)
-        self._place.is_wanted = obstacle in ("over_budget", "others")
+        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
         if obstacle == "over_budget" and self.engine.options.on_full != "wait":
             raise self.engine.full_error(sending.size)
         if obstacle == "unsynced":
@@ -162,14 +159,11 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
             self.engine.dropped(report)
             self._after()
 
-    def _hear_of_budget(self) -> None:
-        """Room came for who waits for it, or others want some."""
-        if self._failure is None and not self.is_closing:
-            self._write_gathered()
-            if self.engine.is_pressed:
-                self._make_room()
-            self.engine.relieve()
-            self._after()
+    def _relieve(self) -> None:
+        self._write_gathered()
+        if self.engine.is_pressed:
+            self._make_room()
+        self.engine.relieve()
 
     def _bound(self) -> Bound:
         return shared_bound(self.engine.share)
@@ -178,8 +172,4 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
 
     def _narrow_gates(self) -> None:
         super()._narrow_gates()
-        self._place.take(self._senders.first.arrival if self._senders and not self.is_closing else None)
-
-    def _break(self, failure: BaseException) -> None:
-        super()._break(failure)
-        self._place.take(None)
+        self._place.stand_for(self._senders, is_closing=self.is_closing)
