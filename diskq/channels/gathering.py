@@ -53,6 +53,14 @@ class Gathered(ABC, Generic[P]):
     def _write_one(self, number: int) -> P:
         """Put that one in, with a write of its own. Raises what keeps it out."""
 
+    def _take_along(self, size: int, task: trio.lowlevel.Task) -> int:
+        """The number that a message of `size` bytes gets; -1: it is too large, or there is no room for it."""
+        if size > LARGEST_GATHERED or size > self.room:
+            return -1
+        self.room -= size
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
     # --- for the loop -----------------------------------------------------------------------------
 
     def write(self) -> list[tuple[trio.lowlevel.Task, Exception]]:

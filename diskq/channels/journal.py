@@ -16,7 +16,6 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.handle import checked_word
 from diskq.channels.neighbours import Neighbours, neighbours_of
 from diskq.channels.opening import Opening
@@ -68,12 +67,9 @@ class GatheredItems(GatheredMessages[int]):
         if self._first_odd([item]) >= 0:
             return -1
         size = len(value) + len(key or b"") + _MOST_FRAMING
-        if size > LARGEST_GATHERED or size > self.room:
-            return -1
-        self.room -= size
-        self._batch.append(item)
-        self.tasks.append(task)
-        return len(self.tasks) - 1
+        if (number := self._take_along(size, task)) >= 0:
+            self._batch.append(item)
+        return number
 
     def _write_all(self) -> None:
         self._first = self._engine.next_offset
@@ -97,17 +93,7 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     def __init__(
         self, engine: JournalSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
     ) -> None:
-        self.fs = fs
-        buffer = engine.buffer
-        super().__init__(
-            engine,
-            thread,
-            neighbours,
-            buffer,
-            engine.options,
-            buffer.appender(Mode.STAGED, Admission.COUNTED).append,
-            buffer.appender(Mode.WRITTEN, Admission.COUNTED).append,
-        )
+        super().__init__(engine, thread, neighbours, fs, engine.buffer)
 
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live

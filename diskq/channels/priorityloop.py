@@ -15,7 +15,7 @@ import outcome
 import trio
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
+from diskq.channels.gathering import MOST_GATHERED, Gathered
 from diskq.channels.parking import Line
 from diskq.channels.senderline import AdmittingLoop, Sending
 from diskq.channels.snapshots import Snapshots
@@ -50,7 +50,7 @@ class GatheredRecords(Gathered[int]):
         super().__init__(room)
         self._engine = engine
         self._queue = queue
-        self._largest = min(engine.options.max_message_size, LARGEST_GATHERED)
+        self._largest = engine.options.max_message_size
         if queue.max_message_size is not None:
             self._largest = min(self._largest, queue.max_message_size)
         self._lowest, self._highest = queue.keys
@@ -63,13 +63,12 @@ class GatheredRecords(Gathered[int]):
         if type(payload) is not bytes or type(key) is not int:
             return -1
         size = len(payload)
-        if size > self._largest or size > self.room or not self._lowest <= key <= self._highest:
+        if size > self._largest or not self._lowest <= key <= self._highest:
             return -1
-        self.room -= size
-        self._payloads.append(payload)
-        self._keys.append(key)
-        self.tasks.append(task)
-        return len(self.tasks) - 1
+        if (number := self._take_along(size, task)) >= 0:
+            self._payloads.append(payload)
+            self._keys.append(key)
+        return number
 
     def _write_all(self) -> None:
         self._first = self._queue.table.last_id + 1

@@ -19,14 +19,31 @@ from diskq.channels.gathering import Gathered
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.parking import Line
 from diskq.channels.senderline import AdmittingLoop, Sending, SendingOptions
+from diskq.engine.appending import Admission, Mode
 from diskq.errors import DiskqError, StorageFailedError
 from diskq.options import Durability
+from diskq.storage.fs import FileSystem
 
 __all__ = ["Door", "GatheredMessages", "SendingLoop"]
 
-E = TypeVar("E", bound=Engine[Any])
 P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
 R = TypeVar("R")
+
+
+class Appender(Protocol[P_co]):
+    """Appends one message at a time."""
+
+    @property
+    def append(self) -> Callable[..., P_co | None]:
+        """Returns where the message is; None: it is not simple, or the gate is shut. Raises OSError."""
+
+
+class SentTo(Engine[Any], Protocol):
+    """A log that messages are sent to."""
+
+    @property
+    def options(self) -> SendingOptions: ...
 
 
 class Door(Protocol):
@@ -34,6 +51,8 @@ class Door(Protocol):
 
     is_awake: bool
     """Does somebody see to it that what waits is written soon?"""
+
+    def appender(self, mode: Mode, admission: Admission) -> Appender[Any]: ...
 
     @property
     def records(self) -> int:
@@ -53,6 +72,9 @@ class GatheredMessages(Gathered[P]):
         """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
 
 
+E = TypeVar("E", bound=SentTo)
+
+
 class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     """One log open for writing: the engine, who waits for room, and the task that keeps its promises.
 
@@ -65,15 +87,14 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         engine: E,
         thread: BarrierThread,
         neighbours: Neighbours,
+        fs: FileSystem,
         door: Door,
-        options: SendingOptions,
-        put_untimed: Callable[..., P | None],
-        put_through: Callable[..., P | None],
     ) -> None:
-        self.options = options
+        self.options = engine.options
+        self.fs = fs
         self.door = door
-        self._put_untimed = put_untimed
-        self._put_through = put_through
+        self._put_untimed: Callable[..., P | None] = door.appender(Mode.STAGED, Admission.COUNTED).append
+        self._put_through: Callable[..., P | None] = door.appender(Mode.WRITTEN, Admission.COUNTED).append
         self._neighbours = neighbours
         self.waiting = neighbours.waiting
         self._senders: Line[Sending] = Line()

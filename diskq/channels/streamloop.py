@@ -9,11 +9,9 @@ import trio
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.budgetplace import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
-from diskq.channels.gathering import LARGEST_GATHERED
 from diskq.channels.neighbours import Neighbours
 from diskq.channels.senderline import Sending
 from diskq.channels.sendingloop import GatheredMessages, SendingLoop
-from diskq.engine.appending import Admission, Mode
 from diskq.engine.logtail import Lending
 from diskq.engine.retention import RetentionReport
 from diskq.engine.streamsteps import StreamSteps, new_key
@@ -54,13 +52,10 @@ class GatheredItems(GatheredMessages[Position]):
             return -1
         key = (key.encode() if isinstance(key, str) else key) or new_key(self._fs)
         size = len(value) + len(key) + self._beside
-        if size > LARGEST_GATHERED or size > self.room:
-            return -1
-        self.room -= size
-        self._batch.append((key, value, timestamp))
-        self._partitions.append(self._engine.partition_of(key))
-        self.tasks.append(task)
-        return len(self.tasks) - 1
+        if (number := self._take_along(size, task)) >= 0:
+            self._batch.append((key, value, timestamp))
+            self._partitions.append(self._engine.partition_of(key))
+        return number
 
     def _write_all(self) -> None:
         self._before = self._engine.next_offsets
@@ -90,19 +85,10 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     def __init__(
         self, engine: StreamSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
     ) -> None:
-        self.fs = fs
-        door = self._rows = engine.door
+        self._rows = engine.door
         self._is_dropping = False  # old segments are being removed
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
-        super().__init__(
-            engine,
-            thread,
-            neighbours,
-            door,
-            engine.options,
-            door.appender(Mode.STAGED, Admission.COUNTED).append,
-            door.appender(Mode.WRITTEN, Admission.COUNTED).append,
-        )
+        super().__init__(engine, thread, neighbours, fs, engine.door)
 
     def live(self, partition: int) -> Lending | None:
         return self.engine.live(partition)
