@@ -353,7 +353,8 @@ class JournalSteps:
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
         staged = (0,) if self._uses_slate and not is_closing else ()
-        return (Points(is_closing, {0: self._segment.point}, staged=staged).replacing(self.files),)
+        point = self._segment.point._replace(first=self._segments.bases[0])
+        return (Points(is_closing, {0: point}, staged=staged).replacing(self.files),)
 
     def state(self) -> int:
         return self.buffer.written_offset

@@ -1,5 +1,5 @@
-# Recovery's points: up to where each partition was on the platter at the last full barrier, and
-# whether the stream was closed since. A hint with a checksum: without it recovery looks at
+# Recovery's points: up to where each partition was on the platter at the last full barrier, its first segment
+# then, and whether the stream was closed since. A hint with a checksum: without it recovery looks at
 # everything. A journal has one point, as if it were partition 0 of a stream.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ __all__ = ["Point", "Points", "first_as", "leave_points", "read_first", "read_po
 # Far more than a line of each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
 _HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged ([0-9]{1,20}))?\n")
-_LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+_LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})(?: ([0-9]{1,19}))?\n")
 
 
 class _Files(Protocol):
@@ -45,6 +45,15 @@ class Point(NamedTuple):
     base: int
     end: int
     next_offset: int
+    first: int | None = None
+    """The first segment there was. None: nobody knows."""
+
+    def start(self, *, has_run_on: bool) -> int | None:
+        """The first segment, if it must still be there, but for retention; None: nobody knows.
+
+        `has_run_on`: there was no power cut since. After one a segment may be gone that was never synced.
+        """
+        return self.first if has_run_on or self.next_offset > (self.first or 0) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +79,18 @@ class Points:
             return False
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
+    def with_other_starts(self, partitions: Iterable[int]) -> Points:
+        """The same, where the first segments of these partitions are others from now on."""
+        others = {index: self.partitions[index]._replace(first=None) for index in partitions}
+        return replace(self, partitions={**self.partitions, **others})
+
     def render(self) -> bytes:
         word = "closed" if self.is_closed else "left" if self.was_left else "open"
         staged = f" staged {as_bits(self.staged)}" if self.staged else ""
         lines = [f"diskq points 1 {word}{staged}\n"]
-        lines += [f"{index} {p.base} {p.end} {p.next_offset}\n" for index, p in self.partitions.items()]
+        for index, point in self.partitions.items():
+            place = " ".join(str(number) for number in point if number is not None)
+            lines.append(f"{index} {place}\n")
         return checked("".join(lines).encode())
 
     @classmethod
@@ -86,7 +102,7 @@ class Points:
         at = head.end()
         partitions = {}
         while (line := _LINE.match(content, at)) is not None:
-            index, *place = map(int, line.groups())
+            index, *place = (int(number) for number in line.groups() if number is not None)
             partitions[index] = Point(*place)
             at = line.end()
         if not is_checked(content, at):

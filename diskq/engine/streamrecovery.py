@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletrows import rows_of
@@ -72,7 +74,10 @@ class _Judge:
         self.repairs = repairs
         self.found = found
         self.refilled = refilled
-        self.first = read_first(fs, files)
+
+    @cached_property
+    def first(self) -> int:
+        return read_first(self.fs, self.files)
 
     def begin(self, point: Point, trust: Trust) -> Point:
         first = self.first

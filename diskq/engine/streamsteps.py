@@ -21,10 +21,11 @@ from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
+from diskq.engine.missingstart import missing_start
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
-from diskq.engine.streampoints import Point, Points, leave_points, read_points
+from diskq.engine.streampoints import Point, Points, leave_points, read_first, read_points
 from diskq.engine.streamrecovery import recover_partition
 from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
@@ -72,6 +73,11 @@ class _Partition:
         self.log = SegmentedLog(segment, bases)
         self.settled = -1  # so many records' data a barrier has been taken for,
         self.indexed = -1  # and the rows of those before this offset
+
+    @property
+    def point(self) -> Point:
+        """Where it is, for recovery."""
+        return self.segment.point._replace(first=self.log.bases[0])
 
     def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What of it a barrier has to sync: data and checksums, and rows. Raises OSError."""
@@ -218,7 +224,7 @@ class StreamSteps:
         if len(self._partitions) == count:
             return
         for partition in self._partitions[count:]:
-            self._others[partition.files.index] = partition.segment.point
+            self._others[partition.files.index] = partition.point
             partition.segment.abandon()
         del self._partitions[count:]
         self._open_door()
@@ -255,12 +261,27 @@ class StreamSteps:
         for index in points.partitions if points.is_readable else there:
             if index < count:
                 continue
-            if points.is_closed or index not in there:
+            if index not in there:
                 self._others[index] = points.partitions[index]
+            elif points.is_closed:
+                self._others[index] = self._left_as_it_is(index, points.partitions[index])
             else:
                 found = self._recovered(index, points, was_ours, range(0))
-                base = found.bases[-1] if found.bases else found.next_offset
-                self._others[index] = Point(base, found.end, found.next_offset)
+                bases = found.bases or [found.next_offset]
+                self._others[index] = Point(bases[-1], found.end, found.next_offset, bases[0])
+
+    def _left_as_it_is(self, index: int, point: Point) -> Point:
+        """The new point of a partition that needs no recovery. Segments may be missing at its start."""
+        files = self.files.partition(index)
+        bases = files.bases()
+        if not bases:
+            return point
+        noted, first = point.start(has_run_on=True), read_first(self._fs, files)
+        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        if missing is not None:
+            self.log.repairs.append(missing)
+            self.log.pending.removals += files.orphans(bases)
+        return point._replace(first=bases[0])
 
     def _recovered(self, index: int, points: Points, was_ours: bool, refilled: range) -> FoundLog:
         files = self.files.partition(index)
@@ -678,7 +699,7 @@ class StreamSteps:
 
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
-        points = {partition.files.index: partition.segment.point for partition in self._partitions}
+        points = {partition.files.index: partition.point for partition in self._partitions}
         count = min(_MOST_SLATES, len(self._partitions)) if self._uses_slate and not is_closing else 0
         staged = tuple(range(count))
         return (Points(is_closing, points | self._others, staged=staged).replacing(self.files),)

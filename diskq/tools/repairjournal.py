@@ -13,6 +13,7 @@ from diskq.engine.journal import Journal
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import JournalOffset, read_journal_offsets
 from diskq.engine.journalsegmentreader import JournalSegmentReader
+from diskq.engine.streampoints import read_points
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair
@@ -62,6 +63,7 @@ class _Rebuild:
         self._files = files
         self._swap = swap
         self._next_offset = next_offset
+        self._is_renamed = False  # is a segment to have another name?
         self._repairs: list[Repair] = []
 
     def run(self) -> list[Repair]:
@@ -86,6 +88,9 @@ class _Rebuild:
                     self._repairs.append(
                         Repair(path=files.gaps, kept=0, dropped=0, reason=reason, records=lost)
                     )
+        if self._is_renamed:
+            points = read_points(self._fs, files)
+            self._swap.install(files.points, points.with_other_starts(points.partitions).render())
         return self._repairs
 
     def _look_at(self, base: int, known_end: int) -> Found:
@@ -128,3 +133,4 @@ class _Rebuild:
         if all(run.first != found.base for run in runs):
             swap.remove(path)
             swap.remove(files.sidecar(found.base))
+            self._is_renamed = True

@@ -162,10 +162,12 @@ class _Rebuild:
         self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
         self._swap = Swap(fs, files.path, files.swap)
         self._changed: dict[int, int] = {}  # by partition the first segment that is written anew
+        self._renamed: set[int] = set()  # partitions of which a segment is to have another name
         self._repairs: list[Repair] = []
 
     def run(self) -> list[Repair]:
-        points = read_points(self._fs, self._files).partitions
+        noted = read_points(self._fs, self._files)
+        points = noted.partitions
         gaps = []
         for partition in self._files.partitions():
             if partition in points:
@@ -177,6 +179,8 @@ class _Rebuild:
             self._swap.install(self._files.gaps, gaps_as([*known, *news]))
             if not self._repairs:
                 self._repairs += [self._noted(gap) for gap in news]
+        if self._renamed:
+            self._swap.install(self._files.points, noted.with_other_starts(self._renamed).render())
         return self._repairs
 
     def carry_out(self) -> None:
@@ -249,6 +253,7 @@ class _Rebuild:
         if all(run.first != found.base for run in runs):
             for each in (*files.segment(found.base), *files.beside(found.base)):
                 swap.remove(each)
+            self._renamed.add(files.index)
 
     def _has(self, path: str) -> bool:
         return bool(self._fs.size_of(path))

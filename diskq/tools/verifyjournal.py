@@ -68,7 +68,8 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
         first = min([bases[0], *files.sidecars()])
         report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
-    _tell_of_the_rest(fs, files, bases, report)
+    noted = None if point is None else point.start(has_run_on=not is_doubtful)
+    _tell_of_the_rest(fs, files, bases, noted, report)
 
 
 def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
@@ -201,7 +202,9 @@ def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> Non
                 report.damage(reader.repair.path, 0, reader.repair.reason)
 
 
-def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], report: Report) -> None:
+def _tell_of_the_rest(
+    fs: FileSystem, files: JournalFiles, bases: list[int], noted: int | None, report: Report
+) -> None:
     if fs.size_of(files.private) is None:
         return
     tell_of_a_repair(fs, files.path, files.swap, report)
@@ -213,7 +216,7 @@ def _tell_of_the_rest(fs: FileSystem, files: JournalFiles, bases: list[int], rep
             whole = sej.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
             report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
-    tell_of_the_start(missing_start(bases, files.sidecars(), files.data), report)
+    tell_of_the_start(missing_start(bases, files.sidecars(), files.data, noted=noted), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):

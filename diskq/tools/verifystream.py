@@ -232,13 +232,18 @@ class _Look:
             if fs.size_of(files.intent) is not None:
                 report.note(files.intent, None, "a transaction is pending: the next open finishes it")
         for partition in files.partitions():
-            self._tell_of_a_partition(partition, points.partitions.get(partition))
+            self._tell_of_a_partition(partition, points)
 
-    def _tell_of_a_partition(self, partition: int, point: Point | None) -> None:
+    def _tell_of_a_partition(self, partition: int, points: Points) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
         bases = files.bases()
-        tell_of_the_start(missing_start(bases, files.sidecars(), files.data, read_first(fs, files)), report)
+        point = points.partitions.get(partition)
+        has_run_on = points.was_closed(partition) or not self._was_restarted
+        noted = None if point is None else point.start(has_run_on=has_run_on)
+        first = read_first(fs, files)
+        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        tell_of_the_start(missing, report)
         last = max(files.sidecars(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
             told = told_end(fs, files, bases)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import mending, streamrecovery, streamsteps, tripletsegment
+from diskq.engine import mending, missingstart, streamrecovery, streamsteps, tripletsegment
 from diskq.engine.appending import Admission, Mode
 from diskq.engine.log import recovery, segmentrecovery, trust, writer
 from diskq.engine.log import segment as logsegment
@@ -427,6 +427,7 @@ FORMAT = streamrecovery.__name__
 RECOVERY, SEGMENTS, TRUST = recovery.__name__, segmentrecovery.__name__, trust.__name__
 CHECKSUMS = checksums.__name__
 MENDING = mending.__name__
+MISSINGSTART = missingstart.__name__
 
 MUTATIONS = [
     *WEAKER,
@@ -445,6 +446,13 @@ MUTATIONS = [
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(STREAM, "Points(is_closing, points", "Points(True, points"),
     Mutation(STREAM, "points | self._others", "points"),
+    # Where it began, and what retention has removed since.
+    Mutation(
+        MISSINGSTART,
+        "first <= base < bases[0]",
+        "base < bases[0]",
+        by=retained_before_the_points_are_told,
+    ),
     Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     Mutation(
         logsegment.__name__,

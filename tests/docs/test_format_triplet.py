@@ -188,7 +188,7 @@ def test_the_points_say_what_the_text_says() -> None:
     *lines, check = text("points").splitlines(keepends=True)
     assert check == b"crc32c %08x\n" % castagnoli(b"".join(lines))
     points = Points.parse(text("points"))
-    assert points == Points(True, {0: Point(3, 0, 3), 1: Point(0, 27, 1)})
+    assert points == Points(True, {0: Point(3, 0, 3, 0), 1: Point(0, 27, 1, 0)})
 
 
 def test_the_row_of_a_sealed_segment_says_what_the_text_says() -> None:

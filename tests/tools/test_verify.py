@@ -20,9 +20,11 @@ from diskq.engine.journal import Journal
 from diskq.engine.priority import PriorityStore
 from diskq.engine.stream import Stream
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
+from diskq.storage.smallfile import checked
 from diskq.tools.findings import Verification
 from diskq.tools.gaps import Gap, gaps_as
 from diskq.tools.info import info
+from diskq.tools.repair import repair
 from diskq.tools.things import Thing, things_at
 from diskq.tools.verify import verify
 from tests.tools.damaged import COUNT as FEW
@@ -564,6 +566,99 @@ def test_a_log_whose_oldest_segment_is_gone_is_damage_and_the_open_says_it_once(
     assert verify(thing).verdict == "clean"
 
 
+def without_the_oldest(thing: Thing) -> int:
+    """Remove its oldest segment with all that is beside it; the first message that is left."""
+    pattern, number_base = ("*.data", 10) if thing.kind == "stream" else ("*.jnl", 16)
+    gone, following = sorted(Path(thing.path).rglob(pattern))[:2]
+    removed = [file for file in Path(thing.path).rglob(f"{gone.stem}.*") if file.suffix != ".bad"]
+    assert any(file.suffix == ".sums" for file in removed)
+    for file in removed:
+        file.unlink()
+    return int(following.stem, number_base)
+
+
+def killed(thing: Thing, copy: Path) -> Thing:
+    """A copy of it while it is open, with more messages, of which no barrier knows."""
+    log = (
+        Stream(thing.path, StreamOptions(partition_count=1, segment_size=3000))
+        if thing.kind == "stream"
+        else Journal(thing.path, JournalOptions(segment_size=3000))
+    )
+    with log:
+        for number in range(FEW):
+            log.append(body(number))
+        log.flush()
+        shutil.copytree(thing.path, copy)
+    return Thing(thing.kind, str(copy))
+
+
+@pytest.mark.parametrize("was_killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("was_empty", [False, True], ids=["was there", "new"])
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+def test_the_oldest_segment_is_missed_without_its_checksums(kind, was_empty, was_killed, tmp_path):
+    path = tmp_path / "log"
+    path.mkdir()
+    thing = Thing(kind, str(path)) if was_empty and was_killed else made(kind, str(path))
+    if was_killed:
+        thing = killed(thing, tmp_path / "after")
+    count = verify(thing).messages
+    first = without_the_oldest(thing)
+    found = verify(thing)
+    assert (found.verdict, found.messages, found.lost) == ("damaged", count - first, first)
+    opened = Stream if kind == "stream" else Journal
+    with opened(thing.path) as log:
+        assert [repair.records for repair in log.repairs] == [first]
+        assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
+    assert verify(thing).verdict == "clean"
+    with opened(thing.path) as log:
+        assert log.repairs == ()
+
+
+def test_a_start_is_missed_also_in_a_partition_that_is_not_written_to_any_more(tmp_path):
+    with Stream(str(tmp_path), StreamOptions(partition_count=2, segment_size=300)) as stream:
+        stream.append_many([(b"key-%d" % number, b"x" * 100, None) for number in range(40)])
+    thing = Thing("stream", str(tmp_path))
+    with Stream(thing.path, StreamOptions(partition_count=1)) as stream:
+        assert stream.partition_count == 1
+    gone = sorted((tmp_path / "parts/000001").glob("*.data"))[0]
+    for file in [*tmp_path.rglob(f"000001/{gone.stem}.*")]:
+        file.unlink()
+    assert verify(thing).verdict == "damaged"
+    with Stream(thing.path) as stream:
+        assert [repair.path for repair in stream.repairs] == [str(gone)]
+    with Stream(thing.path) as stream:
+        assert stream.repairs == ()
+    assert verify(thing).verdict == "clean"
+
+
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+def test_a_log_whose_points_are_of_an_earlier_version_opens(kind, tmp_path):
+    thing = made(kind, str(tmp_path))
+    points = tmp_path / ".diskq/points"
+    head, line, _ = points.read_bytes().splitlines(keepends=True)
+    points.write_bytes(checked(head + b" ".join(line.split()[:4]) + b"\n"))
+    without_the_oldest(thing)
+    opened = Stream if kind == "stream" else Journal
+    with opened(thing.path) as log:
+        assert log.repairs == ()  # nothing tells of a segment without checksums
+    assert points.read_bytes().splitlines()[1].split()[:4] == line.split()[:4]
+    without_the_oldest(thing)
+    assert verify(thing).verdict == "damaged"
+
+
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+def test_a_repair_that_leaves_out_the_first_message_does_not_make_it_missing(kind, tmp_path):
+    thing = made(kind, str(tmp_path))
+    data = sorted(tmp_path.rglob("*.data" if kind == "stream" else "*.jnl"))[0]
+    data.write_bytes(bytes(40) + data.read_bytes()[40:])
+    repair(thing, apply=True)
+    assert not data.exists()
+    opened = Stream if kind == "stream" else Journal
+    with opened(thing.path) as log:
+        assert log.repairs == ()
+    assert verify(thing).lost == 0
+
+
 def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
     thing = made("stream", str(tmp_path))
     with Stream(thing.path, StreamOptions(retention_max_bytes=4000)) as stream:
@@ -571,6 +666,19 @@ def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
         assert stream.repairs == ()
     with Stream(thing.path) as stream:
         assert stream.repairs == ()
+    assert verify(thing).verdict == "clean"
+
+
+def test_a_segment_that_went_after_retention_is_missed(tmp_path):
+    thing = made("stream", str(tmp_path))
+    with Stream(thing.path, StreamOptions(retention_max_bytes=4000)) as stream:
+        assert stream.vacuum().segments
+    start = min(int(file.stem) for file in tmp_path.rglob("*.data"))
+    first = without_the_oldest(thing)
+    found = verify(thing)
+    assert (found.verdict, found.lost) == ("damaged", first - start)
+    with Stream(thing.path) as stream:
+        assert [repair.records for repair in stream.repairs] == [first - start]
     assert verify(thing).verdict == "clean"
 
 

@@ -293,7 +293,7 @@ def _requests() -> list[bytes]:
     ]
 
 
-_POINTS = Points(False, {0: Point(0, 128, 4), 3: Point(9, 0, 9)})
+_POINTS = Points(False, {0: Point(0, 128, 4), 3: Point(9, 0, 9, 5)})
 _STAGED = StagedFile(
     str(StagedName("sink", 3, 0, "01ab")), (Extent(0, 0, 128, 1, 7), Extent(3, 128, 40, 2, 9))
 )

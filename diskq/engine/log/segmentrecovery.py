@@ -52,8 +52,12 @@ class Followed(NamedTuple):
 class Judge(Protocol):
     """What only the format knows. Each method raises OSError, and CorruptionError if the open is strict."""
 
-    first: int
-    """The segment before which retention has removed all; 0 where there is no retention."""
+    @property
+    def first(self) -> int:
+        """The segment before which retention has removed all; 0 where there is no retention.
+
+        Read after the segments were listed: retention may be at work.
+        """
 
     def begin(self, point: Point, trust: Trust) -> Point:
         """The recovery point, where the first segments were removed behind its back."""
@@ -123,7 +127,8 @@ class LogRecovery:
         """
         found, files, judge, trust = self._found, self._files, self._judge, self._trust
         found.bases = files.bases()
-        missing = missing_start(found.bases, files.sidecars(), files.data, judge.first)
+        noted = None if point is None else point.start(has_run_on=self._counts_told)
+        missing = missing_start(found.bases, files.sidecars(), files.data, noted=noted, first=judge.first)
         found.repairs += [missing] if missing is not None else []
         told = told_end(self._fs, files, found.bases)
         # Before a segment is begun that has one of these names.
