@@ -15,7 +15,8 @@ from diskq._native.sej import RECORD_OVERHEAD
 from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import find_next
-from diskq.storage.blockreader import Bare, BlockReader, Broken, Loss, Rotten, Shown
+from diskq.engine.logsegmentreader import LogSegmentReader
+from diskq.storage.blockreader import Bare, Broken, Loss, Rotten, Shown
 from diskq.storage.checksums import Row
 from diskq.storage.fs import FileSystem
 
@@ -26,35 +27,17 @@ _OFFSET = struct.Struct(">Q")
 Tail = Literal["END", "TORN", "CORRUPT"]
 
 
-class JournalSegmentReader:
-    """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
+class JournalSegmentReader(LogSegmentReader[SejAhead]):
+    """One segment of a journal, as `LogSegmentReader`."""
 
     index_size = 0
 
     def __init__(
         self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, shown: Shown | None = None
     ) -> None:
-        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
-        self._fs = fs
-        self.path = files.data(base)
-        self.blocks = BlockReader(fs, ahead, self.path, files.sidecar(base), 0, shown)
-        self.base = base
-        self._messages = ahead
-        self._messages.next_offset = base
-        self._readable_end = 0
-        self._known_end: int | None = None  # the offset behind the readable end
-        self._undecided: object = None  # what there was when nothing could be told
+        super().__init__(fs, ahead, files, base, shown)
         self.tail: Tail = "END"
         """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
-
-    def close(self) -> None:
-        """Let go of the files, which were only read: raises nothing. Idempotent."""
-        self.blocks.close()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the data file, now."""
-        return self._fs.size(self.blocks.handle)
 
     # --- where to begin ---------------------------------------------------------------------------
 
@@ -93,11 +76,6 @@ class JournalSegmentReader:
         (offset,) = _OFFSET.unpack(head)
         return offset if 0 <= offset - self.base <= position // RECORD_OVERHEAD else None
 
-    def begin_at(self, position: int, offset: int) -> None:
-        """Be at message `offset`, which begins at byte `position` of the data."""
-        self.blocks.seek(position)
-        self._messages.next_offset = offset
-
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
@@ -114,12 +92,6 @@ class JournalSegmentReader:
             self.tail = "END"
             return self._fill(end, covered_end)
         return self.missing_end()
-
-    def _fill(self, end: int, covered_end: int | None) -> Loss | None:
-        found = self.blocks.step(end, covered_end)
-        if isinstance(found, Rotten):
-            return self._numbered(found)
-        return None if found is None else self._take_unverified(found)
 
     def believe_to(self, end: int) -> None:
         """Up to byte `end` of the data there are whole records: framing finds that out."""
@@ -154,7 +126,6 @@ class JournalSegmentReader:
     # --- bytes with checksums ---------------------------------------------------------------------
 
     def _numbered(self, rotten: Rotten) -> Loss:
-        """Pass over the offsets of what is lost with a block, too."""
         loss, row = rotten
         offset = self._messages.next_offset
         told = self._told_behind(loss.start, row.end)

@@ -21,8 +21,9 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.tripletahead import TripletAhead
 from diskq.engine.evidence import Evidence, GoodRow, IndexRow
 from diskq.engine.indexentries import INDEX_ROW
+from diskq.engine.logsegmentreader import LogSegmentReader
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.storage.blockreader import STRETCH, Bare, BlockReader, Broken, Loss, Rotten, Shown
+from diskq.storage.blockreader import STRETCH, Bare, Broken, Loss, Rotten, Shown
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -38,8 +39,8 @@ OVERWRITTEN = "overwritten by a later record"
 CONTRADICTION = "index and data contradict each other"
 
 
-class SegmentReader:
-    """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
+class SegmentReader(LogSegmentReader[TripletAhead]):
+    """One segment of a partition, as `LogSegmentReader`."""
 
     def __init__(
         self,
@@ -50,31 +51,16 @@ class SegmentReader:
         base: int,
         shown: Shown | None = None,
     ) -> None:
-        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
-        self._fs = fs
+        super().__init__(fs, ahead, files, base, shown, self._takeable)
         self._sidecar = files.sidecar(base)
-        self.path = files.data(base)
-        self.blocks = BlockReader(fs, ahead, self.path, self._sidecar, 0, shown, self._takeable)
-        self.base = base
-        self._messages = ahead
-        self._messages.next_offset = base
         self._evidence = Evidence(fs, files, base, self.blocks.handle, framing)
-        self._readable_end = 0
-        self._known_end: int | None = None  # the offset behind the readable end
         self._believed_to = 0  # up to this byte of the data, lengths are believed
         self._behind = 0  # so many bytes do rows lie behind their places in the index
         self._drift = 0  # so many bytes do records lie behind where their rows say
-        self._undecided: object = None  # what there was when nothing could be told
 
     def close(self) -> None:
-        """Let go of the files, which were only read: raises nothing. Idempotent."""
-        self.blocks.close()
+        super().close()
         self._evidence.close()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the data file, now."""
-        return self._fs.size(self.blocks.handle)
 
     @property
     def index_size(self) -> int:
@@ -124,11 +110,6 @@ class SegmentReader:
             rows.close()
         return position, reached
 
-    def begin_at(self, position: int, offset: int) -> None:
-        """Be at message `offset`, which begins at byte `position` of the data."""
-        self.blocks.seek(position)
-        self._messages.next_offset = offset
-
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
@@ -144,12 +125,6 @@ class SegmentReader:
         if known_end is None or known_end <= self._messages.next_offset:
             return None
         return self.missing_end()
-
-    def _fill(self, end: int, covered_end: int | None) -> Loss | None:
-        found = self.blocks.step(end, covered_end)
-        if isinstance(found, Rotten):
-            return self._numbered(found)
-        return None if found is None else self._take_unverified(found)
 
     def believe_to(self, end: int) -> None:
         """Up to byte `end` of the data there are whole records, and nothing between them."""
@@ -246,7 +221,6 @@ class SegmentReader:
         return None
 
     def _numbered(self, rotten: Rotten) -> Loss:
-        """Pass over the offsets of what is lost with a block, too."""
         loss, row = rotten
         offset = self._messages.next_offset
         if loss.records is None:
