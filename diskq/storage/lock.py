@@ -47,6 +47,10 @@ class Holder:
     is_closed: bool = False
     """Did it let go after all that it wrote was durable?"""
 
+    def is_of_this_boot(self, fs: FileSystem) -> bool:
+        """False if the machine was restarted since, so that the page cache is another one."""
+        return self.boot_id == fs.identity().boot_id
+
     def __str__(self) -> str:
         if not self.pid:
             return "another process"
@@ -66,7 +70,7 @@ class Lock:
         self.previous = self._take()
         """Who had it before; None where nobody ever had, or a peer has emptied the file since."""
         previous = self.previous
-        self.was_restarted = previous is not None and previous.boot_id != fs.identity().boot_id
+        self.was_restarted = previous is not None and not previous.is_of_this_boot(fs)
         """Was the machine restarted since then, so that the page cache is another one?"""
         if previous is not None:
             self._holder = previous

@@ -35,7 +35,7 @@ def as_put_back(
         return
     was_restarted = None
     if holder is not None and fs.size_of(lock):  # who empties it says nothing of the machine
-        was_restarted = holder.boot_id != fs.identity().boot_id
+        was_restarted = not holder.is_of_this_boot(fs)
     view, told = view_with(fs, stagings, was_restarted=was_restarted, staged=staged)
     try:
         if holder is not None and (since := holder.recovering_since) and not was_restarted:

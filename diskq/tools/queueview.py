@@ -61,7 +61,7 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
     on_disk = sum(sizes.values()) + sums
     holder, is_open = holder_of(fs, files.lock)
-    if holder is not None and holder.boot_id == fs.identity().boot_id:
+    if holder is not None and holder.is_of_this_boot(fs):
         _add_what_waits(fs, files.slate, sizes)
     end = Position(max(sizes), sizes[max(sizes)]) if sizes else Position(0, 0)
     recorded = metadata.write if metadata else Position(0, 0)

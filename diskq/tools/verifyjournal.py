@@ -179,7 +179,7 @@ def _look_at_the_end(
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
     """Was the machine restarted since somebody of ours wrote? Then what was not synced may be gone."""
     holder = read_holder(fs, files.lock)
-    return holder is not None and bool(holder.boot_id) and holder.boot_id != fs.identity().boot_id
+    return holder is not None and bool(holder.boot_id) and not holder.is_of_this_boot(fs)
 
 
 def _look_at_the_point(

@@ -65,7 +65,7 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
     """Was the machine, since the last process of ours had the stream?"""
     holder = read_holder(fs, files.lock)
-    return holder is not None and holder.boot_id != fs.identity().boot_id
+    return holder is not None and not holder.is_of_this_boot(fs)
 
 
 def _count(varuint: bool, records: bytes) -> int:

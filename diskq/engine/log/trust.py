@@ -103,7 +103,7 @@ class QueueUse:
     def seen(cls, fs: FileSystem, lock: str, slate: str, *, is_free: bool) -> QueueUse:
         """For who only looks. `is_free`: no process has it, for certain, so that its slate is complete."""
         holder = read_holder(fs, lock)
-        is_restarted = holder is not None and holder.boot_id != fs.identity().boot_id
+        is_restarted = holder is not None and not holder.is_of_this_boot(fs)
         is_named = holder is not None and bool(holder.staged or holder.recovering_since)
         is_told = holder is not None and (holder.is_closed or holder.never_empty)
         return cls(
