@@ -225,7 +225,7 @@ class PrioritySteps:
             point,
             writer.pending,
             strict=self.options.strict,
-            trust=trust_of_store(point, lock),
+            trust=trust_of_store(fs, point, previous),
             newest=-1 if previous is None or lock.was_restarted else previous.newest,
             repairs_damage=self._repairs_damage,
         )

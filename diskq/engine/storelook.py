@@ -80,9 +80,8 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
         there = StoreFiles(overlay, files.root)
         overlay.make_directory(there.private)
         point = Point.read(overlay, there)
-        found = recover_store(
-            overlay, there, point, Debts(), strict=False, trust=trust_of_store(point), until=until
-        )
+        trust = trust_of_store(overlay, point, None)
+        found = recover_store(overlay, there, point, Debts(), strict=False, trust=trust, until=until)
         losses = tuple(repair for repair in found.repairs if repair.records != 0)
         return StoreLook(queues=found.queues, lsn=_last(found, until), losses=losses)
 

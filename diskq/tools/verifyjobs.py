@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from diskq._native.taskflux import END_MARKER
 from diskq.engine.commandlog import last_byte, read_segment
+from diskq.engine.log.trust import Trust, trust_of_store
 from diskq.engine.storeaudit import SegmentReport, StoreReport, inspect_store
 from diskq.engine.storelook import try_opening
 from diskq.engine.storerecovery import STALE, TORN
@@ -38,10 +39,8 @@ def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
 
 def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
     """Did a process end without closing it, and no power cut come since? Its commands are then whole."""
-    point, holder = Point.read(fs, files), read_holder(fs, files.lock)
-    if point is None or point.closed is not None or holder is None:
-        return False
-    return holder.boot_id == fs.identity().boot_id
+    trust = trust_of_store(fs, Point.read(fs, files), read_holder(fs, files.lock))
+    return trust is Trust.KILLED
 
 
 def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from diskq.engine.streampoints import Points
 from diskq.engine.taskfluxfiles import Point as StorePoint
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Holder, Lock, read_holder
+from diskq.storage.lock import Holder, read_holder
 from diskq.storage.slate import Waiting, holds_all, is_of_this_run, tells_nothing
 from diskq.storage.slates import Slates
 
@@ -62,12 +62,12 @@ def trust_of_points(points: Points, partition: int, slates: Slates, *, was_ours:
     return Trust.after(was_ours=is_ours, was_restarted=is_restarted, was_closed=was_closed)
 
 
-def trust_of_store(point: StorePoint | None, lock: Lock | None = None) -> Trust:
+def trust_of_store(fs: FileSystem, point: StorePoint | None, previous: Holder | None) -> Trust:
     """For a store, of which TaskFlux has written where there is no point.
 
-    A lock that does not tell who had it before, or is not at hand, is as one from before a power cut.
+    `previous` signed its lock last. None, where nobody did or nobody asked, is as after a power cut.
     """
-    is_restarted = lock is None or lock.previous is None or lock.was_restarted
+    is_restarted = previous is None or not previous.is_of_this_boot(fs)
     was_closed = point is not None and point.closed is not None
     return Trust.after(was_ours=point is not None, was_restarted=is_restarted, was_closed=was_closed)
 
