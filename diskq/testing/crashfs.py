@@ -330,20 +330,16 @@ class CrashFS:
 
     def size_of(self, path: str) -> int | None:
         with self._mutex:
-            self._check_power()
-            try:
-                node = self._node(path)
-            except FileNotFoundError:
+            node = self._node_if_any(path)
+            if node is None:
                 return None
             return len(node.now) if isinstance(node, File) else _DIRECTORY_SIZE
 
     def stamp_of(self, path: str) -> Stamp | None:
         """Its time is `wall_clock`'s, which stands still until somebody sets it."""
         with self._mutex:
-            self._check_power()
-            try:
-                node = self._node(path)
-            except FileNotFoundError:
+            node = self._node_if_any(path)
+            if node is None:
                 return None
             return Stamp(node.number, node.modified) if isinstance(node, File) else Stamp(0, 0)
 
@@ -517,6 +513,14 @@ class CrashFS:
                 raise _error(errno.ENOENT, path)
         assert node is not None
         return node
+
+    def _node_if_any(self, path: str) -> File | Directory | None:
+        """What is at `path`, or None where there is nothing. Raises PowerCut while the power is off."""
+        self._check_power()
+        try:
+            return self._node(path)
+        except FileNotFoundError:
+            return None
 
     def _directory(self, path: str) -> Directory:
         node = self._node(path)
