@@ -19,12 +19,12 @@ from diskq.cli.jobsview import check_store, is_store
 from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
-from diskq.cli.pipes import CHUNK, MOST_AROUND, Output, read_stdin
+from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
 from diskq.cli.terminal import note, progress, shown
 from diskq.engine.priority import PriorityRecord, PriorityStore
 from diskq.engine.storelook import log_trace, look_at_store
 from diskq.engine.taskfluxfiles import StoreFiles
-from diskq.errors import DiskFullError, QueueNameError
+from diskq.errors import QueueNameError
 from diskq.options import PriorityOptions
 from diskq.tools.entries import Entry
 from diskq.tools.jsonlines import JOB, job_line
@@ -107,23 +107,17 @@ def send(args: argparse.Namespace) -> None:
 
 async def _send_all(args: argparse.Namespace) -> None:
     options = PriorityOptions()
-    most = options.max_message_size
-    sent = 0
+    sent = Sent()
     numbers = count(1)
 
     async def send_jobs(jobs: Iterable[Entry]) -> None:
-        nonlocal sent
         for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.value)):
             for name, group in groupby(batch, lambda job: _told(args.queue, job.queue, "")):
                 some = list(group)
                 priorities = [_told(args.priority, job.priority, 0) for job in some]
-                try:
-                    queue = store.queue(name)
+                queue = store.queue(name)
+                with sent.adding(len(some)):
                     store.enqueue_many(queue, [job.value for job in some], priorities, args.durability)
-                except DiskFullError as full:
-                    sent += full.accepted
-                    raise
-                sent += len(some)
 
     async def send_data(messages: Iterable[bytes]) -> None:
         await send_jobs(map(Entry, messages))
@@ -136,14 +130,9 @@ async def _send_all(args: argparse.Namespace) -> None:
 
     try:
         with _opened(args, options) as store:
-            if args.messages:
-                await send_data(map(os.fsencode, args.messages))
-            elif args.framing == "json":
-                await read_stdin("lines", most * 4 // 3 + MOST_AROUND, send_lines)
-            else:
-                await read_stdin(args.framing, most, send_data)
+            await read_source(args, options.max_message_size, send_data, send_lines)
     finally:
-        note(f"{sent} sent")
+        note(f"{sent.count} sent")
 
 
 def _told(first: T | None, second: T | None, else_: T) -> T:
@@ -189,13 +178,8 @@ def receive(args: argparse.Namespace) -> None:
     if args.follow:
         args.wait = float("inf")
     output = JobOutput(args.framing)
-    try:
+    with receiving_into(output):
         trio.run(_receive_all, args, output)
-    except BrokenPipeError:
-        note("the reader went away: what was not written stays in the queue")
-        raise
-    finally:
-        note(f"{output.written} received")
 
 
 async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:

@@ -14,11 +14,10 @@ from diskq.cli.framing import batches
 from diskq.cli.journalview import JOURNALS_OWN, check_journal, is_a_journal, offset_at
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError, check_source
-from diskq.cli.pipes import CHUNK, read_stdin
+from diskq.cli.pipes import CHUNK, Sent, read_source
 from diskq.cli.terminal import note
 from diskq.engine.journal import Journal
 from diskq.engine.journaloffsets import JournalOffset
-from diskq.errors import DiskFullError
 from diskq.options import JournalOptions
 
 __all__ = ["put", "reset"]
@@ -38,27 +37,19 @@ def put(args: argparse.Namespace) -> None:
 async def _put_all(args: argparse.Namespace) -> None:
     options = JournalOptions()
     key = None if args.key is None else os.fsencode(args.key)
-    sent = 0
+    sent = Sent()
 
     async def send(values: Iterable[bytes]) -> None:
-        nonlocal sent
         for batch in batches(values, args.batch, CHUNK):
             items = [(key, value, args.timestamp, args.type) for value in batch]
-            try:
+            with sent.adding(len(batch)):
                 journal.append_many(items, args.durability)
-            except DiskFullError as full:
-                sent += full.accepted
-                raise
-            sent += len(batch)
 
     try:
         with patient(lambda: Journal(args.path, options), args.wait) as journal:
-            if args.messages:
-                await send(map(os.fsencode, args.messages))
-            else:
-                await read_stdin(args.framing, options.max_message_size, send)
+            await read_source(args, options.max_message_size, send)
     finally:
-        note(f"{sent} put")
+        note(f"{sent.count} put")
 
 
 def reset(args: argparse.Namespace) -> None:

@@ -3,35 +3,55 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from diskq.cli.framing import JOINERS, SPLITTERS
 from diskq.cli.terminal import note, printable, progress
+from diskq.errors import DiskFullError
 from diskq.messages import JournalMessage, Message
 
-__all__ = ["CHUNK", "MOST_AROUND", "MessageOutput", "Output", "read_stdin"]
+__all__ = ["CHUNK", "MessageOutput", "Output", "Sent", "read_source", "receiving_into"]
 
 M = TypeVar("M", Message, JournalMessage)
+Send = Callable[[Iterable[bytes]], Awaitable[None]]
 
 CHUNK = 1024 * 1024  # bytes
-MOST_AROUND = 1024 * 1024
+_MOST_AROUND = 1024 * 1024
 """What JSON, and base64 in it, make of a message at most, beside a third more bytes."""
 
 
-async def read_stdin(
-    framing: str | None, most: int, send: Callable[[Iterable[bytes]], Awaitable[None]]
+# --- in -------------------------------------------------------------------------------------------
+
+
+async def read_source(
+    args: argparse.Namespace, most: int, send: Send, send_json: Send | None = None, default: str = "lines"
 ) -> None:
-    """Pass on the messages of stdin as they come in. Raises MessageSizeError for more than `most` bytes."""
-    splitter = SPLITTERS[framing or "lines"](most)
+    """Pass the messages of the command line to `send`; without any, those of stdin, as they come in.
+
+    `send_json` is given lines of JSON instead, where that is asked for; `default` is the framing that is
+    taken where none is. Raises MessageSizeError for a message of stdin of more than `most` bytes.
+    """
+    if args.messages:
+        await send(map(os.fsencode, args.messages))
+    elif args.framing == "json" and send_json is not None:
+        await _read_stdin("lines", most * 4 // 3 + _MOST_AROUND, send_json)
+    else:
+        await _read_stdin(args.framing or default, most, send)
+
+
+async def _read_stdin(framing: str, most: int, send: Send) -> None:
+    splitter = SPLITTERS[framing](most)
     source = sys.stdin.fileno()
     if is_typed := sys.stdin.isatty():
-        note("each line is a message; Ctrl-D ends" if framing in (None, "lines") else "Ctrl-D ends")
+        note("each line is a message; Ctrl-D ends" if framing == "lines" else "Ctrl-D ends")
     with progress("sending", _size_of(source), is_wanted=not is_typed) as advance:
         # Abandoned where it is interrupted: nobody wants to press Enter after Ctrl-C.
         while chunk := await trio.to_thread.run_sync(os.read, source, CHUNK, abandon_on_cancel=True):
@@ -43,6 +63,26 @@ async def read_stdin(
 def _size_of(handle: int) -> int | None:
     status = os.fstat(handle)
     return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class Sent:
+    """How many messages a store has accepted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def adding(self, count: int) -> Iterator[None]:
+        """Around a call that is to add `count` messages: counts them, or what a full disk let in of them."""
+        try:
+            yield
+        except DiskFullError as full:
+            self.count += full.accepted
+            raise
+        self.count += count
+
+
+# --- out ------------------------------------------------------------------------------------------
 
 
 class Output:
@@ -89,3 +129,23 @@ class MessageOutput(Generic[M]):
             await self._output.write([message.value for message in messages])
         else:
             await self._output.write([self._as_json(message) for message in messages])
+
+
+class Written(Protocol):
+    """An output, of whatever messages."""
+
+    @property
+    def written(self) -> int:
+        """How many messages are out."""
+
+
+@contextmanager
+def receiving_into(output: Written) -> Iterator[None]:
+    """Around a command that removes from a queue what it has written out: reports how that ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        note("the reader went away: what was not written stays in the queue")
+        raise
+    finally:
+        note(f"{output.written} received")

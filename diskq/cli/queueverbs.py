@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
@@ -21,10 +20,9 @@ from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
-from diskq.cli.pipes import CHUNK, Output, read_stdin
+from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
 from diskq.cli.terminal import note, preview, progress, say, show_table
 from diskq.engine.nsqfiles import QueueFiles
-from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 from diskq.tools.queueview import QueueView, look, queue_names
 
@@ -59,26 +57,18 @@ def _options(args: argparse.Namespace) -> QueueOptions:
 
 
 async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
-    sent = 0
+    sent = Sent()
 
     async def send(messages: Iterable[bytes]) -> None:
-        nonlocal sent
         for batch in batches(messages, args.batch, min(CHUNK, options.file_size)):
-            try:
+            with sent.adding(len(batch)):
                 await queue.send_many(batch)
-            except DiskFullError as full:
-                sent += full.accepted
-                raise
-            sent += len(batch)
 
     try:
         async with _opened(args, options) as queue:
-            if args.messages:
-                await send(map(os.fsencode, args.messages))
-            else:
-                await read_stdin(args.framing, options.max_message_size, send)
+            await read_source(args, options.max_message_size, send)
     finally:
-        note(f"{sent} sent")
+        note(f"{sent.count} sent")
 
 
 # --- receive --------------------------------------------------------------------------------------
@@ -93,13 +83,8 @@ def receive(args: argparse.Namespace) -> None:
     else:
         _check_exists(args)
     output = Output(args.framing)
-    try:
+    with receiving_into(output):
         trio.run(_receive_all, args, output)
-    except BrokenPipeError:
-        note("the reader went away: what was not written stays in the queue")
-        raise
-    finally:
-        note(f"{output.written} received")
 
 
 async def _receive_all(args: argparse.Namespace, output: Output) -> None:

@@ -19,7 +19,7 @@ from diskq.cli.framing import batches
 from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import opened
 from diskq.cli.parsing import CommandError, UsageError, check_source
-from diskq.cli.pipes import CHUNK, MOST_AROUND, read_stdin
+from diskq.cli.pipes import CHUNK, read_source
 from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.cli.terminal import note, shown
 from diskq.options import StreamOptions
@@ -114,12 +114,7 @@ class _Writer:
 
     async def write(self, most: int) -> None:
         """All of it; messages of at most `most` bytes."""
-        if self._args.messages:
-            await self._send_values(map(os.fsencode, self._args.messages))
-        elif self._args.framing == "json":
-            await read_stdin("lines", most * 4 // 3 + MOST_AROUND, self._send_lines)
-        else:
-            await read_stdin(self._args.framing or "whole", most, self._send_values)
+        await read_source(self._args, most, self._send_values, self._send_lines, default="whole")
 
     async def _send_values(self, values: Iterable[bytes]) -> None:
         await self._send((self._key, value, self._args.timestamp) for value in values)
