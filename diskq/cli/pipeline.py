@@ -181,18 +181,12 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="DURATION",
         help="with --speed: write what has become due so often (default: 1s)",
     )
-    _add_partitions(replay, "as the source")
-    _add_job(replay, "replay")
-    _add_going_on(replay, pipelineruns.MOST_IN_A_ROUND)
-    _add_spark(replay, pipelineruns.replay)
+    _add_copying(replay, "replay", pipelineruns.replay, partitions="as the source")
 
     reshard = add("reshard", "another number of partitions", ABOUT_RESHARD, EXAMPLES_RESHARD)
     reshard.add_argument("path", metavar="PATH", help="the stream's directory")
     reshard.add_argument("into", metavar="NEW", help="the new stream's directory")
-    _add_partitions(reshard, "3, or as it has")
-    _add_job(reshard, "reshard")
-    _add_going_on(reshard, pipelineruns.MOST_IN_A_ROUND)
-    _add_spark(reshard, pipelineruns.reshard)
+    _add_copying(reshard, "reshard", pipelineruns.reshard)
 
     audit = add("audit", "is a stream as it should be?", ABOUT_AUDIT, EXAMPLES_AUDIT)
     audit.add_argument("path", metavar="PATH", help="the stream's directory")
@@ -205,18 +199,9 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
     merge.add_argument("paths", metavar="PATH", nargs="+", help="the clients' streams")
-    merge.add_argument(
-        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
-    )
-    merge.add_argument(
-        "--id",
-        metavar="SQL",
-        help="what tells a client's messages apart (default: key, time and value, of whichever client)",
-    )
-    _add_partitions(merge, "3, or as it has")
-    _add_job(merge, "merge")
-    _add_going_on(merge, pipelineruns.MOST_IN_A_ROUND)
-    _add_spark(merge, pipelineruns.merge)
+    _add_into(merge)
+    _add_id(merge, "key, time and value")
+    _add_copying(merge, "merge", pipelineruns.merge)
 
     dedupe = add(
         "dedupe-merge",
@@ -225,21 +210,12 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         EXAMPLES_DEDUPE_MERGE,
     )
     dedupe.add_argument("root", metavar="ROOT", help="the hub's directory")
-    dedupe.add_argument(
-        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
-    )
+    _add_into(dedupe)
     dedupe.add_argument(
         "--journal", metavar="NAME", help="of each client the journal of this name (default: all of them)"
     )
-    dedupe.add_argument(
-        "--id",
-        metavar="SQL",
-        help="what tells a client's messages apart (default: key, time, type and value, of whichever client)",
-    )
-    _add_partitions(dedupe, "3, or as it has")
-    _add_job(dedupe, "dedupe-merge")
-    _add_going_on(dedupe, pipelineruns.MOST_IN_A_ROUND)
-    _add_spark(dedupe, pipelineruns.dedupe_merge)
+    _add_id(dedupe, "key, time, type and value")
+    _add_copying(dedupe, "dedupe-merge", pipelineruns.dedupe_merge)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -296,13 +272,27 @@ def _add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_partitions(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_into(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--partitions", type=count, metavar="N", help=f"of the stream that is made (default: {default})"
+        "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
     )
 
 
-def _add_job(parser: argparse.ArgumentParser, name: str) -> None:
+def _add_id(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--id",
+        metavar="SQL",
+        help=f"what tells a client's messages apart (default: {default}, of whichever client)",
+    )
+
+
+def _add_copying(
+    parser: argparse.ArgumentParser, name: str, verb: object, *, partitions: str = "3, or as it has"
+) -> None:
+    """What every verb takes that copies into a stream in rounds; `name` is the job, by default."""
+    parser.add_argument(
+        "--partitions", type=count, metavar="N", help=f"of the stream that is made (default: {partitions})"
+    )
     parser.add_argument(
         "--job",
         default=name,
@@ -317,6 +307,8 @@ def _add_job(parser: argparse.ArgumentParser, name: str) -> None:
         metavar="DURATION",
         help="how long to wait for the stream, where another process has it open (default: 30s)",
     )
+    _add_going_on(parser, pipelineruns.MOST_IN_A_ROUND)
+    _add_spark(parser, verb)
 
 
 def _add_going_on(parser: argparse.ArgumentParser, most: int) -> None:
