@@ -13,10 +13,10 @@ from diskq.cli.parsing import (
     add_framing,
     add_json,
     add_messages,
+    add_most,
     add_receiving,
     add_wait,
     add_yes,
-    count,
     number,
 )
 from diskq.errors import (
@@ -189,7 +189,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
     _add_path(peek)
     _add_queue(peek)
-    peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
+    add_most(peek)
     _add_output(peek)
     peek.set_defaults(run=jobslooks.peek)
 

@@ -23,6 +23,7 @@ __all__ = [
     "add_json",
     "add_max_message_size",
     "add_messages",
+    "add_most",
     "add_partitions",
     "add_receiving",
     "add_wait",
@@ -162,6 +163,11 @@ def add_receiving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
     )
+
+
+def add_most(parser: argparse.ArgumentParser) -> None:
+    """How many are shown: -n."""
+    parser.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
 
 
 def add_durability(parser: argparse.ArgumentParser) -> None:

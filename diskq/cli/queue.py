@@ -14,10 +14,10 @@ from diskq.cli.parsing import (
     add_json,
     add_max_message_size,
     add_messages,
+    add_most,
     add_receiving,
     add_wait,
     add_yes,
-    count,
 )
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
@@ -126,7 +126,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     _add_queue(receive)
     add_receiving(receive)
-    add_framing(receive, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
+    _add_output(receive)
     receive.add_argument(
         "--linger",
         type=units.duration,
@@ -138,8 +138,8 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
     peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
-    peek.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
-    add_framing(peek, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
+    add_most(peek)
+    _add_output(peek)
     add_wait(peek, "queue")
     peek.set_defaults(run=queueverbs.peek)
 
@@ -162,6 +162,10 @@ def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = Fals
     parser.add_argument(
         "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
 
 
 def add_send(parser: argparse.ArgumentParser) -> None:
