@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 
 from diskq.cli import units
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count, number
+from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count, number, usage_errors
 from diskq.cli.terminal import note, printable, progress, warnings_left_out
-from diskq.errors import ConversionLossError, DiskqError, QueueNameError
+from diskq.errors import ConversionLossError, QueueNameError
 from diskq.tools.carrying import FORMATS, ConvertOptions, Format
 from diskq.tools.convert import Conversion, convert, tell_losses
 from diskq.tools.reading import Lines, Selection, Source
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         if not args.append:  # what was mended there is told
             stack.enter_context(warnings_left_out())
-        try:
+        with usage_errors():
             found = convert(
                 stack.enter_context(_sources(args.source)),
                 sys.stdout.buffer.write if args.target == "-" else args.target,
@@ -136,10 +136,6 @@ def run(args: argparse.Namespace) -> None:
                 progress=stack.enter_context(_progress(is_wanted=args.target != "-" or not _is_shown())),
                 warn=_warn,
             )
-        except DiskqError:
-            raise
-        except ValueError as failure:
-            raise UsageError(str(failure)) from None
     if args.json:
         print(json.dumps(found.told(), separators=(",", ":")))
     else:

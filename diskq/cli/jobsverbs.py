@@ -18,13 +18,12 @@ from diskq.cli.framing import batches
 from diskq.cli.jobsview import check_store, is_store
 from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import patient
-from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
+from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
 from diskq.cli.terminal import note, progress, shown
 from diskq.engine.priority import PriorityRecord, PriorityStore
 from diskq.engine.storelook import log_trace, look_at_store
 from diskq.engine.taskfluxfiles import StoreFiles
-from diskq.errors import QueueNameError
 from diskq.options import PriorityOptions
 from diskq.tools.entries import Entry
 from diskq.tools.jsonlines import JOB, job_line
@@ -49,7 +48,7 @@ def create(args: argparse.Namespace) -> None:
     with _opened(args, PriorityOptions(layout=args.layout)) as store:
         if args.name is not None:
             key_range = None if args.priorities is None else (args.priorities[0], args.priorities[1])
-            try:
+            with usage_errors():
                 store.create_queue(
                     args.name,
                     implementation=args.kind,
@@ -58,10 +57,6 @@ def create(args: argparse.Namespace) -> None:
                     key_range=key_range,
                     durability="synced",
                 )
-            except QueueNameError:
-                raise
-            except ValueError as failure:
-                raise UsageError(str(failure)) from None
     what = "" if args.name is None else f"queue {args.name!r} in "
     word = "created" if is_new or args.name is not None else "there already:"
     note(f"{word} {what}{shown(args.path)}")

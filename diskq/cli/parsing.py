@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from diskq.cli import units
 from diskq.cli.terminal import asked
+from diskq.errors import DiskqError
 from diskq.options import DURABILITY_WORDS
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "count",
     "number",
     "parse",
+    "usage_errors",
 ]
 
 # `--at -1h`: argparse would take the duration for an option.
@@ -50,6 +53,20 @@ class CommandError(Exception):
     def __init__(self, text: str, *, exit_code: int = 1) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Around what checks the options that were given: what it refuses (ValueError) becomes a UsageError.
+
+    Errors of diskq stay what they are, also those that are ValueErrors.
+    """
+    try:
+        yield
+    except DiskqError:
+        raise
+    except ValueError as failure:
+        raise UsageError(str(failure)) from None
 
 
 def add_command(parser: argparse.ArgumentParser, description: str, examples: str) -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from diskq.cli.directories import check_directory, make_directories
 from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
-from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source
+from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
 from diskq.cli.terminal import note, preview, progress, say, show_table
 from diskq.engine.nsqfiles import QueueFiles
@@ -44,16 +44,15 @@ def send(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> QueueOptions:
-    try:
-        return QueueOptions(
+    with usage_errors():
+        options = QueueOptions(
             durability=args.durability,
             max_bytes=args.max_bytes,
             on_full=args.on_full,
             max_bytes_per_file=args.max_bytes_per_file,
             max_message_size=args.max_message_size,
         )
-    except ValueError as failure:
-        raise UsageError(str(failure)) from None
+    return options
 
 
 async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:

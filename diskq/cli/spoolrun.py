@@ -16,7 +16,7 @@ from diskq.channels.spool import open_spool
 from diskq.cli.directories import make_directories
 from diskq.cli.framing import JOINERS
 from diskq.cli.opening import opened
-from diskq.cli.parsing import UsageError
+from diskq.cli.parsing import usage_errors
 from diskq.cli.spoolview import check_spool
 from diskq.cli.terminal import note, printable
 from diskq.errors import Permanent, Retry
@@ -31,7 +31,7 @@ _LONGEST_LINE = 200  # characters
 
 
 def run(args: argparse.Namespace) -> None:
-    try:
+    with usage_errors():
         options = SpoolOptions(
             max_items=args.batch,
             linger=args.linger,
@@ -41,8 +41,6 @@ def run(args: argparse.Namespace) -> None:
             backoff_max=args.backoff_max,
             rate=args.rate,
         )
-    except ValueError as failure:
-        raise UsageError(str(failure)) from None
     if args.create:
         make_directories(args.path)
     else:

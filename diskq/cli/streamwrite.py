@@ -18,7 +18,7 @@ from diskq.cli.directories import make_room
 from diskq.cli.framing import batches
 from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import opened
-from diskq.cli.parsing import CommandError, UsageError, check_source
+from diskq.cli.parsing import CommandError, check_source, usage_errors
 from diskq.cli.pipes import CHUNK, read_source
 from diskq.cli.streamview import STREAMS_OWN, StreamView, is_stream
 from diskq.cli.terminal import note, shown
@@ -158,10 +158,9 @@ def _make_room(path: str) -> None:
 
 
 def _options(**given: Any) -> StreamOptions:
-    try:
-        return StreamOptions(**given)
-    except ValueError as failure:
-        raise UsageError(str(failure)) from None
+    with usage_errors():
+        options = StreamOptions(**given)
+    return options
 
 
 def _producer(
