@@ -24,6 +24,7 @@ from diskq.spark.pipelines.rounds import (
     Copied,
     Places,
     Ranges,
+    Run,
     Source,
     SourceStream,
     carry_out,
@@ -78,19 +79,12 @@ def merge(
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
     return _merged(
-        spark,
+        Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
         source,
-        into,
         partitions,
         of={"pipeline": "merge", "id": id_of},
         id_of=id_of,
         client_of=_STREAM,
-        follow=follow,
-        most_in_a_round=most_in_a_round,
-        job=job,
-        lock_timeout=lock_timeout,
-        options=options,
-        watch=watch,
     )
 
 
@@ -131,19 +125,12 @@ def dedupe_merge(
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal here that is named {what}")
     return _merged(
-        spark,
+        Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
         source,
-        into,
         partitions,
         of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},
         id_of=id_of,
         client_of=_OF_A_HUB,
-        follow=follow,
-        most_in_a_round=most_in_a_round,
-        job=job,
-        lock_timeout=lock_timeout,
-        options=options,
-        watch=watch,
     )
 
 
@@ -163,21 +150,15 @@ def _journals(root: str, journal: str | None) -> list[str]:
 
 
 def _merged(
-    spark: SparkSession,
+    run: Run,
     source: Source,
-    into: str,
     partitions: int | None,
     *,
     of: Mapping[str, Any],
     id_of: str | None,
     client_of: str,
-    follow: float | None,
-    most_in_a_round: int,
-    job: str,
-    lock_timeout: float,
-    options: Mapping[str, Any] | None,
-    watch: Watch | None,
 ) -> Copied:
+    into, job, lock_timeout = run.into, run.job, run.lock_timeout
     made(into, partitions, lock_timeout)
     seen = os.path.join(into, ".diskq", "jobs", f"{job}.seen")
     os.makedirs(os.path.dirname(seen), exist_ok=True)
@@ -186,15 +167,15 @@ def _merged(
 
     def next_round(places: Places) -> tuple[Ranges, Mapping[str, Any]]:
         ends = {number: span.next for number, span in known.streams[f"{job}.seen"].layout.spans().items()}
-        return source.next_round(places, most_in_a_round), {"seen": ends[0]}
+        return source.next_round(places, run.most), {"seen": ends[0]}
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
-        messages = streams_between(spark, source, ranges, options or {})
+        messages = streams_between(run, source, ranges)
         first = _first_of_each(messages.withColumn("digest", _digest(messages, id_of, client_of)))
         new = first
         if more["seen"]:
             digests = (
-                spark.read.format("diskq")
+                run.spark.read.format("diskq")
                 .schema("value binary")
                 .option("startingOffsets", "earliest")
                 .option("endingOffsets", json.dumps({"0": more["seen"]}))
@@ -214,16 +195,12 @@ def _merged(
         return count
 
     return carry_out(
-        spark,
-        into,
-        job=job,
+        run,
         of=of,
         next_round=next_round,
         copy=copy,
         identities=source.identities,
         lag=source.waiting,
-        follow=follow,
-        watch=watch,
     )
 
 

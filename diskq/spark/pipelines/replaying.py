@@ -31,6 +31,7 @@ from diskq.spark.pipelines.rounds import (
     Part,
     Places,
     Ranges,
+    Run,
     Source,
     SourceStream,
     carry_out,
@@ -83,13 +84,12 @@ def replay(
     """
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
+    run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     pace = _Pace(speed, every) if speed else None
     if log_at(source) == "triplet":
         stream = Source([SourceStream.opened(source)])
         count = len(next(iter(stream.streams.values())).layout.spans())
-        frame: Callable[[Ranges], DataFrame] = lambda ranges: streams_between(  # noqa: E731
-            spark, stream, ranges, options or {}
-        )
+        frame: Callable[[Ranges], DataFrame] = functools.partial(streams_between, run, stream)
         next_round: Callable[[Places], Ranges] = functools.partial(
             _of_stream, source, stream, pace, most_in_a_round
         )
@@ -110,16 +110,12 @@ def replay(
         return written(frame(ranges).select(*columns), into, job, number, lock_timeout)
 
     return carry_out(
-        spark,
-        into,
-        job=job,
+        run,
         of={"pipeline": "replay", "sources": [name]},
         next_round=lambda places: (next_round(places), {}),
         copy=copy,
         identities=identities,
         lag=lag,
-        follow=follow,
-        watch=watch,
     )
 
 

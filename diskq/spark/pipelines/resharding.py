@@ -14,6 +14,7 @@ from diskq.spark.pipelines.rounds import (
     MOST_IN_A_ROUND,
     Copied,
     Ranges,
+    Run,
     Source,
     SourceStream,
     carry_out,
@@ -54,22 +55,19 @@ def reshard(
     Raises DiskqSparkError: DISKQ_OPTION where `into` has another partition count, or the job is another one;
     DISKQ_STREAM_CHANGED where `stream` was made anew; and what Spark raises, with a code for `classify`.
     """
+    run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     source = Source([SourceStream.opened(stream)])
     made(into, partitions, lock_timeout)
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
-        frame = streams_between(spark, source, ranges, options or {}).select("key", "value", NANOS)
+        frame = streams_between(run, source, ranges).select("key", "value", NANOS)
         return written(frame, into, job, number, lock_timeout)
 
     return carry_out(
-        spark,
-        into,
-        job=job,
+        run,
         of={"pipeline": "reshard", "sources": sorted(source.streams)},
-        next_round=lambda places: (source.next_round(places, most_in_a_round), {}),
+        next_round=lambda places: (source.next_round(places, run.most), {}),
         copy=copy,
         identities=source.identities,
         lag=source.waiting,
-        follow=follow,
-        watch=watch,
     )

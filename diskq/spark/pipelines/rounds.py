@@ -40,6 +40,7 @@ __all__ = [
     "Part",
     "Places",
     "Ranges",
+    "Run",
     "Source",
     "SourceStream",
     "carry_out",
@@ -70,6 +71,24 @@ class Copied:
     was_resumed: bool
     """Did it go on where another run had ended?"""
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the job named `job` of the stream `into`, as its caller asked for it."""
+
+    spark: SparkSession
+    into: str
+    job: str
+    follow: float | None
+    """Seconds between looks for more; None: end where nothing is left."""
+    most: int
+    """Messages in a round."""
+    lock_timeout: float
+    """Seconds to wait for `into`, where another process has it."""
+    options: Mapping[str, Any] | None
+    """Of the reads."""
+    watch: Watch | None
 
 
 # --- where messages come from ---------------------------------------------------------------------
@@ -148,9 +167,7 @@ def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
     )
 
 
-def streams_between(
-    spark: SparkSession, source: Source, ranges: Ranges, options: Mapping[str, Any]
-) -> DataFrame:
+def streams_between(run: Run, source: Source, ranges: Ranges) -> DataFrame:
     """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
 
     Sources of one directory come together, as each read that is loaded takes its time.
@@ -164,9 +181,9 @@ def streams_between(
         starts = {name: {n: start for n, (start, _) in parts.items()} for name, parts in named.items()}
         ends = {name: {n: end for n, (_, end) in parts.items()} for name, parts in named.items()}
         frames.append(
-            spark.read.format("diskq")
+            run.spark.read.format("diskq")
             .option("includeTimestampNanos", True)
-            .options(**options)
+            .options(**(run.options or {}))
             .option("assign", json.dumps({name: list(parts) for name, parts in named.items()}))
             .option("startingOffsets", json.dumps(starts))
             .option("endingOffsets", json.dumps(ends))
@@ -224,24 +241,21 @@ def written(frame: DataFrame, into: str, app: str, version: int, lock_timeout: f
 
 
 def carry_out(
-    spark: SparkSession,
-    into: str,
+    run: Run,
     *,
-    job: str,
     of: Mapping[str, Any],
     next_round: Callable[[Places], tuple[Ranges, Mapping[str, Any]]],
     copy: Callable[[int, Ranges, Mapping[str, Any]], int],
     identities: Callable[[], Mapping[str, str | None]] | None = None,
     lag: Callable[[Places], int | None] | None = None,
-    follow: float | None,
-    watch: Watch | None,
 ) -> Copied:
-    """Rounds of the job named `job` of the stream `into`, until `next_round` finds nothing; or for ever.
+    """The rounds of `run`, until `next_round` finds nothing; or for ever, if it follows.
 
     `of` says what is copied and how: a job is resumed only with the same. `next_round` is given where the
     last one ended, and returns ranges, and what else the round must know when it is done again. `copy` does
     a round, given its number, and returns how many messages it has written.
     """
+    into, job, follow, watch = run.into, run.job, run.follow, run.watch
     began = time.monotonic()
     check_job_name(job)
     rounds = messages = read = 0
@@ -281,7 +295,7 @@ def carry_out(
                     kept.keep(plan)
             ranges = {(name, number): (start, end) for name, number, start, end in plan["ranges"]}
             before = _progress(read, rounds, began, lag(places) if lag and watch else None)
-            with watched(spark, watch, before):
+            with watched(run.spark, watch, before):
                 messages += copy(plan["round"], ranges, plan["more"])
             rounds += 1
             read += sum(end - start for start, end in ranges.values())
