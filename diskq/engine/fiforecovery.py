@@ -128,6 +128,9 @@ class _Recovery:
         self.acts = Repairs(fs, debts, strict=strict)
         self.repairs = self.acts.made
         self.has_torn_tail = False
+        self.gone_after = (
+            0  # messages after the position that metadata names as written, in a file that is shorter
+        )
         self.tell: Callable[[Repair], None] = lambda _: None
         self.told: list[Repair] = []
         self.unchecked: set[int] = set()
@@ -171,7 +174,7 @@ class _Recovery:
         if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
             depth = self._counted(read)
         if metadata is not None and metadata.is_ours:
-            expected = metadata.depth + (tail if known == metadata.write else 0)
+            expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
             self._tell_how_many(expected - depth, self.repairs[:told])
         is_ours = metadata is not None and metadata.is_ours
         rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
@@ -203,6 +206,8 @@ class _Recovery:
         read, write, depth = metadata.read, metadata.write, metadata.depth
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
+            if self.use.was_killed:
+                self.gone_after = self._checksummed(write.file, write.byte)[1]
             reason = f"metadata names byte {write.byte} as written, the file ends here"
             self._report(self.files.data(write.file), size, write.byte - size, reason, None)
             write = Position(write.file, read.byte if read.file == write.file and read.byte <= size else 0)
@@ -289,9 +294,9 @@ class _Recovery:
                     reason = "the file is missing, its checksums are there"
                     self._report(self.files.data(number), 0, size, reason, records)
 
-    def _checksummed(self, number: int) -> tuple[int, int]:
-        """The size and the records of a file, by its checksums."""
-        size = records = 0
+    def _checksummed(self, number: int, start: int = 0) -> tuple[int, int]:
+        """The size of a file, and its records from byte `start` on, by its checksums."""
+        size, records = start, 0
         rows = Rows(self.fs, self.files.sidecar(number))
         try:
             while group := rows.covering(size, _STRETCH):

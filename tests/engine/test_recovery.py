@@ -20,6 +20,8 @@ from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS, PowerCut
+from diskq.tools.things import Thing
+from diskq.tools.verify import verify
 from tests.engine.queues import (
     ROOT,
     abandoned,
@@ -175,6 +177,22 @@ def test_after_a_kill_all_is_there_and_the_depth_is_right():
         assert len(expected) in (22, 25), "what was consumed may come again"
         assert drained(queue) == expected
         assert queue.depth == 0
+
+
+@pytest.mark.parametrize("left", [0, 500])
+def test_a_file_cut_after_a_kill_has_lost_what_came_after_its_metadata_too(left):
+    fs = disk()
+    queue = opened(fs)
+    queue.put_many(bodies(30))
+    queue.sync()
+    queue.put_many(bodies(10, start=30))
+    killed = fs.kill()
+    killed.write_durably(data(0), killed.files()[data(0)][:left])
+    found = verify(Thing("queue", ROOT, "q"), fs=killed)
+    with opened(killed) as queue:
+        there = drained(queue)
+        assert there == bodies(len(there))
+        assert queue.statistics().lost == found.lost == 40 - len(there)
 
 
 @pytest.mark.parametrize("left", range(1, 14))
