@@ -19,6 +19,7 @@ from diskq.engine.streamowner import owner_state
 from diskq.engine.streampoints import Point, Points, read_first, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
+from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.logs import nothing_logged
@@ -40,10 +41,24 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     """Raises StreamNotFoundError, OSError."""
     files = StreamFiles(fs, thing.path)
     try:
-        settings = read_settings(fs, files) or StreamSettings()
+        settings = read_settings(fs, files)
     except UnsupportedFormatError as refusal:
         report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
         return
+    found = _judged(fs, thing, settings or StreamSettings(), report)
+    if settings is None and found.lost:
+        # Nothing says how its records are encoded but they themselves.
+        other = _judged(fs, thing, StreamSettings(encoding="varuint"), report)
+        if other.messages > found.messages:
+            found = other
+            what = "the settings are gone, and records are encoded as 'varuint'"
+            found.damage(files.settings, 0, f"{what}: open it with encoding='varuint'")
+    report.take(found)
+
+
+def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Report) -> Report:
+    """What is found where these are the settings."""
+    files = StreamFiles(fs, thing.path)
     found = Report(report.progress)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
     varuint = settings.encoding == "varuint"
@@ -59,7 +74,7 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
         found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(fs, files, settings, found)
-    report.take(found)
+    return found
 
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
@@ -80,9 +95,10 @@ def _compare_with_an_open(
     An open makes indexes again from the data, so a look at them tells of less than there is, or of more.
     """
     behind = Report()
+    options = StreamOptions(encoding=settings.encoding)
     with OverlayFS(fs) as overlay:
         try:
-            with nothing_logged(), Stream(files.path, fs=overlay) as stream:
+            with nothing_logged(), Stream(files.path, options, fs=overlay) as stream:
                 repairs = stream.repairs
         except (DiskqError, OSError):
             return  # it is refused: what was seen stands

@@ -291,6 +291,19 @@ def test_settings_that_nobody_can_read_are_damage(tmp_path):
     assert looked_at(tmp_path).verdict == "damaged"
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "gone"])
+def test_where_settings_are_gone_records_tell_how_they_are_encoded(tmp_path, is_there):
+    with Stream(tmp_path, StreamOptions(partition_count=1, encoding="varuint")) as stream:
+        stream.append_many([b"%d" % number for number in range(COUNT)])
+    settings = tmp_path / "settings.json"
+    settings.unlink()
+    if is_there:
+        settings.touch()
+    found = looked_at(tmp_path)
+    assert (found.verdict, found.messages, found.lost) == ("damaged", COUNT, 0)
+    assert [Path(each.path) for each in found.findings if each.severity == "damage"] == [settings]
+
+
 @pytest.mark.parametrize("make", [a_stream, a_journal], ids=["stream", "journal"])
 def test_a_gap_that_a_repair_has_noted_is_no_news(make, tmp_path):
     files = sorted(make(tmp_path).parent.glob("*" + ("data" if make is a_stream else "jnl")))
