@@ -124,7 +124,9 @@ class Done:
     what: str
     written: Written
     hits_peer_files: bool
-    """Is a file damaged that the peer reads?"""
+    """True if a file is damaged that the peer reads."""
+    hides_ours: bool
+    """True if the peer wrote, and then the slate is damaged that tells which records are ours."""
     repairs: list[Repair]
     """What an open in between reported."""
 
@@ -143,7 +145,7 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
         told.append(written.what)
     else:
         how = group
-    is_hit = False
+    is_hit = is_hidden = False
     repairs: list[Repair] = []
     if how == "die":
         what, repairs = _die(killed, files, rng.randint(1, 40))
@@ -157,8 +159,9 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
         if paths:
             path = rng.choice(paths)
             is_hit = killed.kind.has_peer_files(path)
+            is_hidden = who == "peer" and path.endswith("slate")
             told.append(_hurt(files / path, how, rng) + f" {path}")
-    return Done(", then ".join(told) or "nothing", written, is_hit, repairs)
+    return Done(", then ".join(told) or "nothing", written, is_hit, is_hidden, repairs)
 
 
 class _Told(logging.Handler):

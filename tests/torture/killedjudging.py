@@ -106,7 +106,7 @@ def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
         verdict.fault("false loss", f"verify says {lost} lost, nothing is")
     if reported_now and done.what == "nothing":
         verdict.fault("false loss", "the open tells of loss, and nothing was damaged")
-    if killed.kind.peer_view is not None and not done.hits_peer_files:
+    if killed.kind.peer_view is not None and not (done.hits_peer_files or done.hides_ours):
         try:
             unseen = delivered - set(killed.kind.peer_view(files))
         except (AssertionError, LookupError, ValueError, OSError) as failure:
