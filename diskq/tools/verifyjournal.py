@@ -18,11 +18,11 @@ from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.lock import holder_of
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.killedview import as_put_back
+from diskq.tools.killedview import as_put_back, was_restarted
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -177,9 +177,8 @@ def _look_at_the_end(
 
 
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
-    """Was the machine restarted since somebody of ours wrote? Then what was not synced may be gone."""
-    holder = read_holder(fs, files.lock)
-    return holder is not None and bool(holder.boot_id) and not holder.is_of_this_boot(fs)
+    """True if the machine was restarted since a writer of ours was at work: not all it wrote may be there."""
+    return was_restarted(fs, files.lock, [files.slate])
 
 
 def _look_at_the_point(

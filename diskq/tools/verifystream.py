@@ -21,13 +21,13 @@ from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.lock import holder_of
 from diskq.storage.logs import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
-from diskq.tools.killedview import as_put_back, was_killed
+from diskq.tools.killedview import as_put_back, was_killed, was_restarted
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -78,9 +78,8 @@ def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Repo
 
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
-    """Was the machine, since the last process of ours had the stream?"""
-    holder = read_holder(fs, files.lock)
-    return holder is not None and not holder.is_of_this_boot(fs)
+    """True if the machine was restarted since the last process of ours had the stream."""
+    return was_restarted(fs, files.lock, (files.partition(index).slate for index in files.partitions()))
 
 
 def _count(varuint: bool, records: bytes) -> int:
@@ -105,8 +104,8 @@ def _compare_with_an_open(
         _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
     told = sum(repair.records or 0 for repair in repairs)
     # A power cut may take what was not synced: nobody was promised that.
-    was_restarted = _was_restarted(fs, files)
-    lost = max(0, 0 if was_restarted else told, found.messages + found.lost - behind.messages)
+    is_restarted = _was_restarted(fs, files)
+    lost = max(0, 0 if is_restarted else told, found.messages + found.lost - behind.messages)
     if all(repair.records is not None for repair in repairs):
         lost = min(lost, told + behind.lost)
     stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
@@ -114,7 +113,7 @@ def _compare_with_an_open(
     unmended = {
         repair.path: repair
         for repair in repairs
-        if (repair.records is None if was_restarted else repair.records != 0)
+        if (repair.records is None if is_restarted else repair.records != 0)
     }
     stays |= {(each.path, each.at) for each in found.findings if each.path in unmended}
     found.messages = behind.messages

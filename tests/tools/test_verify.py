@@ -405,6 +405,20 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     assert looked_at(tmp_path / "after").verdict == verdict
 
 
+@pytest.mark.parametrize("make", IN_USE.values(), ids=list(IN_USE))
+def test_a_rotten_lock_file_is_no_restart_of_the_machine_where_a_slate_is_of_this_run(make, tmp_path):
+    (tmp_path / "before").mkdir()
+    with make(tmp_path / "before") as file:
+        shutil.copytree(tmp_path / "before", tmp_path / "after")
+    left = tmp_path / "after" / file.relative_to(tmp_path / "before")
+    content = left.read_bytes()
+    left.write_bytes(content[: int(len(content) * 0.9)])
+    for lock in tmp_path.glob("after/**/*.l*ck"):
+        flip(lock, lock.read_bytes().index(b"boot_id") + 12)
+    found = looked_at(tmp_path / "after")
+    assert (found.verdict, found.lost > 0) == ("damaged", True)
+
+
 # --- beside who is at work ------------------------------------------------------------------------
 
 WRITERS = {
