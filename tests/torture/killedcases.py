@@ -126,7 +126,7 @@ class Done:
     hits_peer_files: bool
     """True if a file is damaged that the peer reads."""
     hides_ours: bool
-    """True if the peer wrote, and then the slate is damaged that tells which records are ours."""
+    """True if the peer wrote, and then the checksums are damaged that tell which records are ours."""
     repairs: list[Repair]
     """What an open in between reported."""
 
@@ -159,7 +159,7 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
         if paths:
             path = rng.choice(paths)
             is_hit = killed.kind.has_peer_files(path)
-            is_hidden = who == "peer" and path.endswith("slate")
+            is_hidden = who == "peer" and path.endswith(("slate", ".sums"))
             told.append(_hurt(files / path, how, rng) + f" {path}")
     return Done(", then ".join(told) or "nothing", written, is_hit, is_hidden, repairs)
 
