@@ -283,13 +283,24 @@ def _load(fs: FileSystem, path: str) -> _Content | None:
         return None
     if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
         return _load_old(fs, content)
-    magic, check = _HEADER.unpack_from(content, _BOOT)
-    is_whole = magic in (SLATE_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
-    told = content.startswith(_boot(fs)) if is_whole else None
+    told = _run_of(fs, content, is_for_rows)
     if is_for_rows:
         return _Content(told, rows=_rows_in(content), is_for_rows=True)
     waiting, unreadable = _entry_in(content)
     return _Content(told, False, waiting, unreadable, _rows_in(content))
+
+
+def _run_of(fs: FileSystem, content: bytes, is_for_rows: bool) -> bool | None:
+    """True if it was made in this run of the machine, False if in another; None where the header is rotten.
+
+    The header names the run, and its checksum covers that name: where one of them is rotten, the other tells.
+    """
+    magic, check = _HEADER.unpack_from(content, _BOOT)
+    named = _boot(fs)
+    if content.startswith(named) or check == checksum(named + (_ROWS_MAGIC if is_for_rows else SLATE_MAGIC)):
+        return True
+    is_whole = magic in (SLATE_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
+    return False if is_whole else None
 
 
 def _is_for_rows(content: bytes) -> bool:

@@ -335,6 +335,22 @@ def test_every_flipped_byte_of_the_slate_is_harmless_or_reported(kind: ChannelKi
 
 
 @kinds
+@pytest.mark.parametrize("lock", ["emptied", "removed"])
+def test_so_is_each_of_its_header_where_no_lock_file_tells_of_a_restart(kind: ChannelKind, lock: str) -> None:
+    fs, sent = killed(kind)
+    its = files(kind, fs)
+    content = fs.files()[its["slate"]]
+    for at in range(76):
+        after = fs.copy()
+        after.write_durably(its["slate"], content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        if lock == "emptied":
+            after.write_durably(its["lock"], b"")
+        else:
+            after.unlink(its["lock"])
+        assert kind.read(PATH, fs=after) == sent, at
+
+
+@kinds
 @pytest.mark.parametrize("size", [30, 700])
 def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -> None:
     fs, sent = killed(kind, size=size)
