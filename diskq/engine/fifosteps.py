@@ -26,6 +26,7 @@ from diskq.engine.contents import as_body
 from diskq.engine.fifoquota import Act, FifoQuota, Obstacle
 from diskq.engine.fiforeader import FifoReader, FileLoss
 from diskq.engine.fiforecovery import recover
+from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
@@ -113,7 +114,7 @@ class Worker(Protocol):
         """Let go of his files, without a promise."""
 
 
-class FifoSteps:
+class FifoSteps(LogSteps):
     """A queue's messages on their way into its files and out of them, and the format of its writer.
 
     It is opened by `FifoQueue`, and closed by its `log`.
@@ -926,11 +927,6 @@ class FifoSteps:
     def accepted_total(self) -> int:
         """Messages accepted since the open."""
         return self.buffer.records + self.tier.accepted
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong since the open began, and what was done about it."""
-        return tuple(self.log.repairs)
 
     def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
         """The same in a class that has `more` fields, in one step."""

@@ -19,6 +19,7 @@ from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.streampoints import Point, Points, leave_points, read_points
@@ -48,7 +49,7 @@ _AT_ONCE = 256 * 1024
 _LARGEST_TYPE = 255
 
 
-class JournalSteps:
+class JournalSteps(LogSteps):
     """A journal's messages on their way into its files, and the format of its writer.
 
     It is opened by `Journal`, and closed by its `log`.
@@ -292,14 +293,6 @@ class JournalSteps:
     def next_offset(self) -> int:
         """The offset that the next message gets."""
         return self.buffer.next_offset
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong at the open, and what was done about it."""
-        return tuple(self.log.repairs)
-
-    def _wall_clock_ns(self) -> int:
-        return int(self._fs.wall_clock() * 1_000_000_000)
 
     # --- the format of its writer: see format.py --------------------------------------------------
 

@@ -16,6 +16,7 @@ from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.contents import as_body
 from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import trust_of_store
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
@@ -139,7 +140,7 @@ class _Held:
     records: int = 0
 
 
-class PrioritySteps:
+class PrioritySteps(LogSteps):
     """A store's commands on their way into its log, the state that they make, and the format of its writer.
 
     It is opened by `PriorityStore`, and closed by its `log`.
@@ -404,8 +405,7 @@ class PrioritySteps:
     ) -> range:
         """As `PriorityStore.enqueue_many` what is `checked`, without any sync.
 
-        With the word `synced` nobody sees them before the barrier is marked that a ticket taken after this
-        covers them with.
+        With the word `synced` nobody sees them before a sync that is prepared after this is complete.
         """
         self.check_there(queue)
         table, name = queue.table, queue.encoded_name
@@ -655,11 +655,6 @@ class PrioritySteps:
     def next_lsn(self) -> int:
         """The number that the next command gets."""
         return self._segment.next_offset + self._held.records
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found torn at the open, and what was done about it."""
-        return tuple(self.log.repairs)
 
     @property
     def layout(self) -> str:

@@ -19,6 +19,7 @@ from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import trust_of_points
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.missingstart import missing_start
@@ -93,7 +94,7 @@ class _Partition:
         return data, rows
 
 
-class StreamSteps:
+class StreamSteps(LogSteps):
     """A stream's messages on their way into its files, and the format of its writer.
 
     It is opened by `Stream`, and closed by its `log`.
@@ -595,9 +596,6 @@ class StreamSteps:
         assert self._room is not None
         return self._room.full_error(size)
 
-    def _wall_clock_ns(self) -> int:
-        return int(self._fs.wall_clock() * 1_000_000_000)
-
     @property
     def partition_count(self) -> int:
         """So many partitions are written to."""
@@ -615,11 +613,6 @@ class StreamSteps:
     def next_offsets(self) -> tuple[int, ...]:
         """Of each partition: the offset that its next message gets."""
         return tuple(partition.buffer.next_offset for partition in self._partitions)
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong at the open, and what was done about it."""
-        return tuple(self.log.repairs)
 
     def transaction_records(self, transaction: Transaction) -> dict[int, int]:
         """How many of its records each partition gets. Raises as `rollforward.verified`."""
