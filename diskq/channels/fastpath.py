@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diskq.engine.fifosteps import Body, FifoSteps
@@ -67,32 +67,26 @@ def _in_memory(engine: FifoSteps) -> FastPath:
 
 
 def _held(engine: FifoSteps) -> FastPath:
-    ahead = engine.ahead
-    return FastPath(
+    return replace(
+        _synced(engine),
         put=engine.appender("memory").append,
         put_now=engine.appender("memory", can_yield=False).append,
-        put_through=engine.appender("synced").append,
-        take=ahead.take,
-        take_now=ahead.take_untimed,
-        take_some=ahead.take_some,
     )
 
 
 def _written(engine: FifoSteps) -> FastPath:
-    path, ahead = engine.appender("written"), engine.ahead
-    return FastPath(
+    path = engine.appender("written")
+    return replace(
+        _synced(engine),
         put=path.append,
         put_now=engine.appender("written", can_yield=False).append,
         put_all=path.append_all,
-        put_through=engine.appender("synced").append,
-        take=ahead.take,
-        take_now=ahead.take_untimed,
-        take_some=ahead.take_some,
         passes_on=True,
     )
 
 
 def _synced(engine: FifoSteps) -> FastPath:
+    """Messages go to the files, and are taken from there."""
     ahead = engine.ahead
     return FastPath(
         put_through=engine.appender("synced").append,
