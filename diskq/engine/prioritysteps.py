@@ -41,6 +41,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.recovery import Repair
+from diskq.storage.slates import was_restarted
 
 __all__ = ["Implementation", "Payload", "PrioritySteps", "QueueInfo", "Statistics", "StoreStatistics"]
 
@@ -227,7 +228,7 @@ class PrioritySteps(LogSteps):
             writer.pending,
             strict=self.options.strict,
             trust=trust_of_store(fs, point, previous),
-            newest=-1 if previous is None or lock.was_restarted else previous.newest,
+            newest=-1 if previous is None or was_restarted(fs, previous) else previous.newest,
             repairs_damage=self._repairs_damage,
         )
         options, settings = self.options, self.settings

@@ -69,11 +69,8 @@ class Lock:
         self._holder = Holder()
         self.previous = self._take()
         """Who had it before; None where nobody ever had, or a peer has emptied the file since."""
-        previous = self.previous
-        self.was_restarted = previous is not None and not previous.is_of_this_boot(fs)
-        """Was the machine restarted since then, so that the page cache is another one?"""
-        if previous is not None:
-            self._holder = previous
+        if self.previous is not None:
+            self._holder = self.previous
 
     def _take(self) -> Holder | None:
         fs = self._fs

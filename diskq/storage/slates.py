@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diskq._native.appendbuffer import AppendBuffer
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Lock
+from diskq.storage.lock import Holder, Lock
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import (
     RESERVE,
@@ -28,7 +28,21 @@ from diskq.storage.slate import (
     tells_nothing,
 )
 
-__all__ = ["Displaced", "Slates"]
+__all__ = ["Displaced", "Slates", "was_restarted"]
+
+
+def was_restarted(fs: FileSystem, previous: Holder | None, slates: Iterable[str] = ()) -> bool | None:
+    """True if the machine was restarted since a process of ours last wrote; None if no file tells.
+
+    `previous` is what the lock file says; None: it was never signed, or a peer has emptied it. One that
+    cannot be read is as one from before a restart, unless one of the `slates` was made in this run of the
+    machine. Raises OSError.
+    """
+    if previous is not None and previous.is_of_this_boot(fs):
+        return False
+    if any(is_of_this_run(fs, slate) for slate in slates):
+        return False
+    return None if previous is None else True
 
 
 class Displaced(NamedTuple):
@@ -64,14 +78,11 @@ class Slates:
         """
         self.was_killed = False
         """Was a slate in use when its process ended, or that of an open which came after and ended, too?"""
-        self.was_restarted = lock.was_restarted and not self._is_of_this_run()
-        """Was the machine, since a writer of ours last was at work? A lock file may be rotten, or gone."""
-        is_signed = lock.previous is not None and bool(lock.previous.pid)
-        self.has_run_on = not self.was_restarted and (is_signed or self._is_of_this_run())
-        """Is it certain that the machine was not? Else a power cut may have taken what was not synced."""
-
-    def _is_of_this_run(self) -> bool:
-        return any(is_of_this_run(self._fs, staging.path) for staging in self._stagings.values())
+        self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
+        self.was_restarted = self._was_restarted is True
+        """True if the machine was restarted, as `was_restarted` decides."""
+        self.has_run_on = self._was_restarted is False
+        """True if it certainly was not. Else a power cut may have taken what was not synced."""
 
     def __bool__(self) -> bool:
         """May messages wait on one?"""
@@ -92,7 +103,6 @@ class Slates:
         Doing it twice changes nothing. Slates with displaced records stay.
         """
         previous = self._lock.previous
-        was_restarted = None if previous is None else self.was_restarted
         staged = self._staged
         self.was_killed = self._lock.recovering_since > 0 or any(
             number in staged or not tells_nothing(self._fs, its.path)
@@ -109,7 +119,7 @@ class Slates:
             done = put_back(
                 self._fs,
                 staging,
-                was_restarted=was_restarted,
+                was_restarted=self._was_restarted,
                 was_staging=number in staged,
                 in_place=in_place,
             )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
@@ -11,27 +11,15 @@ from diskq.storage.lock import Holder, holder_of, read_holder
 from diskq.storage.slate import (
     PutBack,
     Staging,
-    is_of_this_run,
     kept_aside_since,
     read_slate,
     tells_nothing,
     view_with,
 )
+from diskq.storage.slates import was_restarted
 from diskq.tools.looking import Report
 
-__all__ = ["as_put_back", "was_killed", "was_restarted"]
-
-
-def was_restarted(fs: FileSystem, lock: str, slates: Iterable[str]) -> bool:
-    """True if the machine was restarted since a process of ours last wrote, as the next open would say.
-
-    By the lock file, which may be rotten: where a slate was made in this run of the machine, it was not.
-    Raises OSError.
-    """
-    holder = read_holder(fs, lock)
-    if holder is None or not holder.boot_id or holder.is_of_this_boot(fs):
-        return False
-    return not any(is_of_this_run(fs, slate) for slate in slates)
+__all__ = ["as_put_back", "was_killed"]
 
 
 @contextmanager
@@ -53,9 +41,8 @@ def as_put_back(
     if staged is None:
         yield fs
         return
-    is_restarted = None
-    if holder is not None and fs.size_of(lock):  # who empties it says nothing of the machine
-        is_restarted = not holder.is_of_this_boot(fs)
+    slates = (its.path for its in stagings.values())
+    is_restarted = was_restarted(fs, read_holder(fs, lock), slates)
     view, told = view_with(fs, stagings, was_restarted=is_restarted, staged=staged)
     try:
         if holder is not None and (since := holder.recovering_since) and not is_restarted:

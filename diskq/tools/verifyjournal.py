@@ -18,11 +18,12 @@ from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
 from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.slate import read_slate
+from diskq.storage.slates import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.killedview import as_put_back, was_restarted
+from diskq.tools.killedview import as_put_back
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -178,7 +179,7 @@ def _look_at_the_end(
 
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
     """True if the machine was restarted since a writer of ours was at work: not all it wrote may be there."""
-    return was_restarted(fs, files.lock, [files.slate])
+    return was_restarted(fs, read_holder(fs, files.lock), [files.slate]) is True
 
 
 def _look_at_the_point(

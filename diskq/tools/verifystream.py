@@ -21,13 +21,14 @@ from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of
+from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.logs import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.slate import read_slate
+from diskq.storage.slates import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
-from diskq.tools.killedview import as_put_back, was_killed, was_restarted
+from diskq.tools.killedview import as_put_back, was_killed
 from diskq.tools.looking import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
 from diskq.tools.things import Thing
 
@@ -79,7 +80,8 @@ def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Repo
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
     """True if the machine was restarted since the last process of ours had the stream."""
-    return was_restarted(fs, files.lock, (files.partition(index).slate for index in files.partitions()))
+    slates = (files.partition(index).slate for index in files.partitions())
+    return was_restarted(fs, read_holder(fs, files.lock), slates) is True
 
 
 def _count(varuint: bool, records: bytes) -> int:

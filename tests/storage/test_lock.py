@@ -16,7 +16,8 @@ import pytest
 
 from diskq.errors import LockedError
 from diskq.storage.fs import FileSystem, OsFileSystem, PortableFileSystem, PosixFileSystem
-from diskq.storage.lock import Lock
+from diskq.storage.lock import Lock, parse_holder
+from diskq.storage.slates import was_restarted
 from diskq.testing import CrashFS
 
 HOLD = """
@@ -86,7 +87,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(path):
         lock = locked(path)
         assert lock.previous is not None
         assert lock.previous.pid == process.pid
-        assert not lock.was_restarted
+        assert lock.previous.is_of_this_boot(OsFileSystem())
         lock.release()
 
 
@@ -155,7 +156,6 @@ def test_whatever_the_file_says_the_lock_is_had_or_refused(path, content):
 def test_nobody_had_a_new_lock_before(path):
     lock = locked(path)
     assert lock.previous is None
-    assert not lock.was_restarted
     lock.release()
 
 
@@ -166,8 +166,16 @@ def test_a_restart_of_the_machine_is_noticed():
     lock.sign()
     fs.sync_files((lock.handle,))
     fs.sync_directory("/q")
-    assert not Lock(fs.kill(), "/q/lock", "the queue").was_restarted
-    assert Lock(fs.crash(), "/q/lock", "the queue").was_restarted
+    for after, expected in ((fs.kill(), False), (fs.crash(), True)):
+        assert was_restarted(after, Lock(after, "/q/lock", "the queue").previous) is expected
+
+
+def test_a_lock_file_that_nobody_signed_tells_nothing_of_the_machine():
+    assert was_restarted(CrashFS(), None) is None
+
+
+def test_a_lock_file_that_cannot_be_read_is_as_one_from_before_a_restart():
+    assert was_restarted(CrashFS(), parse_holder(b"rot")) is True
 
 
 def test_a_planted_link_is_not_followed(path, tmp_path):

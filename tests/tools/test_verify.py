@@ -386,8 +386,9 @@ IN_USE = {"queue": a_queue_in_use, "stream": a_stream_in_use, "journal": a_journ
 
 @pytest.mark.parametrize("make", IN_USE.values(), ids=list(IN_USE))
 @pytest.mark.parametrize("share, verdict", [(0.2, "damaged"), (0.9, "torn")])
+@pytest.mark.parametrize("is_readable", [True, False], ids=["signed", "rotten"])
 def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_damage(
-    make, share, verdict, tmp_path
+    make, share, verdict, is_readable, tmp_path
 ):
     (tmp_path / "before").mkdir()
     with make(tmp_path / "before") as file:
@@ -399,7 +400,7 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     left.write_bytes(content)
     for lock in tmp_path.glob("after/**/*.l*ck"):
         told = json.loads(lock.read_bytes())
-        lock.write_text(json.dumps(told | {"boot_id": "another"}))
+        lock.write_text(json.dumps(told | {"boot_id": "another"}) if is_readable else "rot")
     for slate in tmp_path.glob("after/**/*slate"):
         slate.write_bytes(b"")  # it is never synced
     assert looked_at(tmp_path / "after").verdict == verdict

@@ -22,8 +22,8 @@ from diskq.engine.streampoints import Points
 from diskq.engine.taskfluxfiles import Point as StorePoint
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
-from diskq.storage.slate import Waiting, holds_all, is_of_this_run, tells_nothing
-from diskq.storage.slates import Slates
+from diskq.storage.slate import Waiting, holds_all, tells_nothing
+from diskq.storage.slates import Slates, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
 
@@ -67,7 +67,7 @@ def trust_of_store(fs: FileSystem, point: StorePoint | None, previous: Holder | 
 
     `previous` signed its lock last. None, where nobody did or nobody asked, is as after a power cut.
     """
-    is_restarted = previous is None or not previous.is_of_this_boot(fs)
+    is_restarted = was_restarted(fs, previous) is not False
     was_closed = point is not None and point.closed is not None
     return Trust.after(was_ours=point is not None, was_restarted=is_restarted, was_closed=was_closed)
 
@@ -103,12 +103,11 @@ class QueueUse:
     def seen(cls, fs: FileSystem, lock: str, slate: str, *, is_free: bool) -> QueueUse:
         """For who only looks. `is_free`: no process has it, for certain, so that its slate is complete."""
         holder = read_holder(fs, lock)
-        is_restarted = holder is not None and not holder.is_of_this_boot(fs)
         is_named = holder is not None and bool(holder.staged or holder.recovering_since)
         is_told = holder is not None and (holder.is_closed or holder.never_empty)
         return cls(
             was_ours=holder is not None,
-            was_restarted=is_restarted and not is_of_this_run(fs, slate),
+            was_restarted=was_restarted(fs, holder, [slate]) is True,
             was_killed=is_named or not tells_nothing(fs, slate),
             has_all_checksums=is_told or (is_free and holds_all(fs, slate)),
         )
