@@ -105,8 +105,8 @@ def test_what_spools_promise_names_its_proof() -> None:
 # --- what is said of the code --------------------------------------------------------------
 
 
-def test_every_room_is_described() -> None:
-    rows = table_rows(ROOT / "docs/design.md", "## The rooms")
+def test_every_layer_is_described() -> None:
+    rows = table_rows(ROOT / "docs/design.md", "## Layers")
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     there = {path.stem for path in (ROOT / "diskq").iterdir() if path.suffix == ".py" or path.is_dir()}
     assert named == {name for name in there if not name.startswith("__")}
