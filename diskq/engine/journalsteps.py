@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from diskq._native import sej
 from diskq._native.sej import SejFraming
@@ -19,16 +19,15 @@ from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.log.segment import SegmentedLog
-from diskq.engine.log.steps import LogSteps
+from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.trust import trust_of_points
-from diskq.engine.log.writer import LogWriter
 from diskq.engine.streampoints import Point, Points, leave_points, read_points
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions, checked_options
 from diskq.storage.barrier import NO_ROOM, Replacement, keep_path, write_over
 from diskq.storage.directories import make_directories
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
@@ -49,7 +48,7 @@ _AT_ONCE = 256 * 1024
 _LARGEST_TYPE = 255
 
 
-class JournalSteps(LogSteps):
+class JournalSteps(DirectorySteps):
     """A journal's messages on their way into its files, and the format of its writer.
 
     It is opened by `Journal`, and closed by its `log`.
@@ -66,20 +65,9 @@ class JournalSteps(LogSteps):
         first_offset: int,
     ) -> None:
         self.options = checked_options(options, JournalOptions)
-        self._fs: FileSystem = fs or OsFileSystem()
-        self.path = as_path(path)
-        self.name = self.path
-        self.files = JournalFiles(self._fs, self.path)
-        self.log = LogWriter(
-            self._fs,
-            self,
-            self.options,
-            log,
-            path=self.path,
-            what=f"journal {self.path}",
-            clock=clock,
-            time_slice=time_slice,
-        )
+        fs = fs or OsFileSystem()
+        super().__init__(fs, path, self.options, log, "journal", clock, time_slice)
+        self.files = JournalFiles(fs, self.path)
         self._first_offset = first_offset
         self._uses_slate = uses_slate
         self._settled = -1  # so many records a sync has been prepared for
@@ -101,7 +89,7 @@ class JournalSteps(LogSteps):
         fs, files, writer = self._fs, self.files, self.log
         make_directories(fs, files.path)
         writer.make_directories(files.path, files.private, files.private_data)
-        lock = writer.hold(Lock(fs, files.lock, f"journal {self.path}"))
+        lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._segment.abandon)
         # Only now: a scanner of sej's is disturbed by what comes and goes there.
         writer.make_directories(files.directory)
@@ -261,11 +249,6 @@ class JournalSteps(LogSteps):
             odd = self.buffer.first_odd(batch, odd + 1)
         return batch
 
-    def obstacle(self, size: int) -> Literal["unsynced"] | None:
-        """What keeps `size` more bytes from being accepted now: they have to wait for a sync."""
-        self.log.check_usable()
-        return "unsynced" if self.log.is_too_much_unsynced(size) else None
-
     def check_offset(self, offset: int | None) -> None:
         """Is it the next one, if it is told? Raises OffsetMismatchError."""
         if offset is not None and offset != self.next_offset:
@@ -326,12 +309,6 @@ class JournalSteps(LogSteps):
     @property
     def failure(self) -> OSError | None:
         return self._segment.append.failure
-
-    def gather(self, full: bool) -> None:
-        self.log.flush()
-
-    def wants_metadata(self, full: bool) -> bool:
-        return self.log.is_point_due(full)
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         active: tuple[int, ...] = ()

@@ -16,9 +16,8 @@ from diskq.engine.alone import alone
 from diskq.engine.commandsegment import CommandSegment
 from diskq.engine.contents import as_body
 from diskq.engine.log.segment import SegmentedLog
-from diskq.engine.log.steps import LogSteps
+from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.trust import trust_of_store
-from diskq.engine.log.writer import LogWriter
 from diskq.engine.storedqueue import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.engine.storemetadata import MetadataFile
 from diskq.engine.storerecovery import Found, recover_store
@@ -36,7 +35,7 @@ from diskq.errors import (
 from diskq.options import Durability, PriorityOptions, checked_options
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.directories import make_directories
-from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, as_path
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.numbers import UNBOUNDED
@@ -141,7 +140,7 @@ class _Held:
     records: int = 0
 
 
-class PrioritySteps(LogSteps):
+class PrioritySteps(DirectorySteps):
     """A store's commands on their way into its log, the state that they make, and the format of its writer.
 
     It is opened by `PriorityStore`, and closed by its `log`.
@@ -160,22 +159,11 @@ class PrioritySteps(LogSteps):
         repairs_damage: bool,
     ) -> None:
         self.options = checked_options(options, PriorityOptions)
-        self._fs = fs
-        self.path = self.name = as_path(path)
+        super().__init__(
+            fs, path, self.options, log, "the store in", clock, time_slice, most_waiting=_MOST_WAITING
+        )
         self.settings = read_settings(fs, self.path)
         self.files = StoreFiles.found(fs, self.path, self.settings.data_directory)
-        self.log = LogWriter(
-            fs,
-            self,
-            self.options,
-            log,
-            path=self.path,
-            what=f"the store in {self.path}",
-            clock=clock,
-            time_slice=time_slice,
-            most_waiting=_MOST_WAITING,
-        )
-        self.turn = self.log.turn
         self._gate = self.log.new_gate()
         self._repairs_damage = repairs_damage
         self._queues: dict[str, StoredQueue] = {}
@@ -204,15 +192,14 @@ class PrioritySteps(LogSteps):
         if any(made):
             Barrier(directories=(files.root,)).pay(fs)
         writer.make_directories(files.root, files.private, files.temporary, files.log)
-        what = f"the store in {self.path}"
-        lock = writer.hold(Lock(fs, files.lock, what))
+        lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._give_up_snapshot)
         point = Point.read(fs, files)
         metadata = MetadataFile(
             fs,
             files,
             writer.pending,
-            what,
+            self._what,
             as_document=self.options.layout == "document",
             # A server of TaskFlux's has its vote there, of which nobody else knows. We have none.
             begins_anew=self._repairs_damage or (point is not None and not self.options.strict),
@@ -557,11 +544,6 @@ class PrioritySteps(LogSteps):
             with contextlib.suppress(OSError):
                 self.log.lock.note_newest(self._told_newest)
 
-    def obstacle(self, size: int) -> Literal["unsynced"] | None:
-        """What keeps `size` more bytes from being accepted now: they have to wait for a sync."""
-        self.log.check_usable()
-        return "unsynced" if self.log.is_too_much_unsynced(size) else None
-
     # --- snapshots --------------------------------------------------------------------------------
 
     @property
@@ -703,9 +685,6 @@ class PrioritySteps(LogSteps):
 
     def cut_back(self) -> None:
         self._segment.cut_back()
-
-    def gather(self, full: bool) -> None:
-        self.log.flush()
 
     def wants_metadata(self, full: bool) -> bool:
         return self._next_point() != self._point

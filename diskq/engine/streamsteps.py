@@ -19,9 +19,8 @@ from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.segment import SegmentedLog
-from diskq.engine.log.steps import LogSteps
+from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.trust import trust_of_points
-from diskq.engine.log.writer import LogWriter
 from diskq.engine.missingstart import missing_start
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
@@ -38,7 +37,7 @@ from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFai
 from diskq.options import StreamOptions, checked_options
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
 from diskq.storage.budget import BLOCK, Share
-from diskq.storage.fs import AnyPath, FileSystem, as_path, directory_of
+from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair, keep_content
@@ -94,7 +93,7 @@ class _Partition:
         return data, rows
 
 
-class StreamSteps(LogSteps):
+class StreamSteps(DirectorySteps):
     """A stream's messages on their way into its files, and the format of its writer.
 
     It is opened by `Stream`, and closed by its `log`.
@@ -110,21 +109,8 @@ class StreamSteps(LogSteps):
         uses_slate: bool,
     ) -> None:
         self.options = checked_options(options, StreamOptions)
-        self._fs = fs
-        self.path = as_path(path)
-        self.name = self.path
-        self.files = StreamFiles(self._fs, self.path)
-        self.log = LogWriter(
-            self._fs,
-            self,
-            self.options,
-            log,
-            path=self.path,
-            what=f"stream {self.path}",
-            clock=clock,
-            time_slice=time_slice,
-        )
-        self.turn = self.log.turn
+        super().__init__(fs, path, self.options, log, "stream", clock, time_slice)
+        self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()
         self._partitions: list[_Partition] = []
         self._others: dict[int, Point] = {}  # where partitions end that are not written to
@@ -145,7 +131,7 @@ class StreamSteps(LogSteps):
         private_parts = directory_of(files.partition(0).private)
         writer.make_directories(files.path, files.private, private_parts, files.parts)
         writer.on_release(self._leave_budget)
-        lock = writer.hold(Lock(fs, files.lock, f"stream {self.path}"))
+        lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._abandon_segments)
         made: OwnerFile | None = None
         try:
@@ -454,8 +440,7 @@ class StreamSteps(LogSteps):
 
     def obstacle(self, size: int) -> StreamObstacle | None:
         """What keeps `size` more bytes (`size_of`) from being accepted now."""
-        self.log.check_usable()
-        if self.log.is_too_much_unsynced(size):
+        if super().obstacle(size):
             return "unsynced"
         if self._room is None:
             return None
@@ -673,12 +658,6 @@ class StreamSteps(LogSteps):
             if partition.segment.append.failure is not None:
                 return partition.segment.append.failure
         return None
-
-    def gather(self, full: bool) -> None:
-        self.log.flush()
-
-    def wants_metadata(self, full: bool) -> bool:
-        return self.log.is_point_due(full)
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         """Records and their checksums, of which all else can be made again; with metadata rows too."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from diskq.engine.log.writer import LogWriter
-from diskq.storage.fs import FileSystem
+from collections.abc import Callable
+from typing import cast
+
+from diskq.engine.log.format import Format, SyncOptions
+from diskq.engine.log.writer import MOST_WAITING, LogWriter
+from diskq.storage.fs import AnyPath, FileSystem, as_path
+from diskq.storage.logs import Log
 from diskq.storage.recovery import Repair
 
-__all__ = ["LogSteps"]
+__all__ = ["DirectorySteps", "LogSteps"]
 
 
 class LogSteps:
@@ -22,3 +27,46 @@ class LogSteps:
 
     def _wall_clock_ns(self) -> int:
         return int(self._fs.wall_clock() * 1_000_000_000)
+
+
+class DirectorySteps(LogSteps):
+    """The steps of a kind that has a directory for itself: of all but queues. A subclass is a `Format`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: AnyPath,
+        options: SyncOptions,
+        topic: Log,
+        what: str,
+        clock: Callable[[], float] | None,
+        time_slice: float | None,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        """`what` comes before the path where errors say what it is. For the rest see `LogWriter`."""
+        self._fs = fs
+        self.path = self.name = as_path(path)
+        self._what = f"{what} {self.path}"
+        self.log = LogWriter(
+            fs,
+            cast(Format, self),
+            options,
+            topic,
+            path=self.path,
+            what=self._what,
+            clock=clock,
+            time_slice=time_slice,
+            most_waiting=most_waiting,
+        )
+        self.turn = self.log.turn
+
+    def obstacle(self, size: int) -> str | None:
+        """What keeps `size` more bytes from being accepted now: "unsynced" if they wait for a sync."""
+        self.log.check_usable()
+        return "unsynced" if self.log.is_too_much_unsynced(size) else None
+
+    def gather(self, full: bool) -> None:
+        self.log.flush()
+
+    def wants_metadata(self, full: bool) -> bool:
+        return self.log.is_point_due(full)

@@ -34,11 +34,11 @@ from diskq.storage.recovery import Repair
 from diskq.storage.slates import Slates
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["LogWriter", "Sync"]
+__all__ = ["MOST_WAITING", "LogWriter", "Sync"]
 
 _A_DAY = 86_400.0
 # So many handles of complete files may wait to be synced and closed, unless a format says another number.
-_MOST_WAITING = 256
+MOST_WAITING = 256
 # So many bytes are looked at again after a power cut at most, beside whole segments.
 _POINT_EVERY = 16 * 1024 * 1024
 
@@ -72,7 +72,7 @@ class LogWriter:
         where: str | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
-        most_waiting: int = _MOST_WAITING,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         """`path` and `what` are what errors call it: where it is, and what it is; BusyError says `where`, by
         default `path`.
