@@ -78,8 +78,58 @@ class Budget(Protocol):
     def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
 
 
+# --- what several kinds have ----------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions:
+class _SyncedOptions:
+    """Of everything that is synced by a policy. Durations in seconds."""
+
+    sync_every: int = 2500
+    """Sync after this many messages: written, consumed, or (of one partition) committed; of a priority
+    store, after this many commands. 1: each time. (nsqd's default.)"""
+    sync_timeout: float = 2.0
+    """Sync this many seconds after the first unsynced message, commit or command at the latest (nsqd's
+    default)."""
+    checkpoint_slice: float = 100e-6
+    """A task that calls without ever waiting yields after this many seconds; 0: in every call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WriterOptions(_SyncedOptions):
+    """Of everything that messages are written to. Sizes in bytes."""
+
+    durability: Durability = "written"
+    """What a call that writes (`send`, `put`, `append`, `ack` of a priority store) waits for: the process's
+    memory, the page cache, or the disk."""
+    max_unsynced: int = 64 * MIB
+    """Up to this many bytes wait for a sync, which a channel begins at half of them; then senders wait."""
+    memory_flush: float = 0.01
+    """`memory` messages are written to the page cache after this many seconds at the latest; in a queue only
+    without a `memory_size`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CarrierOptions:
+    """Of everything that carries messages elsewhere in batches, until it succeeds. Durations in seconds."""
+
+    max_items: int = 100
+    """A batch has at most this many messages."""
+    max_bytes: int = MIB
+    """A batch has at most this many bytes of messages; one message is a batch, however large."""
+    backoff_initial: float = 0.1
+    """The second try comes after this time; each later one waits twice as long as the one before."""
+    backoff_max: float = 60.0
+    """No try waits longer than this."""
+    backoff_jitter: float = 1.0
+    """Up to this much is added by chance, so that many processes do not come back all at once."""
+
+
+# --- kind by kind ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions(_WriterOptions):
     """How a disk queue writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
 
     None of it is part of the format: a queue may be reopened with other options at any time.
@@ -91,28 +141,15 @@ class QueueOptions:
     """Smaller messages are refused; set 1 to forbid empty ones."""
     max_message_size: int = 16 * MIB
     """Larger messages are refused. Larger ones that are already in the files are delivered."""
-    sync_every: int = 2500
-    """Sync after so many messages, written or consumed (nsqd's default)."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced message at the latest (nsqd's default)."""
-    durability: Durability = "written"
-    """What `send` waits for: the process's memory, the page cache, or the platter."""
-    max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
     max_bytes: int | None = None
     """The queue's bound on disk, checksums included. None: the disk is the bound."""
     on_full: OnFull = "wait"
     """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
     budget: Budget | None = None
     """A `DiskBudget`: a bound that this queue shares with others, beside its own."""
-    memory_flush: float = 0.01
-    """`memory` messages are written to the page cache after so many seconds at the latest, unless there is
-    a `memory_size`."""
     memory_size: int = 0
     """With `durability="memory"`: up to so many bytes of memory hold messages in front of the disk, and what
     is received in time is never written. 0: `memory` messages are written soon."""
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     strict: bool = False
     """Raise `CorruptionError` at damage, at open and when reading, instead of reporting and going on."""
 
@@ -167,11 +204,12 @@ class WorkOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
+class StreamOptions(_WriterOptions):
     """How a stream is laid out, written and kept. Sizes in bytes, durations in seconds.
 
-    The first five are the stream's settings, kept in its settings.json; None is the default there,
-    and is not written down. The others are the producer's, and may differ at each open.
+    `partition_count`, `segment_size`, `retention_max_bytes`, `retention_max_age` and `encoding` are the
+    stream's settings, kept in its settings.json; None is the default there, and is not written down. The
+    others are the producer's, and may differ at each open.
     """
 
     partition_count: int | None = None
@@ -190,18 +228,6 @@ class StreamOptions:
     """Larger values are refused."""
     max_key_size: int = 64 * 1024
     """Longer keys are refused."""
-    durability: Durability = "written"
-    """What `send` waits for: the process's memory, the page cache, or the platter."""
-    sync_every: int = 2500
-    """Sync after so many messages."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced message at the latest."""
-    max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
-    memory_flush: float = 0.01
-    """`memory` messages are written to the page cache after so many seconds at the latest."""
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     budget: Budget | None = None
     """A `DiskBudget`: a bound on the disk that this stream shares with others."""
     on_full: OnFull = "wait"
@@ -240,17 +266,11 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerOptions(_SyncedOptions):
     """How a consumer of a stream reads, and how a group commits. Durations in seconds."""
 
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     autocommit: bool = False
     """In a group: what was received is committed when more is asked for, and at the end of the block."""
-    sync_every: int = 2500
-    """Sync when so many messages of a partition were committed."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced commit at the latest."""
     claim_interval: float = 1.0
     """In a group: try again so often for partitions that other members have."""
 
@@ -260,16 +280,12 @@ class ConsumerOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions:
+class SpoolOptions(_CarrierOptions):
     """How a spool delivers. Sizes in bytes, durations in seconds.
 
     None of it is part of the format: a spool may be reopened with other options at any time.
     """
 
-    max_items: int = 100
-    """So many messages make a batch at most."""
-    max_bytes: int = MIB
-    """So many bytes of messages make a batch at most; one message is one, however large."""
     linger: float = 0.0
     """A batch that is not full waits so long for more messages."""
     max_attempts: int | None = None
@@ -278,12 +294,6 @@ class SpoolOptions:
     """A try that takes longer is cancelled, and has failed. None: there is no limit."""
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception
     """Exceptions of `deliver` after which the batch is tried again; any other one ends the spool's block."""
-    backoff_initial: float = 0.1
-    """The second try comes after so long; each one after that waits twice as long as the one before."""
-    backoff_max: float = 60.0
-    """But never longer than this."""
-    backoff_jitter: float = 1.0
-    """Up to so much is added by chance, so that many spools do not come back all at once."""
     pause_after: int | None = None
     """After so many failures in a row the far end is left alone for `pause`, then tried once. None: never."""
     pause: float = 60.0
@@ -299,18 +309,14 @@ class SpoolOptions:
     """How its messages are kept: durability, bounds, and what happens when it is full."""
 
     def __post_init__(self) -> None:
-        _at_least("max_items", self.max_items, 1)
-        _at_least("max_bytes", self.max_bytes, 1)
+        _check_carrier(self)
         for name in ("max_attempts", "pause_after"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
-        for name in ("linger", "backoff_jitter", "drain_timeout"):
+        for name in ("linger", "drain_timeout"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is 0 or more seconds, got {getattr(self, name)}")
-        _positive("backoff_initial", self.backoff_initial)
         _positive("pause", self.pause)
-        if not self.backoff_initial <= self.backoff_max < math.inf:
-            raise ValueError(f"backoff_max is at least backoff_initial, got {self.backoff_max}")
         if self.deliver_timeout is not None:
             _positive("deliver_timeout", self.deliver_timeout)
         if self.rate is not None and not self.rate > 0:
@@ -326,11 +332,11 @@ class SpoolOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityOptions:
+class PriorityOptions(_WriterOptions):
     """How a store of priority queues writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
 
-    The first three are TaskFlux's settings; None is what `taskflux.settings.json` says, or TaskFlux's
-    default. Only `layout` is part of the format.
+    `soft_limit`, `hard_limit` and `snapshot_segments` are TaskFlux's settings; None is what
+    `taskflux.settings.json` says, or TaskFlux's default. Only `layout` is part of the format.
     """
 
     soft_limit: int | None = None
@@ -349,18 +355,6 @@ class PriorityOptions:
     on_full: OnFullQueue = "wait"
     """In a channel, where a queue holds `max_size` messages: let senders wait, or refuse
     (`QueueFullError`), as the engine and TaskFlux do."""
-    durability: Durability = "written"
-    """What `send` and `ack` wait for: the process's memory, the page cache, or the platter."""
-    sync_every: int = 2500
-    """Sync after so many commands."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced command at the latest."""
-    max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
-    memory_flush: float = 0.01
-    """`memory` commands are written to the page cache after so many seconds at the latest."""
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     strict: bool = False
     """Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
 
@@ -379,24 +373,18 @@ class PriorityOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannerOptions:
+class ScannerOptions(_SyncedOptions):
     """How a journal is read, and how a named reader commits. Durations in seconds."""
 
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     autocommit: bool = False
     """A named reader: what was received is committed when more is asked for, and at the end of the block."""
-    sync_every: int = 2500
-    """Sync when so many messages were committed; 1: each time."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced commit at the latest."""
 
     def __post_init__(self) -> None:
         _check_syncing(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalOptions:
+class JournalOptions(_WriterOptions):
     """How a journal is written and synced. Sizes in bytes, durations in seconds.
 
     None of it is part of the format: a journal may be reopened with other options at any time.
@@ -410,18 +398,6 @@ class JournalOptions:
     """Larger values are refused. Larger ones that are already in the files are delivered."""
     max_key_size: int = 127
     """Longer keys are refused; the format has room for 127 bytes."""
-    durability: Durability = "written"
-    """What `append` waits for: the process's memory, the page cache, or the platter."""
-    sync_every: int = 2500
-    """Sync after so many messages."""
-    sync_timeout: float = 2.0
-    """Sync so many seconds after the first unsynced message at the latest."""
-    max_unsynced: int = 64 * MIB
-    """So many bytes may wait for a sync, which a channel begins at half of them; then senders wait for it."""
-    memory_flush: float = 0.01
-    """`memory` messages are written to the page cache after so many seconds at the latest."""
-    checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after so many seconds; 0: in every call."""
     strict: bool = False
     """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
 
@@ -497,71 +473,44 @@ class HubOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationOptions:
+class ReplicationOptions(_CarrierOptions):
     """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
 
     max_items: int = 10_000
     """So many messages make a batch at most, which the hub syncs."""
-    max_bytes: int = MIB
-    """So many bytes of them make a batch at most; one message is one, however large."""
     linger: float = 0.0
     """From a queue or a stream: a batch that is not full waits so long for more messages."""
     from_oldest: bool = False
     """A journal whose oldest messages were removed may be copied from its first one on, where the hub has
     nothing of it yet. Otherwise that is an error: what is gone cannot be copied."""
-    backoff_initial: float = 0.1
-    """A hub that is away is tried again after so long; each time after that twice as long as before."""
     backoff_max: float = 10.0
-    """But never longer than this."""
-    backoff_jitter: float = 1.0
-    """Up to so much is added by chance, so that many clients do not come back all at once."""
+    """No try waits longer than this."""
 
     def __post_init__(self) -> None:
-        _at_least("max_items", self.max_items, 1)
-        _at_least("max_bytes", self.max_bytes, 1)
-        for name in ("linger", "backoff_jitter"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is 0 or more seconds, got {getattr(self, name)}")
-        _positive("backoff_initial", self.backoff_initial)
-        if not self.backoff_initial <= self.backoff_max < math.inf:
-            raise ValueError(f"backoff_max is at least backoff_initial, got {self.backoff_max}")
+        _check_carrier(self)
+        _zero_or_more("linger", self.linger)
 
 
-class _Syncing(Protocol):
-    """What is synced by a policy, and yields by slices."""
-
-    @property
-    def checkpoint_slice(self) -> float: ...
-    @property
-    def sync_every(self) -> int: ...
-    @property
-    def sync_timeout(self) -> float: ...
-
-
-class _Writer(_Syncing, Protocol):
-    """What is written to besides."""
-
-    @property
-    def durability(self) -> Durability: ...
-    @property
-    def max_unsynced(self) -> int: ...
-    @property
-    def memory_flush(self) -> float: ...
-
-
-def _check_syncing(options: _Syncing) -> None:
-    _number_of_seconds("checkpoint_slice", options.checkpoint_slice)
-    if not 0 <= options.checkpoint_slice < math.inf:
-        raise ValueError(f"checkpoint_slice is 0 or more seconds, got {options.checkpoint_slice}")
+def _check_syncing(options: _SyncedOptions) -> None:
+    _zero_or_more("checkpoint_slice", options.checkpoint_slice)
     _at_least("sync_every", options.sync_every, 1)
     _positive("sync_timeout", options.sync_timeout)
 
 
-def _check_writer(options: _Writer) -> None:
+def _check_writer(options: _WriterOptions) -> None:
     _check_syncing(options)
     _one_of("durability", options.durability, DURABILITY_WORDS)
     _at_least("max_unsynced", options.max_unsynced, 1)
     _positive("memory_flush", options.memory_flush)
+
+
+def _check_carrier(options: _CarrierOptions) -> None:
+    _at_least("max_items", options.max_items, 1)
+    _at_least("max_bytes", options.max_bytes, 1)
+    _positive("backoff_initial", options.backoff_initial)
+    if not options.backoff_initial <= options.backoff_max < math.inf:
+        raise ValueError(f"backoff_max is at least backoff_initial, got {options.backoff_max}")
+    _zero_or_more("backoff_jitter", options.backoff_jitter)
 
 
 def checked_durability(word: Durability) -> Durability:
@@ -594,6 +543,12 @@ def _budget(value: Budget | None) -> None:
 def _number_of_seconds(name: str, value: float) -> None:
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a number of seconds, got {value!r}")
+
+
+def _zero_or_more(name: str, value: float) -> None:
+    _number_of_seconds(name, value)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} is 0 or more seconds, got {value}")
 
 
 def _positive(name: str, value: float) -> None:
