@@ -20,13 +20,17 @@ release = version = version_of("diskq")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "commandline",
     "docstrings",
     "publicnames",
     "remaining",
     "repository",
 ]
-exclude_patterns = ["_extensions"]
+exclude_patterns = ["_extensions", "_static", "_templates"]
+templates_path = ["_templates"]
+highlight_language = "text"  # a fence without a word is only shown
 source_suffix = {".md": "markdown"}
 nitpicky = False  # types of other libraries lead nowhere without the network
 
@@ -40,7 +44,7 @@ myst_enable_extensions = ["attrs_inline"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 add_module_names = False
 toc_object_entries_show_parents = "hide"
@@ -51,4 +55,21 @@ html_theme = "furo"
 html_title = "diskq"
 html_show_sphinx = False
 html_copy_source = False
-pygments_style = "sas"
+html_static_path = ["_static"]
+html_css_files = ["diskq.css"]
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "source.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+
+# The copy button takes commands without their prompt and their output, and everything else as it stands.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
