@@ -16,10 +16,10 @@ from diskq._native import sej
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journalwalk import Stretch, Walk, walk
+from diskq.engine.log.points import Point
 from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
-from diskq.engine.streampoints import Point
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar, Vouched, rows_before, vouched
 from diskq.storage.fs import FileSystem

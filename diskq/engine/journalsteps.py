@@ -18,10 +18,10 @@ from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import set_back
 from diskq.engine.journalrecovery import judge_the_middle, recover_journal
 from diskq.engine.journalsegment import JournalSegment
+from diskq.engine.log.points import Point, Points, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.trust import trust_of_points
-from diskq.engine.streampoints import Point, Points, leave_points, read_points
 from diskq.engine.timestamps import as_timestamp
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions, checked_options

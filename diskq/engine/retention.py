@@ -15,7 +15,7 @@ from itertools import pairwise
 from diskq._native.triplet import TripletFraming
 from diskq.engine.segmenttimes import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.streampoints import first_as, read_first
+from diskq.engine.streamstart import first_as, read_first
 from diskq.engine.timemarks import EARLIEST, fitting, read_sealed, sealed_rows
 from diskq.errors import StreamNotFoundError
 from diskq.options import AgeRule

@@ -16,12 +16,13 @@ from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFra
 from diskq._native.tripletrows import rows_of
 from diskq.engine.groups import furthest
 from diskq.engine.indexentries import INDEX_ROW
+from diskq.engine.log.points import Point
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.engine.mending import SegmentRows, mend, rows_in
 from diskq.engine.streamfiles import PartitionFiles
-from diskq.engine.streampoints import Point, read_first
+from diskq.engine.streamstart import read_first
 from diskq.engine.unindexed import find_unindexed
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar, Vouched, rows_before, vouched

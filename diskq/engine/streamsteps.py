@@ -17,6 +17,7 @@ from diskq.engine.alone import alone
 from diskq.engine.appending import Admission, Mode
 from diskq.engine.contents import as_body, as_key
 from diskq.engine.groups import slowest
+from diskq.engine.log.points import Point, Points, leave_points, read_points
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
@@ -25,10 +26,10 @@ from diskq.engine.missingstart import missing_start
 from diskq.engine.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile, owner_state
-from diskq.engine.streampoints import Point, Points, leave_points, read_first, read_points
 from diskq.engine.streamrecovery import recover_partition
 from diskq.engine.streamroom import BESIDE, RoomObstacle, StreamRoom, room_size
 from diskq.engine.streamsettings import read_settings, settings_as, settings_of
+from diskq.engine.streamstart import read_first
 from diskq.engine.timemarks import forget_from, forget_removed
 from diskq.engine.timestamps import as_timestamp
 from diskq.engine.transactions import Intent, Transaction, pending

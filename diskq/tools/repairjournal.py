@@ -13,7 +13,7 @@ from diskq.engine.journal import Journal
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import JournalOffset, read_journal_offsets
 from diskq.engine.journalsegmentreader import JournalSegmentReader
-from diskq.engine.streampoints import read_points
+from diskq.engine.log.points import read_points
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.recovery import Repair

@@ -14,11 +14,11 @@ from diskq._native.tripletahead import TripletAhead
 from diskq._native.tripletrows import rows_of
 from diskq.engine.audit import AuditTask, audit_segment
 from diskq.engine.groups import ConsumerGroup, groups
+from diskq.engine.log.points import read_points
 from diskq.engine.segmentreader import SegmentReader
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import PartitionFiles, StreamFiles
 from diskq.engine.streamowner import OwnerFile
-from diskq.engine.streampoints import read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
 from diskq.engine.timemarks import forget_from
 from diskq.errors import LockedError, UnsupportedFormatError

@@ -13,10 +13,10 @@ from diskq._native.sejahead import SejAhead
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.journaloffsets import read_journal_offsets
 from diskq.engine.journalsegmentreader import JournalSegmentReader
+from diskq.engine.log.points import Point, read_points
 from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
-from diskq.engine.streampoints import Point, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.numbers import UNBOUNDED

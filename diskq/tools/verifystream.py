@@ -9,6 +9,7 @@ from functools import partial
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.groups import groups
+from diskq.engine.log.points import Point, Points, read_points
 from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
 from diskq.engine.offsets import MARKER_SIZE
@@ -16,8 +17,8 @@ from diskq.engine.partitionreader import PartitionReader
 from diskq.engine.stream import Stream
 from diskq.engine.streamfiles import StreamFiles
 from diskq.engine.streamowner import owner_state
-from diskq.engine.streampoints import Point, Points, read_first, read_points
 from diskq.engine.streamsettings import StreamSettings, read_settings
+from diskq.engine.streamstart import read_first
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join

@@ -16,11 +16,11 @@ from diskq._native.triplet import TripletFraming
 from diskq._native.tripletrows import rows_of
 from diskq.engine import streamsettings, timestamps
 from diskq.engine.deadletters import DeadLetter
+from diskq.engine.log.points import Point, Points
 from diskq.engine.nsqfiles import Metadata, Position
 from diskq.engine.offsets import Twin
 from diskq.engine.spoolfiles import Note, SpoolState, Trace
 from diskq.engine.staging import Extent, StagedFile, StagedName
-from diskq.engine.streampoints import Point, Points
 from diskq.engine.taskfluxfiles import read_settings
 from diskq.engine.transactions import Intent, Share
 from diskq.errors import CorruptionError, UnsupportedFormatError

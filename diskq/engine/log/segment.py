@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from diskq._native.readahead import ReadAhead
-from diskq.engine.streampoints import Point
+from diskq.engine.log.points import Point
 from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Debts
 from diskq.storage.fs import FileSystem

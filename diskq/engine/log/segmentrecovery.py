@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from diskq.engine.log.points import Point
 from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.trust import Trust
 from diskq.engine.missingend import told_end
 from diskq.engine.missingstart import missing_start
-from diskq.engine.streampoints import Point
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import Vouched, rows_before, vouched
 from diskq.storage.fs import FileSystem

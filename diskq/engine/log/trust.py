@@ -10,7 +10,7 @@
 #   PEER_WROTE  Another program has written since we did, of whose bytes no checksum tells: framing is
 #               believed, also after a power cut.
 #
-# What the recovery point is, is the format's: journals and streams have points (streampoints.py), a queue has
+# What the recovery point is, is the format's: journals and streams have points (points.py), a queue has
 # its metadata, a store a point (taskfluxfiles.py). Before it everything of ours is durable.
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from diskq.engine.streampoints import Points
+from diskq.engine.log.points import Points
 from diskq.engine.taskfluxfiles import Point as StorePoint
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder

@@ -1,12 +1,8 @@
-# Recovery's points: up to where each partition was on the platter at the last full barrier, its first segment
-# then, and whether the stream was closed since. A hint with a checksum: without it recovery looks at
-# everything. A journal has one point, as if it were partition 0 of a stream.
+# Recovery points: up to where each partition was on stable storage at the last full barrier, its first
+# segment then, and whether the stream was closed since. A hint with a checksum: without it recovery looks
+# at everything. A journal has one point, as if it were partition 0 of a stream.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
-#
-# Beside them, in each partition, where it begins since retention was there. Removals are not synced: after
-# a power cut any part of what was removed may be back, and must not be taken for the beginning of what
-# was lost, with all that is behind it.
 
 from __future__ import annotations
 
@@ -15,14 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from diskq.engine.streamfiles import PartitionFiles
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_over
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import as_bits, bits_in
 from diskq.storage.smallfile import checked, is_checked, read_small
 
-__all__ = ["Point", "Points", "first_as", "leave_points", "read_first", "read_points"]
+__all__ = ["Point", "Points", "leave_points", "read_points"]
 
 # Far more than a line of each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
@@ -133,21 +128,3 @@ def leave_points(fs: FileSystem, files: _Files, points: Points) -> None:
     replacement = left.replacing(files)
     if not Barrier(replacements=(replacement,)).pay(fs) and not write_over(fs, replacement):
         raise DiskFullError(files.path, NO_ROOM)
-
-
-# --- where a partition begins ---------------------------------------------------------------------
-
-_FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
-
-
-def first_as(files: PartitionFiles, base: int) -> Replacement:
-    """For retention: before segment `base` all is about to be removed."""
-    content = checked(b"diskq first 1 %d\n" % base)
-    return Replacement(files.first, content, files.temporary(files.first))
-
-
-def read_first(fs: FileSystem, files: PartitionFiles) -> int:
-    """The segment before which retention has removed all; 0 where it was never there. Raises OSError."""
-    content = read_small(fs, files.first, 100) or b""
-    head = _FIRST.match(content)
-    return int(head[1]) if head is not None and is_checked(content, head.end()) else 0

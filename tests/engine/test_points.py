@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskq.engine.streampoints import Point, Points
+from diskq.engine.log.points import Point, Points
 from diskq.storage.smallfile import checked
 
 POINTS = Points(False, {0: Point(100, 64, 102, 7), 2: Point(5, 0, 5)}, staged=(0,))
