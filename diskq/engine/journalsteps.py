@@ -157,7 +157,7 @@ class JournalSteps(DirectorySteps):
 
     def _find_a_peer(self, points: Points) -> None:
         """Before our name in the lock file says that nobody else has written since the point was noted."""
-        if not points.is_readable or points.is_closed or points.was_left:
+        if not points.is_left_open:
             return
         strict = self.options.strict
         self.log.repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)

@@ -65,6 +65,11 @@ class Points:
     staged: tuple[int, ...] = ()
     """The slates in use, in case a peer empties the lock file, which names them too."""
 
+    @property
+    def is_left_open(self) -> bool:
+        """True if a writer that did not close left them, and no peer is noted to have written since."""
+        return self.is_readable and not self.is_closed and not self.was_left
+
     def was_closed(self, partition: int, *, was_killed: bool = False) -> bool:
         """Is all of ours in the partition durable? So it is where they do not tell of it.
 
@@ -122,7 +127,7 @@ def leave_points(fs: FileSystem, files: _Files, points: Points) -> None:
 
     Raises DiskFullError and OSError.
     """
-    if not points.is_readable or points.is_closed or points.was_left:
+    if not points.is_left_open:
         return
     left = replace(points, was_left=True)
     replacement = left.replacing(files)
