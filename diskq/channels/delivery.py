@@ -124,7 +124,7 @@ class Delivery:
     async def _wait_for_messages(self) -> None:
         """Return when there is one; with `linger`, when there is a batch of them or time is up."""
         loop, options = self._loop, self._options
-        was_idle = not loop.engine.depth
+        was_idle = not loop.engine.head.depth
         await loop.take(lambda: True)  # nobody else takes: what is there stays there
         if was_idle:
             self._outbox.note_arrival()

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diskq.engine.fifosteps import Body, FifoSteps
+from diskq.engine.fifosteps import FifoSteps
+from diskq.engine.fifotail import Body
 
 __all__ = ["CLOSED", "FastPath", "fast_path"]
 
@@ -54,10 +55,10 @@ def fast_path(engine: FifoSteps) -> FastPath:
 
 def _in_memory(engine: FifoSteps) -> FastPath:
     """Messages stay in memory while there is room: older ones are written before one that is synced."""
-    tier, path = engine.tier, engine.appender("memory")
+    tier, path = engine.tier, engine.tail.appender("memory")
     return FastPath(
         put=path.append,
-        put_now=engine.appender("memory", can_yield=False).append,
+        put_now=engine.tail.appender("memory", can_yield=False).append,
         put_all=path.append_all,
         take=tier.take,
         take_now=tier.take_untimed,
@@ -69,17 +70,17 @@ def _in_memory(engine: FifoSteps) -> FastPath:
 def _held(engine: FifoSteps) -> FastPath:
     return replace(
         _synced(engine),
-        put=engine.appender("memory").append,
-        put_now=engine.appender("memory", can_yield=False).append,
+        put=engine.tail.appender("memory").append,
+        put_now=engine.tail.appender("memory", can_yield=False).append,
     )
 
 
 def _written(engine: FifoSteps) -> FastPath:
-    path = engine.appender("written")
+    path = engine.tail.appender("written")
     return replace(
         _synced(engine),
         put=path.append,
-        put_now=engine.appender("written", can_yield=False).append,
+        put_now=engine.tail.appender("written", can_yield=False).append,
         put_all=path.append_all,
         passes_on=True,
     )
@@ -89,7 +90,7 @@ def _synced(engine: FifoSteps) -> FastPath:
     """Messages go to the files, and are taken from there."""
     ahead = engine.ahead
     return FastPath(
-        put_through=engine.appender("synced").append,
+        put_through=engine.tail.appender("synced").append,
         take=ahead.take,
         take_now=ahead.take_untimed,
         take_some=ahead.take_some,

@@ -46,7 +46,7 @@ class Fetch:
     max_bytes: int
 
     def __call__(self) -> list[bytes]:
-        return self.engine.fetch(self.max_items, self.max_bytes)
+        return self.engine.head.fetch(self.max_items, self.max_bytes)
 
 
 class QueueLoop(BudgetedLoop[FifoSteps]):
@@ -63,13 +63,13 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self._lingering: Line[int] = Line()  # each waits for so many messages
         self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
         self._is_leased = False  # somebody peeks at the head, and may commit it
-        self._write = engine.appender("synced", can_yield=False).append
+        self._write = engine.tail.appender("synced", can_yield=False).append
         self._has_written = False  # in the running slice
         self._has_paid_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when somebody has looked for a message, and found none."""
-        self._place = BudgetPlace(engine.share, self._hear_of_budget)
+        self._place = BudgetPlace(engine.quota.share, self._hear_of_budget)
         super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
 
     def new_slice(self) -> None:
@@ -102,7 +102,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         if not self._has_written:
             self._has_written = self._write(body)
             return self._has_written
-        if not self.engine.stage(body):
+        if not self.engine.tail.stage(body):
             return False
         self._ask_for_flush()
         return True
@@ -117,7 +117,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             or self._is_leased
             or self._senders
             or self._lingering
-            or not self.engine.pass_on(bodies)
+            or not self.engine.tail.pass_on(bodies)
         ):
             return False
         self._receivers.wake_first(outcome.Value(bodies))
@@ -125,13 +125,13 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return True
 
     def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
-        return sum(map(len, bodies)) + self.engine.overhead_of(is_held) * len(bodies)
+        return sum(map(len, bodies)) + self.engine.tail.overhead_of(is_held) * len(bodies)
 
     def _obstacle(self, sending: Sending) -> bool:
-        obstacle = self.engine.obstacle(sending.size, is_held=sending.word == "memory")
+        obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.word == "memory")
         self._place.is_wanted = obstacle in BUDGET_OBSTACLES
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
-            raise self.engine.full_error(sending.size, obstacle)
+            raise self.engine.quota.full_error(sending.size, obstacle)
         if obstacle == "unsynced":
             # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
             self._ask_for_barrier()
@@ -142,7 +142,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             done = 0
             while done < len(bodies):
                 try:
-                    done = self.engine.accept_many(bodies, done, is_held=is_held)
+                    done = self.engine.tail.accept_many(bodies, done, is_held=is_held)
                 except DiskFullError as full:
                     full.accepted += done
                     raise
@@ -174,7 +174,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         """Let the compiled door have what was accepted a moment ago, where it is our turn to take."""
         self.own_thread.check()
         if not self._receivers and not self._is_leased:
-            self.engine.load_from_memory()
+            self.engine.head.load_from_memory()
 
     def take_now(self, want: Callable[[], T | None]) -> T:
         """As `take`, for a caller that will not wait. Raises WouldBlock."""
@@ -194,14 +194,14 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     def _has_message(self) -> bool:
         if self.work is not None:
             return self.work.has_message()
-        has_message = self.engine.has_message()
+        has_message = self.engine.head.has_message()
         if not has_message and self.on_empty is not None:
             self.on_empty()
         return has_message
 
     def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Peek at the head and keep everybody else from it, until `release`."""
-        bodies = self.engine.peek_many(max_items, max_bytes)
+        bodies = self.engine.head.peek_many(max_items, max_bytes)
         self._is_leased = True
         return bodies
 
@@ -210,13 +210,13 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self._is_leased = False
         try:
             if count:
-                self.engine.advance(count)
+                self.engine.head.advance(count)
         finally:
             self._after()
 
     async def linger(self, items: int, seconds: float) -> None:
         """Return when so many messages are there, or so many seconds have passed."""
-        if self.engine.depth < items:
+        if self.engine.head.depth < items:
             with trio.move_on_after(seconds):
                 await self._lingering.wait(items, on_arrival=self._narrow_gates)
             self.new_slice()
@@ -233,7 +233,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return want() if self._has_message() else None
 
     def _wake_lingering(self) -> None:
-        depth = self.engine.depth
+        depth = self.engine.head.depth
         for task in [task for task, items in self._lingering.items() if items <= depth]:
             self._lingering.wake(task, outcome.Value(None))
 
@@ -283,12 +283,12 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _pays_again(self, is_replaced: bool) -> bool:
         is_first, self._has_paid_again = not self._has_paid_again, False
-        if not is_replaced and is_first and self.engine.can_give_way:
+        if not is_replaced and is_first and self.engine.tail.can_give_way:
             self._has_paid_again = True
         return self._has_paid_again
 
     async def empty(self) -> None:
-        self.engine.forget_all()
+        self.engine.tail.forget_all()
         self._after()
         await self.barrier(with_metadata=True)
 
@@ -308,7 +308,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     def _relieve(self) -> None:
         try:
             with contextlib.suppress(DiskFullError):
-                self.engine.relieve()
+                self.engine.tail.relieve()
         except (DiskqError, OSError) as failure:
             self._break(failure)
 
@@ -330,7 +330,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         if self._is_full and not self._writer.is_flushed:
             engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
         for items in self._lingering.values():
-            engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.depth - 1))
+            engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.head.depth - 1))
 
     def begin_to_close(self) -> None:
         super().begin_to_close()
@@ -341,8 +341,8 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _bound(self) -> Bound:
         if self.options.max_bytes is not None:
-            return Bound(self.options.max_bytes, self.engine.bytes_on_disk)
-        return shared_bound(self.engine.share)
+            return Bound(self.options.max_bytes, self.engine.quota.on_disk)
+        return shared_bound(self.engine.quota.share)
 
     @property
     def tasks_waiting_receive(self) -> int:

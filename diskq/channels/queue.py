@@ -132,12 +132,12 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         except OSError as failure:
             self._write_failed(failure)
         self._check()
-        sending = self._loop.sending([self._engine.checked(body)], self._word)
+        sending = self._loop.sending([self._engine.tail.checked(body)], self._word)
         self._doing(self._loop.deliver_now, sending)
 
     async def _send(self, bodies: list[Body], durability: Durability | None) -> None:
         word = self._checked_word(durability)
-        checked = [self._engine.checked(body) for body in bodies]
+        checked = [self._engine.tail.checked(body) for body in bodies]
         await self._waiting(self._loop.deliver(self._loop.sending(checked, word)))
 
     # --- receiving --------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     async def peek(self) -> bytes:
         """The first message, which stays; waits for one."""
         await self._begin()
-        return (await self._receive(lambda: self._engine.peek_many(1)))[0]
+        return (await self._receive(lambda: self._engine.head.peek_many(1)))[0]
 
     @asynccontextmanager
     @enable_ki_protection
@@ -288,7 +288,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     @property
     def depth(self) -> int:
         """Messages that can be received."""
-        return self._engine.depth
+        return self._engine.head.depth
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

@@ -164,8 +164,8 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         await trio.lowlevel.checkpoint()
         self._loop.own_thread.check()
         self._delivery.refuse_inside("drained()")
-        tail = self._engine.tail
-        while self._engine.depth and self._engine.head < tail:
+        tail = self._engine.tail.position
+        while self._engine.head.depth and self._engine.head.position < tail:
             self._loop.check()
             if self._is_over:
                 raise trio.ClosedResourceError("the spool was closed")
@@ -217,7 +217,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
     def _wait(self) -> float | None:
         """Seconds until the next try, of which some may be over."""
         next_try_at = self._delivery.pacing.next_try_at
-        return None if next_try_at is None else next_try_at - self._engine.now()
+        return None if next_try_at is None else next_try_at - self._engine.log.clock()
 
     def _told(self, kind: Callable[..., T], **more: Any) -> T:
         """What statistics and status both tell; `more` is what only that kind does."""
@@ -225,8 +225,8 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         pacing = delivery.pacing
         arrivals, deliveries = self._rates()
         return kind(
-            depth=engine.depth,
-            bytes=engine.bytes_on_disk,
+            depth=engine.head.depth,
+            bytes=engine.quota.on_disk,
             delivered=delivery.delivered,
             buried=delivery.buried,
             failed_tries=delivery.failed_tries,
@@ -245,7 +245,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         if not self._samples:
             return 0.0, 0.0
         then, accepted, delivered = self._samples[0]
-        seconds = max(self._engine.now() - then, _TICK)
+        seconds = max(self._engine.log.clock() - then, _TICK)
         return (
             (self._engine.accepted_total - accepted) / seconds,
             (self._delivery.delivered - delivered) / seconds,
@@ -276,13 +276,13 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         """Write down how things are, when there is news and while there are messages: once a tick at most."""
         said: tuple[SpoolStatus, Position] | None = None
         while True:
-            if not self._engine.depth:
+            if not self._engine.head.depth:
                 await self._news.wait()
             self._news = trio.Event()
-            self._outbox.ages.add(self._engine.tail, self._fs.wall_clock())
+            self._outbox.ages.add(self._engine.tail.position, self._fs.wall_clock())
             self._samples.append((trio.current_time(), self._engine.accepted_total, self._delivery.delivered))
             status = self._status()
-            say = dataclasses.replace(status, written_at=0.0), self._engine.tail
+            say = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
             if say != said:
                 said = say if await self._write(status) else None
             await trio.sleep(_TICK)

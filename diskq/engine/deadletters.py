@@ -169,7 +169,7 @@ class DeadLetters(Closing):
         wanted = _STRETCH
         while len(envelopes := queue.peek_many(wanted)) == wanted:
             wanted *= 2
-        ends = queue.steps.peeked_ends(len(envelopes))
+        ends = queue.steps.head.peeked_ends(len(envelopes))
         return [
             (DeadLetter.unpack(envelope, f"{end.file}:{end.byte}"), envelope)
             for envelope, end in zip(envelopes, ends, strict=True)

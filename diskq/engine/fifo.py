@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from diskq.engine.alone import alone
-from diskq.engine.fifosteps import Body, FifoSteps, QueueStatistics
+from diskq.engine.fifosteps import FifoSteps, QueueStatistics
+from diskq.engine.fifotail import Body
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.nsqfiles import Position
 from diskq.errors import DiskFullError
@@ -59,7 +60,7 @@ class FifoQueue(LogEngine):
         # What needs no judgement: takes, and puts of this word, written where nobody would do so later.
         has_tier = self.steps.has_tier
         self._simple_word: Durability = "memory" if has_tier else "written"
-        self._put_simply = self.steps.appender("memory" if has_tier else "synced").append
+        self._put_simply = self.steps.tail.appender("memory" if has_tier else "synced").append
         self._take_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
         with self.log.opening():
             self.steps.open()
@@ -87,11 +88,11 @@ class FifoQueue(LogEngine):
         try:
             self.turn.take()
             self.log.check_usable()
-            body = self.steps.checked(body)
+            body = self.steps.tail.checked(body)
             is_held = self.log.durability(word) == "memory"
-            while self._clear_way(len(body) + self.steps.overhead_of(is_held), is_held):
+            while self._clear_way(len(body) + self.steps.tail.overhead_of(is_held), is_held):
                 pass
-            self.steps.accept(body, is_held=is_held)
+            self.steps.tail.accept(body, is_held=is_held)
             self.steps.sync_if_due(word)
         finally:
             self.turn.give()
@@ -103,7 +104,7 @@ class FifoQueue(LogEngine):
         how many of them are in the queue all the same.
         """
         self.log.check_usable()
-        batch = [self.steps.checked(body) for body in bodies]
+        batch = [self.steps.tail.checked(body) for body in bodies]
         self._put_all(batch, self.log.durability(durability))
         return len(batch)
 
@@ -111,13 +112,13 @@ class FifoQueue(LogEngine):
     def _put_all(self, batch: list[bytes], word: Durability) -> None:
         self.log.check_usable()
         is_held = word == "memory"
-        overhead = self.steps.overhead_of(is_held)
+        overhead = self.steps.tail.overhead_of(is_held)
         done = 0
         while done < len(batch):
             try:
                 while self._clear_way(len(batch[done]) + overhead, is_held):
                     pass
-                done = self.steps.accept_many(batch, done, is_held=is_held)
+                done = self.steps.tail.accept_many(batch, done, is_held=is_held)
             except DiskFullError as full:
                 full.accepted += done
                 raise
@@ -125,11 +126,11 @@ class FifoQueue(LogEngine):
 
     def _clear_way(self, size: int, is_held: bool) -> bool:
         """True: something stood in the way, was done away with, and it should be looked at again."""
-        obstacle = self.steps.obstacle(size, is_held=is_held)
+        obstacle = self.steps.tail.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":
             self.steps.sync_without_memory()
         elif obstacle is not None:
-            raise self.steps.full_error(size, obstacle)
+            raise self.steps.quota.full_error(size, obstacle)
         return obstacle is not None
 
     # --- taking -----------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class FifoQueue(LogEngine):
         """
         self.log.check_usable()
         self.steps.sync_if_due()
-        return self.steps.fetch(max_items, max_bytes)
+        return self.steps.head.fetch(max_items, max_bytes)
 
     def peek(self) -> bytes | None:
         """The first message, which stays; None where the queue is empty."""
@@ -159,11 +160,11 @@ class FifoQueue(LogEngine):
 
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """As `take_many`, but they stay. `advance` removes them."""
-        return self.steps.peek_many(max_items, max_bytes)
+        return self.steps.head.peek_many(max_items, max_bytes)
 
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
-        self.steps.advance(count)
+        self.steps.head.advance(count)
 
     def empty(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
@@ -183,23 +184,23 @@ class FifoQueue(LogEngine):
 
     @property
     def head(self) -> Position:
-        """The place behind the last message that has left the queue."""
-        return self.steps.head
+        """The place after the last message that has left the queue."""
+        return self.steps.head.position
 
     @property
     def tail(self) -> Position:
-        """The place behind the last message that was accepted."""
-        return self.steps.tail
+        """The place after the last message that was accepted."""
+        return self.steps.tail.position
 
     @property
     def depth(self) -> int:
         """Messages that can be taken."""
-        return self.steps.depth
+        return self.steps.head.depth
 
     @property
     def bytes_on_disk(self) -> int:
         """Data and checksums, those of consumed files until a sync has removed them."""
-        return self.steps.bytes_on_disk
+        return self.steps.quota.on_disk
 
     def statistics(self) -> QueueStatistics:
         return self.steps.statistics_as(QueueStatistics)

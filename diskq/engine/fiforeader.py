@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq._native.readahead import ReadAhead
-from diskq.engine.nsqfiles import Position, QueueFiles
-from diskq.engine.sealedfiles import SealedFiles
-from diskq.storage.appendfile import AppendFile
+from diskq.engine.fifoparts import FifoParts
+from diskq.engine.nsqfiles import Position
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.fs import FileSystem
 
 __all__ = ["FifoReader", "FileLoss"]
 
@@ -25,25 +22,15 @@ class FileLoss(NamedTuple):
 
 
 class FifoReader:
-    """Has what comes next in `ahead`.
+    """Has what comes next in the read-ahead. The file that is written to need not be there yet."""
 
-    `append` is the file that is written to, number `active` as the queue says at each call; it need not
-    be there yet.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: QueueFiles,
-        ahead: ReadAhead,
-        sealed: SealedFiles,
-        append: AppendFile[Any],
-    ) -> None:
-        self._fs = fs
-        self._files = files
-        self._ahead = ahead
-        self._sealed = sealed
-        self._append = append
+    def __init__(self, parts: FifoParts) -> None:
+        self._parts = parts
+        self._fs = parts.fs
+        self._files = parts.files
+        self._ahead = parts.ahead
+        self._sealed = parts.sealed
+        self._append = parts.append
         self._reader: BlockReader | None = None  # of `file`
         self.file = 0
         """The number of the file that is read."""
@@ -59,10 +46,10 @@ class FifoReader:
         self.file = position.file
         self._ahead.seek(position.byte)
 
-    def next_file(self, active: int) -> None:
+    def next_file(self) -> None:
         """Read on at the beginning of the next file there is."""
         later = self._sealed.after(self.file)
-        self.seek(Position(active if later is None else later, 0))
+        self.seek(Position(self._append.buffer.file_number if later is None else later, 0))
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
@@ -70,7 +57,7 @@ class FifoReader:
             self._reader.close()
             self._reader = None
 
-    def fill(self, active: int) -> bool | FileLoss:
+    def fill(self) -> bool | FileLoss:
         """Have something admitted in the read-ahead. False: there are no more messages in the files.
 
         Where bytes are lost it passes over them and returns what they are: call it again to go on behind
@@ -78,10 +65,10 @@ class FifoReader:
         """
         ahead = self._ahead
         while not ahead.is_ready or ahead.why != "END":
-            is_active = self.file == active
+            is_active = self.file == self._append.buffer.file_number
             if is_active and ahead.position >= self._append.buffer.end:
                 return False
-            if self.load_from_memory(active):
+            if self.load_from_memory():
                 return True
             if self._reader is None:
                 self._reader = self._open(ahead, self.position)
@@ -95,17 +82,18 @@ class FifoReader:
             loss = self._reader.fill(end, covered)
             if loss is None and ahead.position >= end and not is_active:
                 loss = self._reader.missing(end)
-                self.next_file(active)
+                self.next_file()
             if loss is not None:
                 return FileLoss(number, loss)
         return True
 
-    def load_from_memory(self, active: int) -> bool:
+    def load_from_memory(self) -> bool:
         """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
 
         It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
         """
-        return self.file == active and not self._ahead.is_ready and self._append.buffer.lend(self._ahead)
+        buffer = self._append.buffer
+        return self.file == buffer.file_number and not self._ahead.is_ready and buffer.lend(self._ahead)
 
     def ends_file(self) -> bool:
         """Was the file read to its end, and is nothing appended to it any more?"""
@@ -113,9 +101,9 @@ class FifoReader:
         ahead = self._ahead
         return end is not None and not ahead.is_ready and ahead.position >= end and ahead.why == "END"
 
-    def count_on(self, framing: Framing, any_size: Framing) -> int:
+    def count_on(self) -> int:
         """How many messages that file holds from here on, which must be sealed. Raises OSError."""
-        ahead = ReadAhead(self._fs, framing, Gate(), any_size)
+        ahead = ReadAhead(self._fs, self._parts.framing, Gate(), self._parts.any_size)
         reader = self._open(ahead, self.position)
         end = self._sealed[self.file]
         counted = 0

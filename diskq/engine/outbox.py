@@ -8,9 +8,9 @@
 #
 # Whoever drives it peeks, takes up what was peeked at, tries it, and commits:
 #
-#     outbox.take_up(queue.peek_many(*outbox.limits(100, MIB)))
+#     outbox.take_up(queue.head.peek_many(*outbox.limits(100, MIB)))
 #     outbox.begin_try();  deliver(outbox.batch());  count = outbox.count
-#     queue.advance(count);  outbox.commit()
+#     queue.head.advance(count);  outbox.commit()
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class Outbox(Closing):
         state, note = read_state(fs, self._files), read_note(fs, self._files)
         self.found = state.status if state is not None else None
         """What the last process said of itself."""
-        self._head = queue.head
+        self._head = queue.head.position
         if note is not None:
             self._resume(note)
         self._learn_ids(state)
         self.ages = AgeMarks(state.times if state is not None else ())
-        self.ages.add(queue.tail, fs.wall_clock())
+        self.ages.add(queue.tail.position, fs.wall_clock())
         if state is not None:
             self._buried.update(place for place in state.buried if self._head < place <= self._end)
         self._begin(is_new=state is None)
@@ -93,12 +93,11 @@ class Outbox(Closing):
     # --- going on where the last process was ------------------------------------------------------
 
     def _resume(self, note: Note) -> None:
-        queue = self._queue
-        is_there = queue.head == note.head or (queue.head < note.head <= queue.tail and self._skip_to(note))
-        if is_there:
+        queue, head = self._queue, self._queue.head.position
+        if head == note.head or (head < note.head <= queue.tail.position and self._skip_to(note)):
             self._head, self._trace = note.head, note.trace
         # Where a file ended with the batch before it, the head has a place in the next one by now.
-        if note.items and note.head <= queue.head < note.end:
+        if note.items and note.head <= queue.head.position < note.end:
             self._end, self._items = note.end, note.items
             self.attempts, self._excused = note.attempts, note.excused
 
@@ -106,20 +105,20 @@ class Outbox(Closing):
         """Have everything up to the note's head leave, if that is where the note says that it is."""
         queue, wanted = self._queue, _PIECE
         while True:
-            bodies = queue.peek_many(wanted)
-            ends = queue.peeked_ends(len(bodies))
+            bodies = queue.head.peek_many(wanted)
+            ends = queue.head.peeked_ends(len(bodies))
             if len(bodies) < wanted or ends[-1] >= note.head:
                 break
             wanted *= 2
         count = bisect_right(ends, note.head)
         if not count or ends[count - 1] != note.head or Trace.of(bodies[count - 1]) != note.trace:
             return False
-        queue.advance(count)
+        queue.head.advance(count)
         return True
 
     def _learn_ids(self, state: SpoolState | None) -> None:
         """A place may be given to another message after a crash: it must not get the same id again."""
-        tail = self._queue.tail
+        tail = self._queue.tail.position
         epochs = state.epochs if state is not None else ()
         if not epochs:
             epochs = ((self._head, self._new_epoch()),)
@@ -163,7 +162,7 @@ class Outbox(Closing):
 
     def take_up(self, bodies: list[bytes]) -> None:
         """The batch is the first of these, which are those that were peeked at."""
-        ends = self._queue.peeked_ends(len(bodies))
+        ends = self._queue.head.peeked_ends(len(bodies))
         fits = bisect_right(ends, self._end) if self._items else len(ends)
         if not fits:
             # The batch that was tried before was dropped.
@@ -181,7 +180,7 @@ class Outbox(Closing):
     @property
     def live(self) -> int:
         """How many of them are still to be delivered."""
-        head = self._queue.head
+        head = self._queue.head.position
         if self._buried or self._ends[0] <= head:
             self._live = [
                 index for index in self._live if (end := self._ends[index]) > head and end not in self._buried
@@ -257,11 +256,11 @@ class Outbox(Closing):
 
     def note_arrival(self) -> None:
         """The first message has only just been accepted."""
-        self.ages.add(self._queue.head, self._fs.wall_clock())
+        self.ages.add(self._queue.head.position, self._fs.wall_clock())
 
     def accepted_at(self) -> float | None:
         """When the first message was accepted, in seconds since the Unix epoch; None: there is none."""
-        return self.ages.at(self._queue.head) if self._queue.depth else None
+        return self.ages.at(self._queue.head.position) if self._queue.head.depth else None
 
     def barrier(self, status: SpoolStatus, *, is_open: bool = True) -> Barrier:
         """All that is known by now, to be made durable."""
@@ -269,10 +268,10 @@ class Outbox(Closing):
         return Barrier(files=(self._handle,), replacements=(self._files.state_as(state),))
 
     def state(self, status: SpoolStatus, *, is_open: bool = True) -> SpoolState:
-        self.ages.forget_before(self._queue.head)
+        self.ages.forget_before(self._queue.head.position)
         return SpoolState(
             is_open=is_open,
-            tail=self._queue.tail,
+            tail=self._queue.tail.position,
             epochs=self._epochs,
             times=self.ages.marks,
             buried=tuple(sorted(self._buried)),

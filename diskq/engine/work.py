@@ -142,6 +142,7 @@ class FifoWork(Closing):
         self.options = checked_options(options, WorkOptions)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
+        self._head = self._queue.head
         self.turn = queue.turn
         self._overhead = self._queue.overhead
         self._window: deque[Place] = deque()
@@ -155,10 +156,10 @@ class FifoWork(Closing):
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
         self._journal: AckJournal
-        self._journal, known = self._queue.attach(self)
+        self._journal, known = self._head.attach(self)
         self._handed = known.handed  # all before it were handed out
         self._known_to = known.end
-        self._known: Known | None = known if self._queue.read_to < self._known_to else None
+        self._known: Known | None = known if self._head.reader.position < self._known_to else None
         try:
             self._pass_known()
         except BaseException:
@@ -264,7 +265,7 @@ class FifoWork(Closing):
         self._wake_delayed()
         if len(self._in_flight) >= self.options.max_in_flight:
             return False
-        return bool(self._returned) or (self._room_ahead > 0 and self._queue.has_message())
+        return bool(self._returned) or (self._room_ahead > 0 and self._head.has_message())
 
     def next_due(self) -> float:
         """When the next delayed message may be handed out, on the queue's clock; infinity: there is none."""
@@ -272,7 +273,7 @@ class FifoWork(Closing):
 
     def _wake_delayed(self) -> None:
         if self._delayed:
-            now = self._queue.now()
+            now = self._queue.log.clock()
             while self._delayed and self._delayed[0][0] <= now:
                 heapq.heappush(self._returned, heapq.heappop(self._delayed)[1:])
 
@@ -303,7 +304,7 @@ class FifoWork(Closing):
         most = min(left, self.options.max_ahead_bytes - self._bytes)
         if items <= 0 or most <= 0:
             return left
-        start, bodies = self._queue.read_on(items, most)
+        start, bodies = self._head.read_on(items, most)
         file, at = start
         if leases and bodies and len(bodies[0]) > left:
             # One is read however large. It comes first the next time.
@@ -328,9 +329,9 @@ class FifoWork(Closing):
         room = self._room_ahead
         if room <= 0:
             return False
-        start, bodies = self._queue.read_on(min(room, _PORTION), self.options.max_ahead_bytes - self._bytes)
+        start, bodies = self._head.read_on(min(room, _PORTION), self.options.max_ahead_bytes - self._bytes)
         file, at = start
-        now, wall = self._queue.now(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
         for body in bodies:
             end = self._end(at, body)
             number = self._keep((file, at, end))
@@ -424,7 +425,7 @@ class FifoWork(Closing):
             raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
         ended = self._ended(leases)
         self._given_back += len(ended)
-        now, wall = self._queue.now(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
         rows = []
         exhausted = []
         for lease in ended:
@@ -459,7 +460,7 @@ class FifoWork(Closing):
         finally:
             self._is_closed = True
             self._in_flight.clear()
-            self._queue.detach()
+            self._head.detach()
             self._journal.close()
 
     def _ended(self, leases: Lease | Iterable[Lease]) -> list[Lease]:
@@ -499,7 +500,7 @@ class FifoWork(Closing):
         if self._first in self._done:
             while self._first in self._done:
                 self._pop_first()
-            self._queue.head_moved()
+            self._head.worker_moved()
 
     def _pop_first(self) -> None:
         _, start, end = self._window.popleft()
@@ -523,7 +524,7 @@ class FifoWork(Closing):
 
     def _is_owed_written(self) -> bool:
         """Is what was acknowledged in its file?"""
-        written_to = self._queue.written_to
+        written_to = self._queue.tail.written_to
         return all((file, end) <= written_to for file, _, end in self._owed)
 
     def _owed_rows(self) -> list[bytes]:
@@ -541,7 +542,7 @@ class FifoWork(Closing):
         yield from acked_rows(window[number - self._first] for number in self._done)
         tries = [(lease._number, lease.attempts, 0.0) for lease in self._in_flight.values()]
         tries += [(number, attempts, 0.0) for number, attempts, _ in self._returned]
-        now, wall = self._queue.now(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
         tries += [(number, attempts, max(0.0, due - now)) for due, number, attempts, _ in self._delayed]
         for number, attempts, rest in tries:
             if number >= self._first:
@@ -549,7 +550,7 @@ class FifoWork(Closing):
                 if rest or attempts != ((file, start) < self._handed):
                     yield tried_row(file, start, attempts, wall + rest if rest else 0.0, rest)
         if self._known is not None:
-            yield from self._known.rows_from(self._queue.read_to)
+            yield from self._known.rows_from(self._head.reader.position)
 
     # --- for others -------------------------------------------------------------------------------
 

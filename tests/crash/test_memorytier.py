@@ -133,29 +133,33 @@ def test_whatever_the_power_interrupts_only_what_came_last_is_lost(seed: int) ->
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-FIFO = "diskq.engine.fifosteps"
+HEAD, TAIL, STEPS = "diskq.engine.fifohead", "diskq.engine.fifotail", "diskq.engine.fifosteps"
 
 MUTATIONS = [
     # Written, and still in memory: twice in the queue.
-    Mutation(FIFO, "tier.let_go(done)", "tier.let_go(max(1, done - 1))"),
+    Mutation(TAIL, "tier.let_go(done)", "tier.let_go(max(1, done - 1))"),
     # A stronger word overtakes what was sent before.
     Mutation(
-        FIFO,
-        "        self._spill(self.tier.size)\n        return self._write_many",
-        "        return self._write_many",
+        TAIL,
+        "        self.spill()\n        return self.write_many",
+        "        return self.write_many",
     ),
     # What is in memory overtakes what is in the files.
-    Mutation(FIFO, "        self.tier.is_next = False\n", ""),
+    Mutation(TAIL, "        self.tier.is_next = False\n", ""),
     # A sync is for the files alone; so is the end.
-    Mutation(FIFO, "            if is_spill_due:\n                self._spill(self.tier.size)\n", ""),
+    Mutation(STEPS, "            if is_spill_due:\n                self.tail.spill()\n", ""),
     # What was peeked at is written, and delivered once more.
     Mutation(
-        FIFO,
-        "        self.ahead.pass_over(self.buffer.end, len(bodies))\n        self.gate_out.left = 0\n",
+        HEAD,
+        "        self._ahead.pass_over(self._buffer.end, len(bodies))\n        self._gate.left = 0\n",
         "",
     ),
     # It is taken to be before the place where it was written.
-    Mutation(FIFO, "        self._keep_peeked(bodies, end)\n", "        self._keep_peeked(bodies, 0)\n"),
+    Mutation(
+        HEAD,
+        "self._keep_peeked(bodies, self._buffer.end)\n",
+        "self._keep_peeked(bodies, self._size_of(bodies))\n",
+    ),
 ]
 
 

@@ -219,7 +219,7 @@ def still_to_deliver(queue: diskq.FifoQueue, outbox: Outbox) -> tuple[list[bytes
     outbox.take_up(bodies[:fs_items])
     first = outbox.batch()
     rest = bodies[outbox.count :]
-    ends = queue.steps.peeked_ends(len(bodies))[outbox.count :]
+    ends = queue.steps.head.peeked_ends(len(bodies))[outbox.count :]
     return [*first, *rest], [*first.ids, *outbox.ids(rest, ends)]
 
 
@@ -232,7 +232,7 @@ def check_new_ids(fs: CrashFS, promises: Promises) -> None:
         there = queue.depth
         queue.put_many([b"%d" % i for i in range(30)])
         bodies = queue.peek_many(2**31)
-        ids = outbox.ids(bodies, queue.steps.peeked_ends(len(bodies)))
+        ids = outbox.ids(bodies, queue.steps.head.peeked_ends(len(bodies)))
     assert not promises.ids.keys() & set(ids[there:]), "an id was given to another message"
 
 

@@ -272,7 +272,7 @@ MUTATIONS = [
         WORK_MODULE, "        self._write([])\n        self._move_head()\n", "        self._move_head()\n"
     ),
     Mutation(JOURNAL, "        return (self._handle,)", "        return ()"),
-    Mutation("diskq.engine.fifosteps", "active += self._worker.settle()", "self._worker.settle()"),
+    Mutation("diskq.engine.fifosteps", "active += self.head.worker.settle()", "self.head.worker.settle()"),
     # A new file is durable before the old one goes, and says all that mattered.
     Mutation(
         WORK_MODULE,
@@ -282,9 +282,9 @@ MUTATIONS = [
     Mutation(WORK_MODULE, "        yield handed_row(self._handed)\n", ""),
     # The read position is not beyond what is not acknowledged.
     Mutation(
-        "diskq.engine.fifosteps",
-        "return self._worker.head or self._reader.position",
-        "return self._reader.position",
+        "diskq.engine.fifohead",
+        "return self.worker.head or self.reader.position",
+        "return self.reader.position",
     ),
     Mutation(WORK_MODULE, "while self._first in self._done:", "while self._done:"),
     # An attempt counts before the message is handed out.
@@ -298,7 +298,7 @@ MUTATIONS = [
     ),
     # The queue goes on where the work had not done with it.
     Mutation(
-        "diskq.engine.fifosteps", "            self._read_again(head, worker.kept)\n", "            pass\n"
+        "diskq.engine.fifohead", "            self._read_again(head, worker.kept)\n", "            pass\n"
     ),
 ]
 

@@ -207,7 +207,7 @@ def jotting(fs: CrashFS) -> FifoQueue:
     queue.sync()
     queue.put(bodies(5)[-1])
     for body in bodies(7, start=5):
-        assert queue.steps.stage(body)
+        assert queue.steps.tail.stage(body)
     return queue
 
 
@@ -240,7 +240,7 @@ def test_what_waits_behind_an_end_that_was_cut_off_is_not_seen_as_the_next_open_
     fs = disk()
     queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
     queue.put_many(bodies(4))
-    assert queue.steps.stage(b"waits")
+    assert queue.steps.tail.stage(b"waits")
     fs = fs.kill()
     truncate(fs, data(0), size_left)
     assert [body for _, body in seen(fs)[0]] == contents(fs) == bodies(size_left // 104)

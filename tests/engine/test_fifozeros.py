@@ -72,8 +72,8 @@ def staging_empty(fs: CrashFS, body: bytes) -> None:
     """A process that has written `body`, staged two empty messages, and is to be killed."""
     queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
     queue.put(body)
-    assert queue.steps.stage(b"")
-    assert queue.steps.stage(b"")
+    assert queue.steps.tail.stage(b"")
+    assert queue.steps.tail.stage(b"")
     assert not queue.steps.is_flushed
 
 

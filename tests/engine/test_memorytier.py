@@ -481,7 +481,7 @@ def test_memory_and_files_are_one_queue(seed):
                 model.popleft()
         elif act == "pass_on":
             made += 1
-            if queue.steps.pass_on([body(made)]):
+            if queue.steps.tail.pass_on([body(made)]):
                 assert not model
         else:
             rare = rng.choice(["sync", "empty", "reopen", "has_message"])
@@ -492,7 +492,7 @@ def test_memory_and_files_are_one_queue(seed):
                 queue.empty()
                 model.clear()
             elif rare == "has_message":
-                assert queue.steps.has_message() == bool(model)
+                assert queue.steps.head.has_message() == bool(model)
             else:
                 queue.close()
                 queue = first(fs, **options)

@@ -289,7 +289,7 @@ def test_nobody_else_reads_meanwhile():
         for read in (queue.take, queue.peek, lambda: queue.take_many(2), lambda: FifoWork(queue)):
             with pytest.raises(ValueError, match="is being worked on"):
                 read()
-        assert not queue.steps.pass_on([b"x"])
+        assert not queue.steps.tail.pass_on([b"x"])
         queue.put(body(5))
 
 
