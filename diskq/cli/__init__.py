@@ -39,7 +39,7 @@ from diskq.cli import (
     top,
     verify,
 )
-from diskq.cli.parsing import CommandError, UsageError, add_command, parse
+from diskq.cli.parsing import CommandError, CommandParser, UsageError, described, parse
 from diskq.cli.terminal import note, sentence, warnings_on_stderr
 from diskq.errors import DiskqError
 
@@ -106,14 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _exit_code(args)
 
 
-def command_parser() -> argparse.ArgumentParser:
+def command_parser() -> CommandParser:
     """The whole command line: every noun, every verb, their options and examples."""
-    parser = argparse.ArgumentParser(prog="diskq")
-    add_command(
-        parser,
-        ABOUT,
-        EXAMPLES,
-    )
+    parser = CommandParser(prog="diskq")
+    described(parser, ABOUT, EXAMPLES)
     parser.set_defaults(debug=False, advice={})
     commands = parser.add_subparsers(title="nouns, and verbs for any path", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")

@@ -20,7 +20,7 @@ import trio
 from diskq.cli import units
 from diskq.cli.benchworks import ENGINES, WORKS, Reading, run_engine
 from diskq.cli.directories import check_directory, remove_directory
-from diskq.cli.parsing import UsageError, add_command, add_json
+from diskq.cli.parsing import Commands, UsageError, add_command
 from diskq.cli.terminal import note, say, show_table, shown, status
 from diskq.tools.disklimits import (
     DiskLimits,
@@ -77,8 +77,8 @@ Case = tuple[str, int]
 """An engine, and the size of a body."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_command(commands.add_parser("bench", help="how fast is it, on this disk?"), ABOUT, EXAMPLES)
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "bench", "how fast is it, on this disk?", ABOUT, EXAMPLES)
     parser.add_argument(
         "path", metavar="PATH", nargs="?", default=".", help="a directory on the disk (default: this one)"
     )
@@ -93,7 +93,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--quick", action="store_true", help="in about 3 seconds, and less exact (default: about 20 seconds)"
     )
-    add_json(parser, "one object; seconds, bytes, messages per second")
+    parser.add_json("one object; seconds, bytes, messages per second")
     parser.set_defaults(run=run)
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from diskq.cli.parsing import CommandError, add_command
+from diskq.cli.parsing import CommandError, CommandParser, Commands, add_command
 from diskq.cli.streamview import StreamView
 from diskq.cli.terminal import warnings_left_out
 from diskq.engine.groups import groups
@@ -38,10 +38,8 @@ _ASKED = "_ARGCOMPLETE"  # by which the shell says that it asks
 Completer = Callable[..., Iterable[str]]
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_command(
-        commands.add_parser("completion", help="have the shell complete command lines"), ABOUT, EXAMPLES
-    )
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "completion", "have the shell complete command lines", ABOUT, EXAMPLES)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parser.set_defaults(run=run)
 
@@ -50,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     print(_argcomplete().shellcode(["diskq"], shell=args.shell))
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
+def answer(parser: CommandParser) -> None:
     """Where it is the shell that asks, tell it what may come next, and leave the process."""
     if _ASKED in os.environ:
         _prepare(parser)
@@ -72,7 +70,7 @@ def _argcomplete() -> Any:
 _PATHS = {"PATH", "DIR", "FILE", "ROOT", "NEW", "OUT", "SOURCE", "TARGET"}
 
 
-def _prepare(parser: argparse.ArgumentParser) -> None:
+def _prepare(parser: CommandParser) -> None:
     """Tell of each argument what may stand there."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

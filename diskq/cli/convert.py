@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from diskq.cli import units
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count, number, usage_errors
+from diskq.cli.parsing import CommandError, Commands, UsageError, add_command, count, number, usage_errors
 from diskq.cli.terminal import note, printable, progress, warnings_left_out
 from diskq.errors import ConversionLossError, QueueNameError
 from diskq.tools.carrying import FORMATS, ConvertOptions, Format
@@ -53,9 +53,9 @@ _ADVICE: dict[type[Exception], str] = {
 }
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     help = "messages of one format into another"
-    parser = add_command(commands.add_parser("convert", help=help), ABOUT, EXAMPLES)
+    parser = add_command(commands, "convert", help, ABOUT, EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="a directory, a file in it, lines of JSON, or -")
     parser.add_argument("target", metavar="TARGET", help="where it is to be: new, unless --append")
     parser.add_argument(
@@ -73,7 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--lossy", action="store_true", help=text)
     text = "count, tell what is lost, and write nothing (default: write)"
     parser.add_argument("--dry-run", action="store_true", help=text)
-    add_json(parser, "the counts, as one object")
+    parser.add_json("the counts, as one object")
     parser.set_defaults(run=run, advice=_ADVICE)
 
 

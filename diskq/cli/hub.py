@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import hubverbs, units
-from diskq.cli.parsing import add_command, add_json, count
+from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun, count
 
 __all__ = ["add_parser"]
 
@@ -60,11 +58,10 @@ EXAMPLES_STATUS = """
 """
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(nouns.add_parser("hub", help="journals, copied across machines"), ABOUT, EXAMPLES)
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "hub", "journals, copied across machines", ABOUT, EXAMPLES)
 
-    serve = add_command(verbs.add_parser("serve", help="be a hub"), ABOUT_SERVE, EXAMPLES_SERVE)
+    serve = add_command(verbs, "serve", "be a hub", ABOUT_SERVE, EXAMPLES_SERVE)
     serve.add_argument("root", metavar="ROOT", help="the directory of the journals")
     serve.add_argument(
         "--listen",
@@ -119,8 +116,8 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     serve.set_defaults(run=hubverbs.serve)
 
-    push = add_command(verbs.add_parser("push", help="copy a journal into a hub"), ABOUT_PUSH, EXAMPLES_PUSH)
-    push.add_argument("path", metavar="DIR", help="the journal's directory")
+    push = add_command(verbs, "push", "copy a journal into a hub", ABOUT_PUSH, EXAMPLES_PUSH)
+    push.add_path("journal", "DIR")
     _add_connection(push, "--to")
     push.add_argument(
         "--client-id", required=True, metavar="ID", help="who we are: letters, digits and _ : # -"
@@ -140,13 +137,13 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     push.set_defaults(run=hubverbs.push)
 
-    status = add_command(verbs.add_parser("status", help="what a hub has"), ABOUT_STATUS, EXAMPLES_STATUS)
+    status = add_command(verbs, "status", "what a hub has", ABOUT_STATUS, EXAMPLES_STATUS)
     _add_connection(status, "--at")
-    add_json(status)
+    status.add_json()
     status.set_defaults(run=hubverbs.status, client_id="status")
 
 
-def _add_connection(parser: argparse.ArgumentParser, name: str) -> None:
+def _add_connection(parser: CommandParser, name: str) -> None:
     parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
     parser.add_argument(
         "--tls", action="store_true", help="with TLS (default: without, on this machine only)"

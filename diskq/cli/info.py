@@ -10,7 +10,7 @@ from typing import Any
 
 from diskq.cli import units
 from diskq.cli.moments import show_moment
-from diskq.cli.parsing import add_command, add_json
+from diskq.cli.parsing import Commands, add_command
 from diskq.cli.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
@@ -34,10 +34,10 @@ EXAMPLES = """
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_command(commands.add_parser("info", help="what lies at a path?"), ABOUT, EXAMPLES)
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "info", "what lies at a path?", ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
-    add_json(parser)
+    parser.add_json()
     parser.set_defaults(run=run)
 
 

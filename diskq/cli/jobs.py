@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import jobslooks, jobsverbs, units
-from diskq.cli.parsing import (
-    add_batch,
-    add_command,
-    add_create,
-    add_durability,
-    add_framing,
-    add_json,
-    add_messages,
-    add_most,
-    add_receiving,
-    add_wait,
-    add_yes,
-    number,
-)
+from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun, number
 from diskq.errors import (
     DiskFullError,
     LockedError,
@@ -162,71 +147,59 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(nouns.add_parser("jobs", help="priority queues (TaskFlux's files)"), ABOUT, EXAMPLES)
-    noun.set_defaults(advice=ADVICE)
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "jobs", "priority queues (TaskFlux's files)", ABOUT, EXAMPLES, ADVICE)
 
-    queues = add_command(
-        verbs.add_parser("queues", help="what queues there are"), ABOUT_QUEUES, EXAMPLES_QUEUES
-    )
-    _add_path(queues)
-    add_json(queues, "a list; sizes in bytes")
+    queues = add_command(verbs, "queues", "what queues there are", ABOUT_QUEUES, EXAMPLES_QUEUES)
+    queues.add_path("store")
+    queues.add_json("a list; sizes in bytes")
     queues.set_defaults(run=jobslooks.queues)
 
     _add_create(verbs)
 
-    delete = add_command(verbs.add_parser("delete", help="remove a queue"), ABOUT_DELETE, EXAMPLES_DELETE)
-    _add_path(delete)
+    delete = add_command(verbs, "delete", "remove a queue", ABOUT_DELETE, EXAMPLES_DELETE)
+    delete.add_path("store")
     delete.add_argument("name", metavar="NAME", help="the queue")
-    add_yes(delete)
-    add_wait(delete, "store")
+    delete.add_yes()
+    delete.add_wait("store")
     delete.set_defaults(run=jobsverbs.delete)
 
     _add_send(verbs)
     _add_receive(verbs)
 
-    peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
-    _add_path(peek)
+    peek = add_command(verbs, "peek", "print messages, which stay", ABOUT_PEEK, EXAMPLES_PEEK)
+    peek.add_path("store")
     _add_queue(peek)
-    add_most(peek)
+    peek.add_most()
     _add_output(peek)
     peek.set_defaults(run=jobslooks.peek)
 
     snapshot = add_command(
-        verbs.add_parser("snapshot", help="write the state down, remove the log"),
-        ABOUT_SNAPSHOT,
-        EXAMPLES_SNAPSHOT,
+        verbs, "snapshot", "write the state down, remove the log", ABOUT_SNAPSHOT, EXAMPLES_SNAPSHOT
     )
-    _add_path(snapshot)
-    add_wait(snapshot, "store")
+    snapshot.add_path("store")
+    snapshot.add_wait("store")
     snapshot.set_defaults(run=jobsverbs.snapshot)
 
-    inspect = add_command(
-        verbs.add_parser("inspect", help="segments, records, damage"), ABOUT_INSPECT, EXAMPLES_INSPECT
-    )
-    _add_path(inspect)
+    inspect = add_command(verbs, "inspect", "segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
+    inspect.add_path("store")
     inspect.add_argument(
         "--commands", action="store_true", help="show every command in the log, too (default: count them)"
     )
-    add_json(inspect)
+    inspect.add_json()
     inspect.set_defaults(run=jobslooks.inspect)
 
-    repair = add_command(
-        verbs.add_parser("repair", help="open what is damaged"), ABOUT_REPAIR, EXAMPLES_REPAIR
-    )
-    _add_path(repair)
+    repair = add_command(verbs, "repair", "open what is damaged", ABOUT_REPAIR, EXAMPLES_REPAIR)
+    repair.add_path("store")
     repair.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
-    add_json(repair)
-    add_wait(repair, "store")
+    repair.add_json()
+    repair.add_wait("store")
     repair.set_defaults(run=jobslooks.repair)
 
 
-def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    create = add_command(
-        verbs.add_parser("create", help="make a store, add a queue"), ABOUT_CREATE, EXAMPLES_CREATE
-    )
-    _add_path(create)
+def _add_create(verbs: Commands) -> None:
+    create = add_command(verbs, "create", "make a store, add a queue", ABOUT_CREATE, EXAMPLES_CREATE)
+    create.add_path("store")
     create.add_argument(
         "name", metavar="NAME", nargs="?", help="the queue; without it, the store alone is made"
     )
@@ -254,45 +227,37 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         choices=["aligned", "document"],
         help="of a new store: as TaskFlux reads it, or as its document has it (default: aligned)",
     )
-    add_wait(create, "store")
+    create.add_wait("store")
     create.set_defaults(run=jobsverbs.create)
 
 
-def _add_send(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
-    _add_path(send)
-    add_messages(send)
+def _add_send(verbs: Commands) -> None:
+    send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
+    send.add_path("store")
+    send.add_messages()
     _add_queue(send)
     send.add_argument("--priority", type=int, metavar="N", help="the smallest is received first (default: 0)")
-    add_framing(send, "from stdin", ["lines", "length_prefixed", "whole"], json=JOB.about)
-    add_durability(send)
-    add_batch(send)
-    add_create(send, "the store")
-    add_wait(send, "store")
+    send.add_framing("from stdin", IN, json=JOB.about)
+    send.add_sending("the store")
+    send.add_wait("store")
     send.set_defaults(run=jobsverbs.send)
 
 
-def _add_receive(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    receive = add_command(
-        verbs.add_parser("receive", help="print messages and remove them"), ABOUT_RECEIVE, EXAMPLES_RECEIVE
-    )
-    _add_path(receive)
+def _add_receive(verbs: Commands) -> None:
+    receive = add_command(verbs, "receive", "print messages and remove them", ABOUT_RECEIVE, EXAMPLES_RECEIVE)
+    receive.add_path("store")
     _add_queue(receive)
-    add_receiving(receive)
+    receive.add_receiving()
     _add_output(receive)
-    add_wait(receive, "store")
+    receive.add_wait("store")
     receive.set_defaults(run=jobsverbs.receive)
 
 
-def _add_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="the store's directory")
-
-
-def _add_queue(parser: argparse.ArgumentParser) -> None:
+def _add_queue(parser: CommandParser) -> None:
     parser.add_argument(
         "--queue", metavar="NAME", help="which queue (default: the one that is always there, '')"
     )
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json=JOB.about)
+def _add_output(parser: CommandParser) -> None:
+    parser.add_framing("to stdout", OUT, json=JOB.about)

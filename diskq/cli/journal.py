@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import journallooks, journalverbs
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import (
-    add_batch,
-    add_command,
-    add_create,
-    add_durability,
-    add_framing,
-    add_json,
-    add_messages,
-    add_wait,
-    count,
-    number,
-)
+from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun, count, number
 from diskq.cli.places import place
 from diskq.cli.replays import add_replay
 from diskq.errors import LockedError
@@ -42,25 +29,22 @@ EXAMPLES = """
 _PLACE = f"oldest, newest, an offset, or a time: {MOMENTS}"
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(nouns.add_parser("journal", help="journals (sej's files)"), ABOUT, EXAMPLES)
-    noun.set_defaults(advice={LockedError: "or wait for it: --wait 30s"})
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    advice: dict[type[Exception], str] = {LockedError: "or wait for it: --wait 30s"}
+    verbs = add_noun(nouns, "journal", "journals (sej's files)", ABOUT, EXAMPLES, advice)
 
     put = _verb(
         verbs, "put", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
     )
-    add_messages(put)
+    put.add_messages()
     put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
     put.add_argument(
         "--type", type=number, default=0, metavar="N", help="of all of them, up to 255 (default: 0)"
     )
     put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
-    add_framing(put, "from stdin", ["lines", "length_prefixed", "whole"])
-    add_durability(put)
-    add_batch(put, "put, and synced,")
-    add_create(put, "the journal")
-    add_wait(put, "journal")
+    put.add_framing("from stdin", IN)
+    put.add_sending("the journal", "put")
+    put.add_wait("journal")
     put.set_defaults(run=journalverbs.put)
 
     scan = _verb(
@@ -94,7 +78,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "Show the first and the next offset, and its readers.",
         "--json",
     )
-    add_json(offset)
+    offset.add_json()
     offset.set_defaults(run=journallooks.offset)
 
     reset = _verb(
@@ -104,7 +88,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     reset.add_argument(
         "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
     )
-    add_wait(reset, "reader's offset")
+    reset.add_wait("reader's offset")
     reset.set_defaults(run=journalverbs.reset)
 
     old = _verb(
@@ -124,7 +108,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     timestamp.set_defaults(run=journallooks.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
-    add_json(file)
+    file.add_json()
     file.set_defaults(run=journallooks.file)
 
     dump = _verb(
@@ -135,34 +119,32 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    verbs: Commands,
     name: str,
     short: str,
     about: str,
     example: str,
     what: str = "DIR",
-) -> argparse.ArgumentParser:
+) -> CommandParser:
     shown = "journals/web" if what == "DIR" else "journals/web/jnl/0000000000000000.jnl"
-    parser = add_command(
-        verbs.add_parser(name, help=short), about, f"  diskq journal {name} {shown} {example}"
-    )
+    parser = add_command(verbs, name, short, about, f"  diskq journal {name} {shown} {example}")
     text = "the journal's directory" if what == "DIR" else "one of its files, jnl/*.jnl"
     parser.add_argument("path", metavar=what, help=text)
     return parser
 
 
-def _add_stretch(parser: argparse.ArgumentParser) -> None:
+def _add_stretch(parser: CommandParser) -> None:
     parser.add_argument("--start", type=place, metavar="PLACE", help=f"{_PLACE} (default: oldest)")
     parser.add_argument("--end", type=place, metavar="PLACE", help="before which it ends (default: newest)")
     parser.add_argument("--type", type=number, metavar="N", help="only these (default: all)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=JOURNAL.about)
+def _add_output(parser: CommandParser) -> None:
+    parser.add_framing("to stdout", [*OUT, "raw"], json=JOURNAL.about)
     # sej's way of saying it.
     parser.add_argument(
         "--format",
         dest="framing",
-        choices=["lines", "length_prefixed", "base64", "raw", "json"],
+        choices=[*OUT, "raw", "json"],
         help="the same by its name (default: lines)",
     )

@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from diskq.cli import units
 from diskq.cli.terminal import asked
@@ -15,28 +16,30 @@ from diskq.errors import DiskqError
 from diskq.options import DURABILITY_WORDS
 
 __all__ = [
+    "IN",
+    "OUT",
     "CommandError",
+    "CommandParser",
+    "Commands",
     "UsageError",
-    "add_batch",
     "add_command",
-    "add_create",
-    "add_durability",
-    "add_framing",
     "add_json",
-    "add_max_message_size",
-    "add_messages",
-    "add_most",
-    "add_partitions",
-    "add_receiving",
-    "add_wait",
-    "add_yes",
+    "add_noun",
     "check_confirmed",
     "check_source",
     "count",
+    "described",
     "number",
     "parse",
     "usage_errors",
 ]
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+"""Commands of one level, to which another one can be added."""
+
+# How messages are told apart on stdin, and on stdout.
+IN = ["lines", "length_prefixed", "whole"]
+OUT = ["lines", "length_prefixed", "base64"]
 
 # `--at -1h`: argparse would take the duration for an option.
 _OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -69,7 +72,27 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(str(failure)) from None
 
 
-def add_command(parser: argparse.ArgumentParser, description: str, examples: str) -> argparse.ArgumentParser:
+def add_command(commands: Commands, name: str, help: str, description: str, examples: str) -> CommandParser:
+    """Add a command to those of a level, where `help` is its line in the overview. Returns its parser."""
+    return described(commands.add_parser(name, help=help), description, examples)
+
+
+def add_noun(
+    nouns: Commands,
+    name: str,
+    help: str,
+    description: str,
+    examples: str,
+    advice: Mapping[type[Exception], str] | None = None,
+) -> Commands:
+    """Add a command that has verbs, and `advice` for what they raise. Returns the place for the verbs."""
+    noun = add_command(nouns, name, help, description, examples)
+    if advice is not None:
+        noun.set_defaults(advice=advice)
+    return noun.add_subparsers(title="verbs", metavar="VERB")
+
+
+def described(parser: CommandParser, description: str, examples: str) -> CommandParser:
     """Give a parser its description, its examples, and what every command has. Returns it."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = description.strip()
@@ -91,7 +114,7 @@ def _show_help(args: argparse.Namespace) -> None:
     raise SystemExit(2)
 
 
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(parser: CommandParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """As `parse_args`; and MESSAGE... and ID... may stand behind options.
 
     (argparse itself gives an argument that may be empty its nothing as soon as an option comes.)
@@ -119,26 +142,114 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
 # --- what several commands have -------------------------------------------------------------------
 
 
-def add_framing(
-    parser: argparse.ArgumentParser,
-    where: str,
-    choices: Sequence[str],
-    default: str = "lines",
-    *,
-    json: str | None = None,
-) -> None:
-    """How messages are told apart `where` they come from or go to: one option for each of `choices`.
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, with the options that several commands have."""
 
-    With `json`, lines of JSON are another, and this is what is in them.
-    """
-    group = parser.add_mutually_exclusive_group()
-    texts = _FRAMINGS if json is None else _FRAMINGS | {"json": f"lines of JSON, with {json}"}
-    for name in choices if json is None else [*choices, "json"]:
-        text = texts[name].format(where=where) + (" (default)" if name == default else "")
-        group.add_argument(
-            f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
+    def add_framing(
+        self,
+        where: str,
+        choices: Sequence[str],
+        default: str = "lines",
+        *,
+        json: str | None = None,
+    ) -> None:
+        """How messages are told apart `where` they come from or go to: one option for each of `choices`.
+
+        With `json`, lines of JSON are another, and this is what is in them.
+        """
+        group = self.add_mutually_exclusive_group()
+        texts = _FRAMINGS if json is None else _FRAMINGS | {"json": f"lines of JSON, with {json}"}
+        for name in choices if json is None else [*choices, "json"]:
+            text = texts[name].format(where=where) + (" (default)" if name == default else "")
+            group.add_argument(
+                f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
+            )
+        self.set_defaults(framing=None)
+
+    def add_path(self, what: str, metavar: str = "PATH") -> None:
+        self.add_argument("path", metavar=metavar, help=f"the {what}'s directory")
+
+    def add_wait(self, what: str) -> None:
+        self.add_argument(
+            "--wait",
+            type=units.duration,
+            default=1.0,
+            metavar="DURATION",
+            help=f"how long to wait for a {what} that another process has (default: 1s)",
         )
-    parser.set_defaults(framing=None)
+
+    def add_messages(self) -> None:
+        self.add_argument(
+            "messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read"
+        )
+
+    def add_receiving(self) -> None:
+        """How long to go on: -n and --follow."""
+        self.add_argument(
+            "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
+        )
+        self.add_argument(
+            "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
+        )
+
+    def add_most(self) -> None:
+        """How many are shown: -n."""
+        self.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
+
+    def add_durability(self) -> None:
+        self.add_argument(
+            "--durability",
+            choices=DURABILITY_WORDS[::-1],
+            default="written",
+            help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+            "(survives a killed process), or nothing (default: written)",
+        )
+
+    def add_sending(self, into: str, sent: str = "sent") -> None:
+        """How messages are `sent` (written, put): --durability, --batch, --create."""
+        self.add_durability()
+        self.add_argument(
+            "--batch",
+            type=count,
+            default=1000,
+            metavar="N",
+            help=f"messages {sent}, and synced, in one go at most (default: 1000)",
+        )
+        self.add_create(into)
+
+    def add_create(self, what: str) -> None:
+        self.add_argument(
+            "--create", action="store_true", help=f"make {what} if it is not there (default: refuse)"
+        )
+
+    def add_max_message_size(self, default: int) -> None:
+        """`default` is 16 MiB, as everywhere."""
+        self.add_argument(
+            "--max-message-size",
+            type=units.size,
+            default=default,
+            metavar="SIZE",
+            help=f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})",
+        )
+
+    def add_partitions(self) -> None:
+        self.add_argument(
+            "-p",
+            "--partition",
+            type=number,
+            action="append",
+            metavar="P",
+            dest="partitions",
+            help="only this partition; may be given several times (default: all)",
+        )
+
+    def add_json(self, what: str = "one object") -> None:
+        add_json(self, what)
+
+    def add_yes(self) -> None:
+        self.add_argument(
+            "--yes", action="store_true", help="do not ask (needed where nobody can be asked; default: ask)"
+        )
 
 
 _FRAMINGS = {
@@ -150,18 +261,9 @@ _FRAMINGS = {
 }
 
 
-def add_wait(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--wait",
-        type=units.duration,
-        default=1.0,
-        metavar="DURATION",
-        help=f"how long to wait for a {what} that another process has (default: 1s)",
-    )
-
-
-def add_messages(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read")
+def add_json(to: argparse._ActionsContainer, what: str = "one object") -> None:
+    """Add --json to a parser, or to a group of its options."""
+    to.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
 
 
 def check_source(args: argparse.Namespace) -> None:
@@ -170,80 +272,6 @@ def check_source(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
         )
-
-
-def add_receiving(parser: argparse.ArgumentParser) -> None:
-    """How long to go on: -n and --follow."""
-    parser.add_argument(
-        "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
-    )
-    parser.add_argument(
-        "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
-    )
-
-
-def add_most(parser: argparse.ArgumentParser) -> None:
-    """How many are shown: -n."""
-    parser.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
-
-
-def add_durability(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--durability",
-        choices=DURABILITY_WORDS[::-1],
-        default="written",
-        help="what to wait for after each batch: the platter (survives a power cut), the page cache "
-        "(survives a killed process), or nothing (default: written)",
-    )
-
-
-def add_batch(parser: argparse.ArgumentParser, what: str = "sent, and synced,") -> None:
-    parser.add_argument(
-        "--batch",
-        type=count,
-        default=1000,
-        metavar="N",
-        help=f"messages {what} in one go at most (default: 1000)",
-    )
-
-
-def add_create(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--create", action="store_true", help=f"make {what} if it is not there (default: refuse)"
-    )
-
-
-def add_max_message_size(parser: argparse.ArgumentParser, default: int) -> None:
-    """`default` is 16 MiB, as everywhere."""
-    parser.add_argument(
-        "--max-message-size",
-        type=units.size,
-        default=default,
-        metavar="SIZE",
-        help=f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})",
-    )
-
-
-def add_partitions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-p",
-        "--partition",
-        type=number,
-        action="append",
-        metavar="P",
-        dest="partitions",
-        help="only this partition; may be given several times (default: all)",
-    )
-
-
-def add_json(parser: argparse._ActionsContainer, what: str = "one object") -> None:
-    parser.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
-
-
-def add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--yes", action="store_true", help="do not ask (needed where nobody can be asked; default: ask)"
-    )
 
 
 def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli import pipelineruns, units
-from diskq.cli.parsing import add_command, add_json, count
+from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun, count
 
 __all__ = ["add_parser", "run"]
 
@@ -131,17 +131,14 @@ EXAMPLES_DEDUPE_MERGE = """
 """
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(
-        nouns.add_parser("pipeline", help="whole jobs over streams, on Spark"), ABOUT, EXAMPLES
-    )
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "pipeline", "whole jobs over streams, on Spark", ABOUT, EXAMPLES)
 
-    def add(name: str, text: str, about: str, examples: str) -> argparse.ArgumentParser:
-        return add_command(verbs.add_parser(name, help=text), about, examples)
+    def add(name: str, text: str, about: str, examples: str) -> CommandParser:
+        return add_command(verbs, name, text, about, examples)
 
     archive = add("archive", "a stream into Parquet", ABOUT_ARCHIVE, EXAMPLES_ARCHIVE)
-    archive.add_argument("path", metavar="PATH", help="the stream's directory")
+    archive.add_path("stream")
     archive.add_argument("into", metavar="DIR", help="where the Parquet files are to be")
     archive.add_argument(
         "--by",
@@ -158,7 +155,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_spark(archive, pipelineruns.archive)
 
     aggregate = add("aggregate", "counts and rates in windows of time", ABOUT_AGGREGATE, EXAMPLES_AGGREGATE)
-    aggregate.add_argument("path", metavar="PATH", help="the stream's directory")
+    aggregate.add_path("stream")
     aggregate.add_argument("into", metavar="DIR", nargs="?", help="where Parquet files are to be, if there")
     _add_aggregate(aggregate)
     _add_going_on(aggregate, pipelineruns.MOST_IN_A_BATCH)
@@ -184,12 +181,12 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_copying(replay, "replay", pipelineruns.replay, partitions="as the source")
 
     reshard = add("reshard", "another number of partitions", ABOUT_RESHARD, EXAMPLES_RESHARD)
-    reshard.add_argument("path", metavar="PATH", help="the stream's directory")
+    reshard.add_path("stream")
     reshard.add_argument("into", metavar="NEW", help="the new stream's directory")
     _add_copying(reshard, "reshard", pipelineruns.reshard)
 
     audit = add("audit", "is a stream as it should be?", ABOUT_AUDIT, EXAMPLES_AUDIT)
-    audit.add_argument("path", metavar="PATH", help="the stream's directory")
+    audit.add_path("stream")
     audit.add_argument(
         "--all",
         action="store_true",
@@ -225,7 +222,7 @@ def run(args: argparse.Namespace) -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def _add_aggregate(parser: argparse.ArgumentParser) -> None:
+def _add_aggregate(parser: CommandParser) -> None:
     parser.add_argument(
         "--window",
         type=units.duration,
@@ -272,13 +269,13 @@ def _add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_into(parser: argparse.ArgumentParser) -> None:
+def _add_into(parser: CommandParser) -> None:
     parser.add_argument(
         "--into", required=True, metavar="NEW", help="the merged stream (default: none, it must be given)"
     )
 
 
-def _add_id(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_id(parser: CommandParser, default: str) -> None:
     parser.add_argument(
         "--id",
         metavar="SQL",
@@ -287,7 +284,7 @@ def _add_id(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_copying(
-    parser: argparse.ArgumentParser, name: str, verb: object, *, partitions: str = "3, or as it has"
+    parser: CommandParser, name: str, verb: object, *, partitions: str = "3, or as it has"
 ) -> None:
     """What every verb takes that copies into a stream in rounds; `name` is the job, by default."""
     parser.add_argument(
@@ -311,7 +308,7 @@ def _add_copying(
     _add_spark(parser, verb)
 
 
-def _add_going_on(parser: argparse.ArgumentParser, most: int) -> None:
+def _add_going_on(parser: CommandParser, most: int) -> None:
     parser.add_argument(
         "--follow",
         type=units.duration,
@@ -328,11 +325,11 @@ def _add_going_on(parser: argparse.ArgumentParser, most: int) -> None:
 
 
 def _add_spark(
-    parser: argparse.ArgumentParser,
+    parser: CommandParser,
     verb: object,
     json: str = "what was done, as JSON",
 ) -> None:
-    add_json(parser, json)
+    parser.add_json(json)
     parser.add_argument(
         "--master",
         metavar="URL",

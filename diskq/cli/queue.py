@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import queueverbs, units
-from diskq.cli.parsing import (
-    add_batch,
-    add_command,
-    add_create,
-    add_durability,
-    add_framing,
-    add_json,
-    add_max_message_size,
-    add_messages,
-    add_most,
-    add_receiving,
-    add_wait,
-    add_yes,
-)
+from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
 
@@ -110,22 +95,18 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(nouns.add_parser("queue", help="FIFO queues (NSQ's files)"), ABOUT, EXAMPLES)
-    noun.set_defaults(advice=ADVICE)
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "queue", "FIFO queues (NSQ's files)", ABOUT, EXAMPLES, ADVICE)
 
-    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
+    send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
     _add_queue(send)
     add_send(send)
-    add_wait(send, "queue")
+    send.add_wait("queue")
     send.set_defaults(run=queueverbs.send)
 
-    receive = add_command(
-        verbs.add_parser("receive", help="print messages and remove them"), ABOUT_RECEIVE, EXAMPLES_RECEIVE
-    )
+    receive = add_command(verbs, "receive", "print messages and remove them", ABOUT_RECEIVE, EXAMPLES_RECEIVE)
     _add_queue(receive)
-    add_receiving(receive)
+    receive.add_receiving()
     _add_output(receive)
     receive.add_argument(
         "--linger",
@@ -133,52 +114,48 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="DURATION",
         help="with --follow: once there are messages, let so much time gather more (default: 0s)",
     )
-    add_wait(receive, "queue")
+    receive.add_wait("queue")
     receive.set_defaults(run=queueverbs.receive)
 
-    peek = add_command(verbs.add_parser("peek", help="print messages, which stay"), ABOUT_PEEK, EXAMPLES_PEEK)
+    peek = add_command(verbs, "peek", "print messages, which stay", ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
-    add_most(peek)
+    peek.add_most()
     _add_output(peek)
-    add_wait(peek, "queue")
+    peek.add_wait("queue")
     peek.set_defaults(run=queueverbs.peek)
 
-    info = add_command(
-        verbs.add_parser("info", help="what is in there, and who has it"), ABOUT_INFO, EXAMPLES_INFO
-    )
+    info = add_command(verbs, "info", "what is in there, and who has it", ABOUT_INFO, EXAMPLES_INFO)
     _add_queue(info, is_name_optional=True)
-    add_json(info, "one object, or a list without NAME; bytes")
+    info.add_json("one object, or a list without NAME; bytes")
     info.set_defaults(run=queueverbs.info)
 
-    empty = add_command(verbs.add_parser("empty", help="remove all messages"), ABOUT_EMPTY, EXAMPLES_EMPTY)
+    empty = add_command(verbs, "empty", "remove all messages", ABOUT_EMPTY, EXAMPLES_EMPTY)
     _add_queue(empty)
-    add_yes(empty)
-    add_wait(empty, "queue")
+    empty.add_yes()
+    empty.add_wait("queue")
     empty.set_defaults(run=queueverbs.empty)
 
 
-def _add_queue(parser: argparse.ArgumentParser, *, is_name_optional: bool = False) -> None:
+def _add_queue(parser: CommandParser, *, is_name_optional: bool = False) -> None:
     parser.add_argument("directory", metavar="DIR", help="the directory that holds the queue's files")
     parser.add_argument(
         "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
     )
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64"], json="value in base64")
+def _add_output(parser: CommandParser) -> None:
+    parser.add_framing("to stdout", OUT, json="value in base64")
 
 
-def add_send(parser: argparse.ArgumentParser) -> None:
+def add_send(parser: CommandParser) -> None:
     """What `queueverbs.send` takes, but for the queue."""
-    add_messages(parser)
-    add_framing(parser, "from stdin", ["lines", "length_prefixed", "whole"])
-    add_durability(parser)
-    add_batch(parser)
-    add_create(parser, "DIR")
+    parser.add_messages()
+    parser.add_framing("from stdin", IN)
+    parser.add_sending("DIR")
     _add_bounds(parser)
 
 
-def _add_bounds(parser: argparse.ArgumentParser) -> None:
+def _add_bounds(parser: CommandParser) -> None:
     options = QueueOptions()
     parser.add_argument(
         "--max-bytes",
@@ -199,4 +176,4 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="begin the next file before one grows past this (default: 100MiB)",
     )
-    add_max_message_size(parser, options.max_message_size)
+    parser.add_max_message_size(options.max_message_size)

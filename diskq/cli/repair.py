@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from diskq.cli.opening import patient
-from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, add_wait
+from diskq.cli.parsing import CommandError, Commands, UsageError, add_command
 from diskq.cli.terminal import note, printable, say, sentence, shown, warnings_left_out
 from diskq.engine.storelook import Repair
 from diskq.errors import DiskqError, LockedError
@@ -54,8 +54,8 @@ EXAMPLES = """
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_command(commands.add_parser("repair", help="make whole what is damaged"), ABOUT, EXAMPLES)
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "repair", "make whole what is damaged", ABOUT, EXAMPLES)
     parser.add_argument("path", metavar="PATH", help="a directory, or a file in it")
     act = parser.add_mutually_exclusive_group()
     act.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
@@ -70,8 +70,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="of a stream that a go-diskq producer has left behind; be sure that none runs (default: refuse)",
     )
-    add_json(parser)
-    add_wait(parser, "thing")
+    parser.add_json()
+    parser.add_wait("thing")
     parser.set_defaults(run=run)
 
 

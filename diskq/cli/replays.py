@@ -15,17 +15,7 @@ from diskq.channels.replaying import AnyMessage, Replay, replay
 from diskq.cli import units
 from diskq.cli.journalview import check_journal, offset_at
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import (
-    UsageError,
-    add_command,
-    add_create,
-    add_durability,
-    add_framing,
-    add_partitions,
-    add_wait,
-    count,
-    number,
-)
+from diskq.cli.parsing import OUT, CommandParser, Commands, UsageError, add_command, count, number
 from diskq.cli.places import Moment, Place
 from diskq.cli.replaysinks import Sink, check_sink, opened_sink
 from diskq.cli.streamview import StreamView
@@ -59,19 +49,19 @@ EXAMPLES = """
 """
 
 
-def add_replay(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], noun: str, path: str, metavar: str
-) -> argparse.ArgumentParser:
+def add_replay(verbs: Commands, noun: str, path: str, metavar: str) -> CommandParser:
     """The verb of a stream or a journal, whose examples are about `path`; returns it."""
     has_partitions = noun == "stream"
     parser = add_command(
-        verbs.add_parser("replay", help="messages again, at their pace"),
+        verbs,
+        "replay",
+        "messages again, at their pace",
         ABOUT.format(noun=noun, order=_ORDER if has_partitions else ""),
         EXAMPLES.format(noun=noun, path=path),
     )
-    parser.add_argument("path", metavar=metavar, help=f"the {noun}'s directory")
+    parser.add_path(noun, metavar)
     if has_partitions:
-        add_partitions(parser)
+        parser.add_partitions()
     _add_stretch(parser, has_partitions)
     _add_pace(parser)
     _add_places(parser, has_partitions)
@@ -79,7 +69,7 @@ def add_replay(
     return parser
 
 
-def _add_stretch(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
+def _add_stretch(parser: CommandParser, has_partitions: bool) -> None:
     parser.add_argument(
         "--since", type=moment, metavar="TIME", help=f"begin at this moment: {MOMENTS} (default: oldest)"
     )
@@ -100,7 +90,7 @@ def _add_stretch(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
     parser.add_argument("-n", type=count, metavar="N", help="stop after N messages (default: all)")
 
 
-def _add_pace(parser: argparse.ArgumentParser) -> None:
+def _add_pace(parser: CommandParser) -> None:
     parser.add_argument(
         "--speed",
         type=speed,
@@ -122,7 +112,7 @@ def _add_pace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_places(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
+def _add_places(parser: CommandParser, has_partitions: bool) -> None:
     parser.add_argument(
         "--into-queue",
         nargs=2,
@@ -140,16 +130,16 @@ def _add_places(parser: argparse.ArgumentParser, has_partitions: bool) -> None:
         metavar="MODULE:FUNCTION",
         help="call a Python function with each message, async or not (default: stdout)",
     )
-    add_create(parser, "what they go into")
+    parser.add_create("what they go into")
     parser.add_argument(
         "--keep-timestamps",
         action="store_true",
         help="with --into and --into-journal: with their own times (default: when they are written)",
     )
-    add_durability(parser)
-    add_wait(parser, "queue, stream or journal")
+    parser.add_durability()
+    parser.add_wait("queue, stream or journal")
     fields = (STREAM if has_partitions else JOURNAL).about
-    add_framing(parser, "to stdout", ["lines", "length_prefixed", "base64", "raw"], json=fields)
+    parser.add_framing("to stdout", [*OUT, "raw"], json=fields)
 
 
 def speed(text: str) -> float | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import spooldead, spoolrun, spoolstatus, spoolverbs, units
-from diskq.cli.parsing import add_command, add_create, add_framing, add_json, add_wait, count
+from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun, count
 from diskq.cli.queue import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue import add_send
 from diskq.engine.spoolfiles import SPOOL
@@ -115,17 +113,11 @@ EXAMPLES_PURGE = """
 ADVICE = QUEUE_ADVICE | {DiskFullError: "let it be delivered, free space, or raise --max-bytes"}
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(
-        nouns.add_parser("spool", help="what waits to be delivered, and dead letters"), ABOUT, EXAMPLES
-    )
-    noun.set_defaults(advice=ADVICE)
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "spool", "what waits to be delivered, and dead letters", ABOUT, EXAMPLES, ADVICE)
 
-    status = add_command(
-        verbs.add_parser("status", help="what waits, and how it goes"), ABOUT_STATUS, EXAMPLES_STATUS
-    )
-    _add_path(status)
+    status = add_command(verbs, "status", "what waits, and how it goes", ABOUT_STATUS, EXAMPLES_STATUS)
+    status.add_path("spool")
     status.add_argument("--follow", action="store_true", help="go on until interrupted (default: once)")
     status.add_argument(
         "--interval",
@@ -133,28 +125,28 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="DURATION",
         help="with --follow: look again after so long (default: 1s)",
     )
-    add_json(status, "a line of JSON each time")
+    status.add_json("a line of JSON each time")
     status.set_defaults(run=spoolstatus.status)
 
-    send = add_command(verbs.add_parser("send", help="add messages"), ABOUT_SEND, EXAMPLES_SEND)
+    send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
     send.add_argument("directory", metavar="PATH", help="the spool's directory")
     add_send(send)
-    add_wait(send, "spool")
+    send.add_wait("spool")
     send.set_defaults(run=spoolverbs.send, name=SPOOL)
 
-    work = add_command(verbs.add_parser("run", help="deliver with a command"), ABOUT_RUN, EXAMPLES_RUN)
-    _add_path(work)
+    work = add_command(verbs, "run", "deliver with a command", ABOUT_RUN, EXAMPLES_RUN)
+    work.add_path("spool")
     _add_run(work)
-    add_wait(work, "spool")
+    work.add_wait("spool")
     work.set_defaults(run=spoolrun.run)
 
-    dead = add_command(verbs.add_parser("dead", help="dead letters"), ABOUT_DEAD, EXAMPLES_DEAD)
+    dead = add_command(verbs, "dead", "dead letters", ABOUT_DEAD, EXAMPLES_DEAD)
     _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+def _add_run(parser: CommandParser) -> None:
     parser.add_argument("--exec", metavar="COMMAND", required=True, help="what delivers, for the shell")
-    add_framing(parser, "to the command", ["lines", "length_prefixed", "base64"])
+    parser.add_framing("to the command", OUT)
     parser.add_argument(
         "--batch", type=count, default=100, metavar="N", help="messages in a batch at most (default: 100)"
     )
@@ -193,32 +185,28 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drain", action="store_true", help="stop when nothing waits (default: go on with what comes)"
     )
-    add_create(parser, "PATH")
+    parser.add_create("PATH")
 
 
-def _add_dead(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    shown = add_command(verbs.add_parser("list", help="show them"), ABOUT_LIST, EXAMPLES_LIST)
-    _add_path(shown)
+def _add_dead(verbs: Commands) -> None:
+    shown = add_command(verbs, "list", "show them", ABOUT_LIST, EXAMPLES_LIST)
+    shown.add_path("spool")
     shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
-    add_json(shown, "a line of JSON for each letter")
+    shown.add_json("a line of JSON for each letter")
     shown.set_defaults(run=spooldead.show)
 
-    replay = add_command(verbs.add_parser("replay", help="try them again"), ABOUT_REPLAY, EXAMPLES_REPLAY)
+    replay = add_command(verbs, "replay", "try them again", ABOUT_REPLAY, EXAMPLES_REPLAY)
     _add_ids(replay)
     replay.set_defaults(run=spooldead.replay)
 
-    purge = add_command(verbs.add_parser("purge", help="remove them"), ABOUT_PURGE, EXAMPLES_PURGE)
+    purge = add_command(verbs, "purge", "remove them", ABOUT_PURGE, EXAMPLES_PURGE)
     _add_ids(purge)
     purge.set_defaults(run=spooldead.purge)
 
 
-def _add_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="the spool's directory")
-
-
-def _add_ids(parser: argparse.ArgumentParser) -> None:
-    _add_path(parser)
+def _add_ids(parser: CommandParser) -> None:
+    parser.add_path("spool")
     parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
     parser.add_argument("--all", action="store_true", help="all of them (default: those of the ids)")
-    add_json(parser, "one object, with the ids")
-    add_wait(parser, "spool")
+    parser.add_json("one object, with the ids")
+    parser.add_wait("spool")

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import (
-    add_batch,
-    add_command,
-    add_create,
-    add_durability,
-    add_framing,
-    add_json,
-    add_max_message_size,
-    add_messages,
-    add_partitions,
-    add_wait,
-    count,
-    number,
-)
+from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun, count, number
 from diskq.cli.places import place, stop
 from diskq.cli.replays import add_replay
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
@@ -154,8 +139,6 @@ EXAMPLES_GROUPS = """
   diskq stream groups clicks --reset billing --partition 0 --to oldest
 """
 
-OUT = ["lines", "length_prefixed", "base64", "raw"]
-
 # What to do about it, where the error itself cannot know that a person is at the command line.
 ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
@@ -165,16 +148,12 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    noun = add_command(
-        nouns.add_parser("stream", help="streams to replay (go-diskq's files)"), ABOUT, EXAMPLES
-    )
-    noun.set_defaults(advice=ADVICE)
-    verbs = noun.add_subparsers(title="verbs", metavar="VERB")
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "stream", "streams to replay (go-diskq's files)", ABOUT, EXAMPLES, ADVICE)
 
-    def add(name: str, text: str, about: str, examples: str) -> argparse.ArgumentParser:
-        verb = add_command(verbs.add_parser(name, help=text), about, examples)
-        verb.add_argument("path", metavar="PATH", help="the stream's directory")
+    def add(name: str, text: str, about: str, examples: str) -> CommandParser:
+        verb = add_command(verbs, name, text, about, examples)
+        verb.add_path("stream")
         return verb
 
     create = add("create", "make a stream, or change its settings", ABOUT_CREATE, EXAMPLES_CREATE)
@@ -192,23 +171,23 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     read.set_defaults(run=streamread.read)
 
     tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
-    add_partitions(tail)
+    tail.add_partitions()
     tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
-    add_framing(tail, "to stdout", OUT, json=STREAM.about)
+    tail.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     tail.set_defaults(run=streamread.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
 
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
-    add_partitions(lookup)
+    lookup.add_partitions()
     lookup.add_argument(
         "--at-or-after",
         action="store_true",
         help="the first message that is not earlier (default: the first that is later)",
     )
-    add_json(lookup, "a line of JSON for each partition")
+    lookup.add_json("a line of JSON for each partition")
     lookup.set_defaults(run=streamlooks.lookup)
 
     vacuum = add("vacuum", "remove what is too old, or too much", ABOUT_VACUUM, EXAMPLES_VACUUM)
@@ -216,7 +195,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     vacuum.set_defaults(run=streamkeep.vacuum)
 
     stats = add("stats", "what is in there", ABOUT_STATS, EXAMPLES_STATS)
-    add_json(stats, "one line, as go-diskq's; bytes")
+    stats.add_json("one line, as go-diskq's; bytes")
     stats.set_defaults(run=streamlooks.stats)
 
     groups = add("groups", "who has read how far", ABOUT_GROUPS, EXAMPLES_GROUPS)
@@ -227,7 +206,7 @@ def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 # --- options, verb by verb ------------------------------------------------------------------------
 
 
-def _add_layout(parser: argparse.ArgumentParser) -> None:
+def _add_layout(parser: CommandParser) -> None:
     parser.add_argument(
         "--partition-count", type=count, metavar="N", help="partitions that are written to (default: 3)"
     )
@@ -257,8 +236,8 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_lock(parser: argparse.ArgumentParser) -> None:
-    add_wait(parser, "stream")
+def _add_lock(parser: CommandParser) -> None:
+    parser.add_wait("stream")
     parser.add_argument(
         "--take-over",
         action="store_true",
@@ -267,10 +246,10 @@ def _add_lock(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_write(parser: argparse.ArgumentParser) -> None:
+def _add_write(parser: CommandParser) -> None:
     options = StreamOptions()
-    add_messages(parser)
-    add_framing(parser, "from stdin", ["whole", "lines", "length_prefixed"], "whole", json=STREAM.about)
+    parser.add_messages()
+    parser.add_framing("from stdin", ["whole", "lines", "length_prefixed"], "whole", json=STREAM.about)
     parser.add_argument(
         "--key",
         metavar="KEY",
@@ -279,10 +258,8 @@ def _add_write(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
     )
-    add_durability(parser)
-    add_batch(parser, "written, and synced,")
-    add_create(parser, "the stream")
-    add_max_message_size(parser, options.max_message_size)
+    parser.add_sending("the stream", "written")
+    parser.add_max_message_size(options.max_message_size)
     parser.add_argument(
         "--min-message-size",
         type=units.size,
@@ -292,8 +269,8 @@ def _add_write(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_read(parser: argparse.ArgumentParser) -> None:
-    add_partitions(parser)
+def _add_read(parser: CommandParser) -> None:
+    parser.add_partitions()
     parser.add_argument(
         "--start",
         type=place,
@@ -321,7 +298,7 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read as this group, and commit what was written out (default: as nobody)",
     )
-    add_framing(parser, "to stdout", OUT, json=STREAM.about)
+    parser.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     parser.add_argument(
         "-v",
         "--verbose",
@@ -333,13 +310,13 @@ def _add_read(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_at(
-    parser: argparse.ArgumentParser, what: str, *, is_required: bool = False, default: str | None = None
+    parser: CommandParser, what: str, *, is_required: bool = False, default: str | None = None
 ) -> None:
     text = f"{what}: {MOMENTS}" + (f" (default: {default})" if default else "")
     parser.add_argument("--at", type=moment, required=is_required, metavar="TIME", help=text)
 
 
-def _add_vacuum(parser: argparse.ArgumentParser) -> None:
+def _add_vacuum(parser: CommandParser) -> None:
     parser.add_argument(
         "--max-bytes",
         type=units.size,
@@ -364,10 +341,10 @@ def _add_vacuum(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_groups(parser: argparse.ArgumentParser) -> None:
-    add_json(parser, "a line of JSON for each partition")
+def _add_groups(parser: CommandParser) -> None:
+    parser.add_json("a line of JSON for each partition")
     parser.add_argument("--reset", metavar="GROUP", help="move this group (default: only look)")
     parser.add_argument(
         "--to", type=place, metavar="PLACE", help="`oldest`, `newest`, an offset, or a time (default: none)"
     )
-    add_partitions(parser)
+    parser.add_partitions()

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from diskq.cli import units
-from diskq.cli.parsing import CommandError, UsageError, add_command, add_json, count
+from diskq.cli.parsing import CommandError, Commands, UsageError, add_command, add_json, count
 from diskq.cli.terminal import has_rich, note, show_table, warnings_left_out
 from diskq.cli.toprows import COLUMNS, NUMERIC, as_json, cells, totals
 from diskq.tools.watching import Reading, Watch
@@ -47,8 +47,8 @@ _LEAST_INTERVAL = 0.01
 _KEYS = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left", "\r": "enter", "\n": "enter"}
 
 
-def add_parser(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    top = add_command(nouns.add_parser("top", help="watch what there is"), ABOUT, EXAMPLES)
+def add_parser(nouns: Commands) -> None:
+    top = add_command(nouns, "top", "watch what there is", ABOUT, EXAMPLES)
     top.add_argument("paths", metavar="PATH", nargs="+", help="what to watch, or a directory with some of it")
     top.add_argument(
         "--interval",

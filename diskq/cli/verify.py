@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from diskq.cli import units
-from diskq.cli.parsing import add_command, add_json
+from diskq.cli.parsing import Commands, add_command, add_json
 from diskq.cli.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
@@ -43,8 +43,8 @@ EXAMPLES = """
 _WORDS = {"damage": "damaged", "torn": "torn", "note": "note"}
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_command(commands.add_parser("verify", help="is what lies at a path whole?"), ABOUT, EXAMPLES)
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "verify", "is what lies at a path whole?", ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
     output = parser.add_mutually_exclusive_group()
     add_json(output)
