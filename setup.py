@@ -1,4 +1,5 @@
-# The compiled modules, and nothing else: every other fact about the package is in pyproject.toml.
+# The compiled modules, and the README with links that work on a package index. Every other fact about the
+# package is in pyproject.toml.
 #
 # DISKQ_CYTHON_ANNOTATE=1   writes annotated HTML beside the generated C, in build/cython
 # DISKQ_SANITIZE=1          builds for the address and undefined-behaviour sanitizers
@@ -7,10 +8,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -54,11 +57,41 @@ def use_a_compiler_that_is_here() -> None:
         os.environ["CC"] = "cc"
 
 
+# `[text](target)`, and `![text](target)` for a picture. A link may have a picture for its text.
+LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def long_description(readme: str, project: dict) -> str:  # type: ignore[type-arg]
+    """The README as a package index shows it: each relative link leads to this version in the repository.
+
+    The repository is `urls.Repository` of `project`, the table in pyproject.toml. Without one a relative link
+    becomes its text, and a picture is left out, so that no link is dead.
+    """
+    repository = project.get("urls", {}).get("Repository", "").rstrip("/")
+
+    def absolute(found: re.Match[str]) -> str:
+        target = found["target"]
+        if re.match(r"[a-z]+:|#", target):
+            return found[0]
+        if not repository:
+            return "" if found["picture"] else found["text"]
+        kind = "raw" if found["picture"] else "blob"
+        place = f"{repository}/{kind}/v{project['version']}/{target}"
+        return f"{found['picture']}[{found['text']}]({place})"
+
+    parts = FENCE.split(readme)
+    return "".join(part if number % 2 else LINK.sub(absolute, part) for number, part in enumerate(parts))
+
+
 # The guard is for the worker processes of a parallel build, which import this file again.
 if __name__ == "__main__":
     use_a_compiler_that_is_here()
     workers = os.cpu_count() or 1
+    about = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
+        long_description=long_description(Path("README.md").read_text(encoding="utf-8"), about),
+        long_description_content_type="text/markdown",
         ext_modules=cythonize(
             extensions(),
             include_path=["."],

@@ -11,11 +11,9 @@ async def main() -> None:
         await queue.send(b"survives a power cut", durability="synced")
         await queue.send_many([b"one", b"two", b"three"])
 
-    async with diskq.open_queue("data", "events") as queue:  # another day, another process
         print(await queue.receive())
-
         async with queue.receiving(max_items=500) as messages:
-            print(messages)  # an exception in here would leave them in the queue
+            print(messages)  # an exception in this block leaves them in the queue
 
 
 Path("data").mkdir(exist_ok=True)

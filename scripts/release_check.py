@@ -24,6 +24,7 @@ def main() -> None:
     complaints = [
         *judge_changelog(changelog, version),
         *judge_pythons(project),
+        *judge_links(project),
         *judge_tag(
             version, git("rev-parse", "-q", "--verify", f"v{version}^{{commit}}"), git("rev-parse", "HEAD")
         ),
@@ -57,6 +58,12 @@ def judge_pythons(project: dict) -> list[str]:  # type: ignore[type-arg]
     built = {each[2:-2] for each in re.findall(r"cp3\d+-\*", project["tool"]["cibuildwheel"]["build"])}
     built = {each.lstrip("3") for each in built}
     return [] if told == built else [f"classifiers tell of 3.{sorted(told)}, wheels are of 3.{sorted(built)}"]
+
+
+def judge_links(project: dict) -> list[str]:  # type: ignore[type-arg]
+    """The README's links need the repository's address, or they are lost on a package index."""
+    has_address = project["project"].get("urls", {}).get("Repository", "").startswith("https://")
+    return [] if has_address else ["pyproject.toml has no address under [project.urls] Repository"]
 
 
 def judge_tag(version: str, tagged: str, head: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from scripts.release_check import judge_changelog, judge_pythons, judge_tag
+from scripts.release_check import judge_changelog, judge_links, judge_pythons, judge_tag
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -62,3 +63,44 @@ def test_the_licence_and_the_types_are_in_the_wheel():
     assert PROJECT["project"]["license-files"] == ["LICENSE"]
     assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["*"]
     assert (ROOT / "diskq/py.typed").exists()
+
+
+# --- the README on a package index --------------------------------------------------------------
+
+
+def long_description(readme: str, **urls: str) -> str:
+    spec = importlib.util.spec_from_file_location("setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    return str(setup.long_description(readme, {"version": "1.2.0", "urls": urls}))
+
+
+def relative_links(text: str) -> list[str]:
+    found = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    return [link for link in found if not re.match(r"https://|#", link)]
+
+
+def test_links_lead_to_this_version_in_the_repository():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = long_description(readme, Repository="https://example.org/diskq/")
+    assert relative_links(readme) != []
+    assert relative_links(shown) == []
+    assert "](https://example.org/diskq/blob/v1.2.0/docs/durability.md)" in shown
+    assert "](https://example.org/diskq/raw/v1.2.0/benchmarks/results/overview.png)" in shown
+
+
+def test_without_a_repository_no_link_is_dead():
+    readme = "A ![chart](a.png) of [what](b.md#c) is [there](https://example.org).\n\n```\n[i](j)\n```\n"
+    assert long_description(readme) == ("A  of what is [there](https://example.org).\n\n```\n[i](j)\n```\n")
+
+
+def test_a_release_names_its_repository():
+    assert judge_links({"project": {}})
+    assert judge_links({"project": {"urls": {"Repository": "https://example.org/diskq"}}}) == []
+
+
+def test_the_readme_is_the_long_description():
+    assert PROJECT["project"]["dynamic"] == ["readme"]
+    assert "long_description=long_description(" in (ROOT / "setup.py").read_text(encoding="utf-8")
