@@ -1,4 +1,4 @@
-# Where barriers are paid: a thread that waits for the platter, so that the event loop never does.
+# Where syncs are executed: a thread that waits for the disk, so that the event loop never does.
 #
 # One thread for the life of a queue or stream: handing over to it costs a third of what a thread from a
 # pool does, and a single producer's durable latency is mostly such hand-overs.
@@ -9,34 +9,28 @@ import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import outcome
 import trio
 
+from diskq.engine.log.sync import Sync
 from diskq.storage.barrier import Barrier
 from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import FileSystem
 from diskq.storage.statusnote import StatusBoard
 
-__all__ = ["BarrierThread", "Payable", "in_a_thread"]
+__all__ = ["BarrierThread", "in_a_thread"]
 
 T = TypeVar("T")
 
 
-OnPaid = Callable[[outcome.Outcome[bool]], None]
+OnExecuted = Callable[[outcome.Outcome[bool]], None]
 OnDone = Callable[[outcome.Outcome[Any]], None]
 
 
-class Payable(Protocol):
-    """An engine's ticket, as far as this thread is concerned."""
-
-    @property
-    def barrier(self) -> Barrier: ...
-
-
 class BarrierThread:
-    """Pays tickets, one at a time. Made in a Trio task, used by its run."""
+    """Executes syncs, one at a time. Made in a Trio task, used by its run."""
 
     def __init__(self, fs: FileSystem, name: str, status: str | None = None) -> None:
         """`status`: where it tells what it does, to whoever looks (storage/statusnote.py).
@@ -52,23 +46,23 @@ class BarrierThread:
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
         self._thread.start()
 
-    def pay(self, ticket: Payable, on_paid: OnPaid) -> None:
-        """Call `on_paid` in Trio's thread with what `Barrier.pay` returned or raised."""
-        self.do(lambda: self._pay(ticket.barrier), on_paid)
+    def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
+        """Call `on_executed` in Trio's thread with what `Barrier.pay` returned or raised."""
+        self.do(lambda: self._execute(sync.barrier), on_executed)
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
         """Call `on_done` in Trio's thread with what `job` returned or raised: after what was given before."""
         self._work.put((job, on_done))
 
     def stop(self) -> None:
-        """End the thread, which must have nothing to pay any more."""
+        """End the thread, which must have nothing to execute any more."""
         self._work.put(None)
         self._thread.join()
         if self.board is not None:
             with contextlib.suppress(OSError):  # what it says is for who passes by
                 self.board.close()
 
-    def _pay(self, barrier: Barrier) -> bool:
+    def _execute(self, barrier: Barrier) -> bool:
         began = self._fs.monotonic()
         is_replaced = barrier.pay(self._fs)
         now = self._fs.monotonic()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -19,7 +19,7 @@ from diskq.storage.statusnote import Bound
 
 __all__ = ["BUDGET_OBSTACLES", "BudgetPlace", "BudgetedLoop", "shared_bound"]
 
-E = TypeVar("E", bound=Engine[Any])
+E = TypeVar("E", bound=Engine)
 
 BUDGET_OBSTACLES = frozenset({"over_budget", "others"})
 """The obstacles for which a sender waits in the budget's line: it has no room, or others came first."""

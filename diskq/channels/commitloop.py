@@ -2,12 +2,12 @@
 #
 #   go-diskqueue's arm                here
 #   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in `run`
-#   needSync                          the engine forces the next barrier
-#   exitChan                          `begin_to_close`: `run` pays the last barrier, and ends
+#   needSync                          the engine forces the next sync
+#   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
-# Law: the state is touched by Trio's thread only; the loop takes barriers, and a thread pays them,
-# one at a time; whoever waits for one is woken once it is paid, or has failed. What is written, by
-# whom, and who waits for what beside that, is the subclass's business.
+# Law: the state is touched by Trio's thread only; the loop prepares and completes syncs, and a thread
+# executes them, one at a time; a task that waits for one is woken once it is complete, or has failed. What
+# is written, and which tasks wait for what beside that, is the subclass's business.
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 import outcome
 import trio
 
-from diskq.channels.barrierthread import BarrierThread, Payable, in_a_thread
+from diskq.channels.barrierthread import BarrierThread, in_a_thread
 from diskq.channels.ownthread import OwnThread, Turn
 from diskq.channels.parking import NOTHING, Line
+from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
 from diskq.storage.durations import Durations
 from diskq.storage.forks import tell_of_forks
 from diskq.storage.logs import Log, Subject
 from diskq.storage.statusnote import Bound
 
-__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Ticket", "Writer"]
+__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Writer"]
 
 # After the disk refused what no caller waits for, it is asked again so many seconds later.
 _RETRY = 0.1
@@ -60,19 +61,8 @@ class Options(Protocol):
         """Seconds."""
 
 
-class Ticket(Payable, Protocol):
-    """A barrier taken and not yet paid."""
-
-    @property
-    def left_out(self) -> DiskFullError | None:
-        """What was accepted and waits to be written found no room, and is not durable then."""
-
-
-T = TypeVar("T")
-
-
-class Writer(Protocol[T]):
-    """An engine's writer: synchronous, and asked by one thread at a time. `T` is its kind of ticket."""
+class Writer(Protocol):
+    """An engine's writer: synchronous, and asked by one thread at a time."""
 
     @property
     def gates(self) -> Iterable[Gate]:
@@ -95,10 +85,10 @@ class Writer(Protocol[T]):
     def flush(self) -> None:
         """Write what was accepted and waits to be written. Raises DiskFullError, StorageFailedError."""
 
-    def prepare(self, *, full: bool) -> T:
-        """A barrier for all that was written. Have it executed; then `complete` it, or `fail`."""
+    def prepare(self, *, full: bool) -> Sync:
+        """A sync of all that was written. Have it executed; then `complete` it, or `fail`."""
 
-    def complete(self, sync: T, is_replaced: bool) -> None: ...
+    def complete(self, sync: Sync, is_replaced: bool) -> None: ...
 
     def fail(self, failure: BaseException) -> NoReturn:
         """Promise nothing any more. Raises StorageFailedError."""
@@ -106,7 +96,7 @@ class Writer(Protocol[T]):
     def close(self) -> None: ...
 
 
-class Engine(Protocol[T]):
+class Engine(Protocol):
     """What is written to."""
 
     @property
@@ -116,16 +106,16 @@ class Engine(Protocol[T]):
     def options(self) -> Options: ...
 
     @property
-    def log(self) -> Writer[T]: ...
+    def log(self) -> Writer: ...
 
 
-E = TypeVar("E", bound=Engine[Any])
+E = TypeVar("E", bound=Engine)
 
 # --- the loop -------------------------------------------------------------------------------------
 
 
 class CommitLoop(ABC, Generic[E]):
-    """One open engine, who waits for its barriers, and the task that takes them.
+    """One open engine, the tasks that wait for its syncs, and the task that prepares and completes them.
 
     A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
     and shuts in `_narrow_gates` what they must hear of.
@@ -138,7 +128,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
-        self._writer: Writer[Any] = engine.log
+        self._writer: Writer = engine.log
         self.is_strict = engine.options.checkpoint_slice == 0
         self.open_handles = 0
         self.is_closing = False
@@ -148,9 +138,9 @@ class CommitLoop(ABC, Generic[E]):
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].turn if self._gates else None)
         self._own_lines = tuple(lines)
-        self._unsynced: Line[int] = Line()  # each waits for the barrier of this number: its messages
+        self._unsynced: Line[int] = Line()  # each waits for the sync of this number: its messages
         self._syncing: Line[int] = Line()  # the same: all messages there are
-        self.barriers_taken = 0
+        self.syncs_prepared = 0
         self._wants_barrier = False
         self._wants_metadata = False
         self._wants_flush = False  # something waits to be written as soon as the loop runs
@@ -159,12 +149,12 @@ class CommitLoop(ABC, Generic[E]):
         self._alarm_at = math.inf  # when the subclass wants to look after who waits
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
-        self._is_over = False  # nobody takes barriers any more
+        self._is_over = False  # no sync is prepared any more
         self._failure: BaseException | None = None
         tell_of_forks(self)
-        self._missed: BaseException | None = None  # by the last barrier
-        self._ticket: Ticket | None = None  # of the barrier that is being paid
-        self._paid: outcome.Outcome[bool] | None = None
+        self._missed: BaseException | None = None  # by the last sync
+        self._in_flight: Sync | None = None  # it is being executed
+        self._executed: outcome.Outcome[bool] | None = None
         self.new_slice()
         self._open_gates()
 
@@ -190,7 +180,7 @@ class CommitLoop(ABC, Generic[E]):
         return Bound()
 
     def _close_engine(self) -> None:
-        """In a thread, when nothing is to be paid any more."""
+        """In a thread, when nothing is to be synced any more."""
         self._writer.close()
 
     @abstractmethod
@@ -238,12 +228,12 @@ class CommitLoop(ABC, Generic[E]):
             self._wants_metadata |= with_metadata
             self._bell.ring()
         line = self._syncing if with_metadata else self._unsynced
-        await line.wait_to_the_end(self.barriers_taken + 1)
+        await line.wait_to_the_end(self.syncs_prepared + 1)
         self.new_slice()
 
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
-        if self._ticket is None:  # else the loop will look when that one is paid
+        if self._in_flight is None:  # else the loop will look when that one was executed
             self._bell.ring()
 
     def _ask_for_flush(self) -> None:
@@ -268,7 +258,7 @@ class CommitLoop(ABC, Generic[E]):
         writer = self._writer
         try:
             # Where the disk is full, what is unsynced may be what cannot be written.
-            if writer.note() or (writer.is_half_unsynced and self._ticket is None and not self._is_full):
+            if writer.note() or (writer.is_half_unsynced and self._in_flight is None and not self._is_full):
                 self._ask_for_barrier()
             elif not self._has_deadline and writer.deadline() < math.inf:
                 self._has_deadline = True
@@ -282,7 +272,7 @@ class CommitLoop(ABC, Generic[E]):
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Take barriers when they are due and have them paid, until `begin_to_close`; then close the engine.
+        """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.
 
         Never raises, whatever fails: it breaks the channel, and who uses it is told.
         """
@@ -320,7 +310,7 @@ class CommitLoop(ABC, Generic[E]):
     def _is_done(self) -> bool:
         if isinstance(self._failure, ForkedError):
             return True
-        return self.is_closing and not (self._unsynced or self._syncing or self._ticket)
+        return self.is_closing and not (self._unsynced or self._syncing or self._in_flight)
 
     async def _take_turns(self, sleep: trio.CancelScope) -> None:
         """Do what is due when the bell rings; until nothing is to come, or a deadline passes."""
@@ -328,66 +318,66 @@ class CommitLoop(ABC, Generic[E]):
             self._turn()
             if self._is_done:
                 return
-            deadline = self._flush_at if self._ticket else min(self._writer.deadline(), self._flush_at)
-            self._has_deadline = self._ticket is not None or deadline < math.inf
+            deadline = self._flush_at if self._in_flight else min(self._writer.deadline(), self._flush_at)
+            self._has_deadline = self._in_flight is not None or deadline < math.inf
             sleep.deadline = min(deadline, self._alarm_at)
             await self._bell.wait()
 
     def _turn(self) -> None:
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
-        if self._paid is not None:
-            self._mark_paid()
-        if self._ticket is None and (self._wants_barrier or self._unsynced or self._syncing):
-            self._begin_barrier()
+        if self._executed is not None:
+            self._complete()
+        if self._in_flight is None and (self._wants_barrier or self._unsynced or self._syncing):
+            self._begin_sync()
         if trio.current_time() >= self._alarm_at:
             self._alarm_at = math.inf
             self._after()
         self._open_gates()
 
-    def _begin_barrier(self) -> None:
+    def _begin_sync(self) -> None:
         with_metadata = self._writer.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
-        self._ticket = self._writer.prepare(full=with_metadata)
-        self.barriers_taken += 1
-        self._tell_flushed(self._ticket.left_out)
+        self._in_flight = self._writer.prepare(full=with_metadata)
+        self.syncs_prepared += 1
+        self._tell_flushed(self._in_flight.left_out)
         board = self._thread.board
         if board is not None and board.is_due:
             board.bound = self._bound()
-        self._thread.pay(self._ticket, self._note_paid)
+        self._thread.execute(self._in_flight, self._note_executed)
 
-    def _note_paid(self, paid: outcome.Outcome[bool]) -> None:
-        self._paid = paid
+    def _note_executed(self, executed: outcome.Outcome[bool]) -> None:
+        self._executed = executed
         self._bell.ring()
 
-    def _mark_paid(self) -> None:
-        assert self._ticket is not None
-        assert self._paid is not None
-        ticket, paid = self._ticket, self._paid
-        self._ticket = self._paid = None
+    def _complete(self) -> None:
+        assert self._in_flight is not None
+        assert self._executed is not None
+        sync, executed = self._in_flight, self._executed
+        self._in_flight = self._executed = None
         try:
-            is_replaced = paid.unwrap()
+            is_replaced = executed.unwrap()
         except OSError as failure:
             self._writer.fail(failure)
-        self._writer.complete(ticket, is_replaced)
-        number = self.barriers_taken
+        self._writer.complete(sync, is_replaced)
+        number = self.syncs_prepared
         self._unsynced.wake_until(number)
-        if self._pays_again(is_replaced):
+        if self._syncs_again(is_replaced):
             self._wants_barrier = self._wants_metadata = True
             number -= 1  # they wait for that one
         while self._syncing and self._syncing.first <= number:
-            full = self._not_durable(ticket, is_replaced)
+            full = self._not_durable(sync, is_replaced)
             told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
             self._syncing.wake_first(told)
         self._after()
 
-    def _pays_again(self, is_replaced: bool) -> bool:
-        """Is there a way to do, in another barrier, what found no room in this one?"""
+    def _syncs_again(self, is_replaced: bool) -> bool:
+        """True if another sync may do what found no room in this one."""
         return False
 
-    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
-        """What those who wait for everything are to be told, where a paid barrier was not everything."""
-        return ticket.left_out
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
+        """The error for the tasks that wait for everything; None where the sync covered everything."""
+        return sync.left_out
 
     def _flush_held(self) -> None:
         """Write what waits to be written."""

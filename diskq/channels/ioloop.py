@@ -281,7 +281,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.engine.include_memory()
         await self.barrier(with_metadata=True)
 
-    def _pays_again(self, is_replaced: bool) -> bool:
+    def _syncs_again(self, is_replaced: bool) -> bool:
         is_first, self._has_paid_again = not self._has_paid_again, False
         if not is_replaced and is_first and self.engine.tail.can_give_way:
             self._has_paid_again = True

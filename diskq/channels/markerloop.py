@@ -1,20 +1,19 @@
-# The loop behind who commits how far he has come: commits become durable, and nobody waits for that but who
-# asks for it.
+# The loop of committed offsets: commits become durable, and only a caller that asks for it waits for that.
 
 from __future__ import annotations
 
 from typing import TypeVar
 
 from diskq.channels.barrierthread import BarrierThread
-from diskq.channels.commitloop import CommitLoop, Engine, Ticket
-from diskq.engine.markers import MarkersTicket
+from diskq.channels.commitloop import CommitLoop, Engine
+from diskq.engine.log.sync import Sync
 from diskq.engine.offsets import Marker
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import NO_ROOM
 
 __all__ = ["MarkerLoop"]
 
-E = TypeVar("E", bound=Engine[MarkersTicket])
+E = TypeVar("E", bound=Engine)
 
 
 class MarkerLoop(CommitLoop[E]):
@@ -36,5 +35,5 @@ class MarkerLoop(CommitLoop[E]):
     def _narrow_gates(self) -> None:
         """It has none."""
 
-    def _not_durable(self, ticket: Ticket, is_replaced: bool) -> DiskFullError | None:
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
         return None if is_replaced else DiskFullError(self._path, f"{NO_ROOM}: commits are not durable")

@@ -353,9 +353,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if self.is_closing:
             self._shut_gates()
 
-    def _begin_barrier(self) -> None:
+    def _begin_sync(self) -> None:
         self._write_gathered()
-        super()._begin_barrier()
+        super()._begin_sync()
 
     def _turn(self) -> None:
         super()._turn()

@@ -138,7 +138,7 @@ class Sender(SendingHandle, Generic[P]):
             sent=loop.door.records,
             written_bytes=engine.accepted_bytes,
             unsynced_bytes=engine.log.unsynced_bytes,
-            barriers=loop.barriers_taken,
+            barriers=loop.syncs_prepared,
             barrier_seconds=loop.barrier_seconds,
             tasks_waiting_send=loop.tasks_waiting_send,
             open_handles=loop.open_handles,

@@ -19,7 +19,7 @@ from diskq.options import Durability
 
 __all__ = ["AdmittingLoop", "Sending", "SendingOptions"]
 
-E = TypeVar("E", bound=Engine[Any])
+E = TypeVar("E", bound=Engine)
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ class Appender(Protocol[P_co]):
         """Returns where the message is; None: it is not simple, or the gate is shut. Raises OSError."""
 
 
-class SentTo(Engine[Any], Protocol):
+class SentTo(Engine, Protocol):
     """A log that messages are sent to."""
 
     @property
@@ -173,7 +173,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
         None: it would be alone (`send_through`), or is not simple; `deliver` it.
         """
-        if self._ticket is None and not self._unsynced:
+        if self._in_flight is None and not self._unsynced:
             return None
         for gate in self._gates:
             if gate.left <= 0:
@@ -258,9 +258,9 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
 
-    def _begin_barrier(self) -> None:
+    def _begin_sync(self) -> None:
         self._write_gathered()
-        super()._begin_barrier()
+        super()._begin_sync()
 
     def _break(self, failure: BaseException) -> None:
         self.gathered = None  # who sent it waits for a barrier, and is told

@@ -5,29 +5,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NoReturn, Self
 
-from diskq.engine.offsets import Marker, MarkerTicket, joined
-from diskq.errors import DiskFullError, StorageFailedError
-from diskq.storage.barrier import Barrier
+from diskq.engine.log.sync import Sync
+from diskq.engine.offsets import Marker, joined
+from diskq.errors import StorageFailedError
 
-__all__ = ["Markers", "MarkersTicket"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkersTicket:
-    """A barrier over several markers, taken and not yet paid."""
-
-    barrier: Barrier
-    tickets: tuple[tuple[Marker, MarkerTicket], ...]
-    left_out: DiskFullError | None = None
+__all__ = ["Markers"]
 
 
 class Markers:
     """Markers that one commits to. For one thread at a time. A subclass says which they are.
 
-    They are driven as the log of an engine is: see log/writer.py.
+    They are driven as the log of an engine is: see log/sync.py.
     """
 
     gates = ()
@@ -57,18 +47,18 @@ class Markers:
     def flush(self) -> None:
         """Nothing waits to be written but what a barrier writes."""
 
-    def prepare(self, *, full: bool) -> MarkersTicket:
-        """A barrier for all commits so far. Have it executed; then `complete` it, or `fail`."""
+    def prepare(self, *, full: bool) -> Sync:
+        """A sync of all commits so far. Have it executed; then `complete` it, or `fail`."""
         if self._failure is not None:
             raise self._failure
-        taken = ((marker, marker.take_ticket()) for marker in self._markers())
-        tickets = tuple((marker, ticket) for marker, ticket in taken if ticket is not None)
-        return MarkersTicket(barrier=joined(ticket for _, ticket in tickets), tickets=tickets)
+        prepared = ((marker, marker.prepare()) for marker in self._markers())
+        syncs = tuple((marker, sync) for marker, sync in prepared if sync is not None)
+        return Sync(barrier=joined(sync for _, sync in syncs), state=syncs)
 
-    def complete(self, sync: MarkersTicket, is_replaced: bool) -> None:
+    def complete(self, sync: Sync, is_replaced: bool) -> None:
         """It was executed."""
-        for marker, own in sync.tickets:
-            marker.mark(own, is_replaced)
+        for marker, own in sync.state:
+            marker.complete(own, is_replaced)
 
     def fail(self, failure: BaseException) -> NoReturn:
         """A promise of the disk was broken: nothing is promised from here on."""

@@ -31,10 +31,11 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
+from diskq.engine.log.sync import Sync, Synced
 from diskq.engine.streamfiles import StreamFiles
-from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
+from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
@@ -51,7 +52,6 @@ __all__ = [
     "Found",
     "Marker",
     "MarkerPlace",
-    "MarkerTicket",
     "OffsetMarker",
     "joined",
     "read_marker",
@@ -172,20 +172,12 @@ def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None
 # --- one marker -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerTicket:
-    """A barrier taken and not yet paid, and what is durable once it is."""
+def joined(syncs: Iterable[Sync]) -> Barrier:
+    """One barrier for several markers: they are replaced together, or those that were not are pending again.
 
-    barrier: Barrier
-    offset: int | None
-
-
-def joined(tickets: Iterable[MarkerTicket]) -> Barrier:
-    """One barrier for several markers: they are replaced together, or those that were not are owed again.
-
-    Each ticket is then to be marked as the one barrier went.
+    Each sync is then completed as the one barrier went.
     """
-    barriers = [ticket.barrier for ticket in tickets]
+    barriers = [sync.barrier for sync in syncs]
     return Barrier(
         files=tuple(handle for barrier in barriers for handle in barrier.files),
         directories=tuple(dict.fromkeys(path for barrier in barriers for path in barrier.directories)),
@@ -194,8 +186,8 @@ def joined(tickets: Iterable[MarkerTicket]) -> Barrier:
     )
 
 
-class Marker(Closing):
-    """A number that somebody moves. For one thread at a time, and for who holds its lock."""
+class Marker(Synced, Closing):
+    """A number that its holder moves. For one thread at a time, and for who holds its lock."""
 
     def __init__(
         self,
@@ -211,14 +203,10 @@ class Marker(Closing):
         `commit` syncs after `sync_every` messages, or `sync_timeout` seconds after the first. Raises
         DiskFullError where a new marker finds no room; OSError.
         """
-        self._fs = fs
+        policy = SyncPolicy(sync_every, sync_timeout)
+        what = f"the marker {place.path}"
+        super().__init__(fs, log, place.path, what, policy, clock or fs.monotonic)
         self._place = place
-        self.path = place.path
-        self._clock = clock or fs.monotonic
-        self._policy = SyncPolicy(sync_every, sync_timeout)
-        self._outstanding: MarkerTicket | None = None
-        self._failure: DiskqError | None = None
-        self._is_closed = False
         tell_of_forks(self)
         self._twin = -1
         self._owes_twin = True  # it may not be synced, whoever wrote it
@@ -247,7 +235,7 @@ class Marker(Closing):
             raise
         if found.repair is not None:
             log.repaired(found.repair)
-            self._policy.passed(1, self._clock())
+            self.policy.passed(1, self.clock())
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
         """Everything up to `offset` is processed. Durable with the next sync, which may be due now.
@@ -261,35 +249,28 @@ class Marker(Closing):
     def sync(self) -> None:
         """Return when the last commit is on the platter.
 
-        Raises DiskFullError where there is no room: it is owed still. Raises StorageFailedError, after
+        Raises DiskFullError where there is no room: it is pending still. Raises StorageFailedError, after
         which the marker is of no use but to be closed.
         """
-        ticket = self.take_ticket()
-        if ticket is None:
-            return
-        try:
-            is_replaced = ticket.barrier.pay(self._fs)
-        except OSError as failure:
-            self.fail(failure)
-        self.mark(ticket, is_replaced)
-        if not is_replaced:
+        sync = self.prepare()
+        if sync is not None and not self.run(sync):
             raise DiskFullError(self.path, f"{NO_ROOM}: the last commit is not durable")
 
     def close(self) -> None:
         """Sync, and let go of it. Idempotent. Raises as `sync`; the marker is closed all the same."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        if isinstance(self._failure, ForkedError):
-            raise self._failure
+        if isinstance(self.failure, ForkedError):
+            raise self.failure
         try:
-            if self._failure is None:
+            if self.failure is None:
                 self.sync()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close it without a promise. Idempotent."""
-        self._is_closed = True
+        self.is_closed = True
         if self._twin >= 0:
             twin, self._twin = self._twin, -1
             self._fs.close(twin)
@@ -298,7 +279,7 @@ class Marker(Closing):
 
     def move(self, offset: int | None, *, seek: bool = False) -> bool:
         """As `commit`, leaving the sync to the caller. True: one is due."""
-        self._check_usable()
+        self.check_usable()
         if offset is None:
             if not seek:
                 raise ValueError("only a seek goes back to where nothing was processed")
@@ -311,23 +292,19 @@ class Marker(Closing):
         # What counts is how much would be done again after a crash: one commit may stand for a batch.
         passed = 1 if seek or offset is None else offset - (-1 if self.committed is None else self.committed)
         self.committed = offset
-        now = self._clock()
-        self._policy.passed(passed, now)
-        return self._policy.due(now)
+        now = self.clock()
+        self.policy.passed(passed, now)
+        return self.policy.due(now)
 
     def note(self) -> bool:
         """Is a sync due by now?"""
-        return self._policy.due(self._clock())
+        return self.policy.due(self.clock())
 
-    def deadline(self) -> float:
-        """When one is due at the latest, on the clock; infinity while the last commit is durable."""
-        return self._policy.deadline()
-
-    def take_ticket(self) -> MarkerTicket | None:
-        """A barrier for the last commit; None where it is durable. Pay it; then `mark` it, or `fail`."""
-        self._check_usable()
-        assert self._outstanding is None, "one barrier at a time"
-        self._policy.taken()
+    def prepare(self) -> Sync | None:
+        """A sync of the last commit; None where it is durable. Execute it; then `complete` it, or `fail`."""
+        self.check_usable()
+        self._check_idle()
+        self.policy.taken()
         if self.committed == self.durable and not self._is_wrong:
             return None
         order = self._place.byte_order
@@ -335,40 +312,23 @@ class Marker(Closing):
         temporary = self._place.temporary
         twin = (self._twin,) if self._owes_twin and self._twin >= 0 else ()
         barrier = self._debts.freeze(twin, (Replacement(self.path, content, temporary),))
-        self._outstanding = MarkerTicket(barrier=barrier, offset=self.committed)
-        return self._outstanding
+        self._in_flight = Sync(barrier=barrier, state=self.committed)
+        return self._in_flight
 
-    def mark(self, ticket: MarkerTicket, is_replaced: bool) -> None:
-        """The barrier is paid."""
-        assert ticket is self._outstanding, "not the barrier that was taken"
-        self._outstanding = None
+    def complete(self, sync: Sync, is_replaced: bool) -> None:
+        self._landed(sync)
         self._owes_twin = False
         if not is_replaced:
-            log.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", self.path, path=self.path)
-            self._policy.passed(1, self._clock())
+            self._note_not_replaced(self.path)
             return
-        self.durable = ticket.offset
+        self.durable = sync.state
         self._is_wrong = False
         self._write_twin()
 
-    def fail(self, failure: BaseException) -> NoReturn:
-        """A promise of the disk was broken: nothing is promised from here on."""
-        error = StorageFailedError(self.path)
-        error.__cause__ = failure
-        self._failure = error
-        self._outstanding = None
-        raise error from failure
-
     def leave_to_parent(self, pid: int) -> None:
         """In a child of a fork: it is the parent's."""
-        self._failure = ForkedError(self.path, pid)
+        self.failure = ForkedError(self.path, pid)
         self._twin = -1
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._is_closed:
-            raise ValueError(f"the marker {self.path} is closed")
 
     def _open_twin(self) -> None:
         try:

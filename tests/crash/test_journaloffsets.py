@@ -88,7 +88,7 @@ def test_opening_may_be_interrupted_too() -> None:
         Mutation(
             "diskq.storage.barrier", "fs.sync_files((handle,))\n        finally", "pass\n        finally"
         ),
-        Mutation("diskq.engine.offsets", "self.durable = ticket.offset", "self.durable = self.committed + 1"),
+        Mutation("diskq.engine.offsets", "self.durable = sync.state", "self.durable = self.committed + 1"),
     ],
     ids=str,
 )

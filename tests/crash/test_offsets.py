@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine.offsets import MarkerTicket, OffsetMarker, joined
+from diskq.engine.log.sync import Sync
+from diskq.engine.offsets import OffsetMarker, joined
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
@@ -70,17 +71,17 @@ class Session:
 
     def sync_together(self, rng: random.Random) -> None:
         """As a channel does it: commits go on while a thread pays."""
-        taken: list[tuple[OffsetMarker, MarkerTicket]] = []
+        prepared: list[tuple[OffsetMarker, Sync]] = []
         for open_marker in self.markers:
-            if (ticket := open_marker.take_ticket()) is not None:
-                taken.append((open_marker, ticket))
+            if (sync := open_marker.prepare()) is not None:
+                prepared.append((open_marker, sync))
         for open_marker in self.markers:
             offset = (open_marker.committed or 0) + 1
             self.promises.committed(open_marker.partition, offset)
             open_marker.move(offset)
-        assert joined(ticket for _, ticket in taken).pay(self.fs)
-        for open_marker, ticket in taken:
-            open_marker.mark(ticket, True)
+        assert joined(sync for _, sync in prepared).pay(self.fs)
+        for open_marker, sync in prepared:
+            open_marker.complete(sync, True)
             self.note(open_marker)
 
     def wait(self, rng: random.Random) -> None:
@@ -199,7 +200,7 @@ MUTATIONS = [
         BARRIER, "write_all(fs, handle, replacement.content, 0)\n            fs", "pass\n            fs"
     ),
     # More promised than was paid for.
-    Mutation(OFFSETS, "self.durable = ticket.offset", "self.durable = self.committed"),
+    Mutation(OFFSETS, "self.durable = sync.state", "self.durable = self.committed"),
     # What tells rot from a crash.
     Mutation(
         OFFSETS, "and twin.stamp == stamp:", "and twin.stamp.modified_ns == (stamp and stamp.modified_ns):"

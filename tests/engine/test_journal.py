@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from diskq.channels.commitloop import Engine
 from diskq.engine.journal import Journal
-from diskq.engine.log.writer import Sync
 from diskq.errors import (
     CorruptionError,
     DiskFullError,
@@ -491,7 +490,7 @@ def test_a_commit_loop_can_drive_it():
     """What a channel wants of an engine: barriers taken inline, paid elsewhere, marked inline."""
     fs = disk()
     with opened(fs) as journal:
-        engine: Engine[Sync] = journal
+        engine: Engine = journal
         journal.append(b"before")
         ticket = engine.log.prepare(full=False)
         journal.append(b"meanwhile")

@@ -172,7 +172,7 @@ def test_nothing_works_once_it_is_closed_but_closing(fs):
     open_marker.commit(1)
     open_marker.close()
     open_marker.close()
-    for call in (open_marker.sync, open_marker.take_ticket, lambda: open_marker.commit(2)):
+    for call in (open_marker.sync, open_marker.prepare, lambda: open_marker.commit(2)):
         with pytest.raises(ValueError, match=f"{MARKER} is closed"):
             call()
     assert fs.kill().read(MARKER) == packed(1)
@@ -186,20 +186,20 @@ def test_no_handle_is_kept_open(fs):
 # --- for a channel ----------------------------------------------------------------------------
 
 
-def test_a_ticket_is_what_was_committed_when_it_was_taken(fs):
+def test_a_sync_is_of_what_was_committed_when_it_was_prepared(fs):
     open_marker = marker(fs)
-    assert open_marker.take_ticket() is None
+    assert open_marker.prepare() is None
     open_marker.move(4)
-    ticket = open_marker.take_ticket()
-    assert ticket is not None
+    sync = open_marker.prepare()
+    assert sync is not None
     open_marker.move(7)
-    assert ticket.barrier.pay(fs)
-    open_marker.mark(ticket, True)
+    assert sync.barrier.pay(fs)
+    open_marker.complete(sync, True)
     assert (open_marker.durable, open_marker.committed) == (4, 7)
     assert fs.read(MARKER) == packed(4)
     assert open_marker.deadline() < math.inf
     open_marker.sync()
-    assert open_marker.take_ticket() is None
+    assert open_marker.prepare() is None
     assert fs.read(MARKER) == packed(7)
 
 
@@ -208,10 +208,10 @@ def test_several_markers_share_a_barrier(fs):
     for round_number in (1, 2):
         for each in markers:
             each.move(round_number * 10 + each.partition)
-        tickets = [ticket for each in markers if (ticket := each.take_ticket()) is not None]
-        assert joined(tickets).pay(fs)
-        for each, ticket in zip(markers, tickets, strict=True):
-            each.mark(ticket, True)
+        syncs = [sync for each in markers if (sync := each.prepare()) is not None]
+        assert joined(syncs).pay(fs)
+        for each, sync in zip(markers, syncs, strict=True):
+            each.complete(sync, True)
     after = fs.crash()
     assert [offset(after, partition) for partition in range(3)] == [20, 21, 22]
     assert [found(fs, partition).has_twin for partition in range(3)] == [True] * 3
@@ -531,11 +531,11 @@ def test_who_reads_it_meanwhile_reads_one_that_was_there(moves):
 def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
     open_marker = marker(fs)
     open_marker.move(5)
-    ticket = open_marker.take_ticket()
-    assert ticket is not None
-    assert ticket.barrier.pay(fs)
+    sync = open_marker.prepare()
+    assert sync is not None
+    assert sync.barrier.pay(fs)
     move_as_go_does(fs, 8)
-    open_marker.mark(ticket, True)
+    open_marker.complete(sync, True)
     assert found(fs)[::3] == (8, None)
 
 
@@ -546,9 +546,9 @@ def test_a_marker_that_is_durable_and_has_no_twin_yet_is_believed(fs):
     committed(fs, 5)
     open_marker = marker(fs)
     open_marker.move(6)
-    ticket = open_marker.take_ticket()
-    assert ticket is not None
-    assert ticket.barrier.pay(fs)
+    sync = open_marker.prepare()
+    assert sync is not None
+    assert sync.barrier.pay(fs)
     for after in (fs.kill(), fs.crash()):
         assert found(after)[::3] == (6, None)
         committed(after, 7)

@@ -2,9 +2,7 @@
 # write is cut back, and the writer goes on; a failed sync is final; what was accepted is no error any more,
 # whatever a sync of it meets.
 #
-#     open      messages are accepted, written, synced when the policy says so
-#     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
-#     closed    every call but `close` raises ValueError
+# The states and the life of a sync are sync.py's.
 #
 # An engine has one (`engine.log`), and gives it its format: what only this kind knows (format.py). A channel
 # calls `prepare` and `complete` in its own thread, and has the sync executed in another between the two.
@@ -13,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,9 +19,10 @@ from diskq._native.turn import Turn
 from diskq.engine.alone import alone
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.segment import SegmentedLog
-from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError, StorageFailedError
+from diskq.engine.log.sync import Sync, Synced
+from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
-from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, close_all
+from diskq.storage.barrier import Debts, Replacement, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import Lock
@@ -34,7 +32,7 @@ from diskq.storage.recovery import Repair
 from diskq.storage.slates import Slates
 from diskq.storage.syncpolicy import SyncPolicy
 
-__all__ = ["MOST_WAITING", "LogWriter", "Sync"]
+__all__ = ["MOST_WAITING", "LogWriter"]
 
 _A_DAY = 86_400.0
 # So many handles of complete files may wait to be synced and closed, unless a format says another number.
@@ -43,21 +41,7 @@ MOST_WAITING = 256
 _POINT_EVERY = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
-    """A sync that is prepared, as data: any thread may execute it."""
-
-    barrier: Barrier
-    written: int
-    """Of all bytes ever accepted, this many are durable once it is complete."""
-    has_metadata: bool
-    left_out: DiskFullError | None
-    """What was accepted and waits to be written found no room, and is not durable then."""
-    state: Any
-    """What the format wants back when it is complete."""
-
-
-class LogWriter:
+class LogWriter(Synced):
     """What all kinds do alike with their files. For one thread at a time: see alone.py."""
 
     def __init__(
@@ -82,30 +66,22 @@ class LogWriter:
         sync is due. `most_waiting` handles of complete files may wait to be synced and closed; of a fourth of
         them a sync is due.
         """
-        self._fs = fs
+        policy = SyncPolicy(options.sync_every, options.sync_timeout, options.max_unsynced)
+        super().__init__(fs, topic, path, what, policy, check_plain("clock", clock or fs.monotonic))
         self._format = form
-        self._topic = topic
-        self._what = what
         self._durability = options.durability
         self._max_unsynced = options.max_unsynced
         self._most_waiting = most_waiting
-        self.path = path
-        self.clock = check_plain("clock", clock or fs.monotonic)
-        """The sync policy's."""
         self.turn = Turn(partial(BusyError, where or path))
         """Of the thread that is inside."""
         self.gates: tuple[Gate, ...] = ()
         """What passes the compiled calls without asking goes through these."""
         self._keeps_time = time_slice is None
         self._time_slice = min(options.sync_timeout, _A_DAY) if time_slice is None else time_slice
-        self.policy = SyncPolicy(options.sync_every, options.sync_timeout, options.max_unsynced)
         self.pending = Debts()
         """What the next sync has to do beyond the active files."""
         self.repairs: list[Repair] = []
         self.slates: Slates | None = None
-        self.failure: DiskqError | None = None
-        """What every call raises, once something has failed for good."""
-        self.is_closed = False
         self.is_closing = False
         """True while the last syncs are prepared."""
         self.is_half_unsynced = False
@@ -114,7 +90,6 @@ class LogWriter:
         """True if the disk had no room; whoever makes some resets it."""
         self.syncs = 0
         """How many are complete."""
-        self._in_flight: Sync | None = None
         self._counted = 0  # records that the policy knows of
         self._synced_bytes = 0
         self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
@@ -196,13 +171,6 @@ class LogWriter:
         self.shut()
         self._held.close()
 
-    def check_usable(self) -> None:
-        """Raises what it failed with, or ValueError where it is closed."""
-        if self.failure is not None:
-            raise self.failure
-        if self.is_closed:
-            raise ValueError(f"{self._what} is closed")
-
     def shut(self) -> None:
         """Let nothing pass the gates any more."""
         for gate in self.gates:
@@ -210,16 +178,8 @@ class LogWriter:
 
     def refuse(self, failure: DiskqError) -> None:
         """From here on every call raises this."""
-        self.failure = failure
+        super().refuse(failure)
         self.shut()
-
-    def fail(self, failure: BaseException) -> NoReturn:
-        """The disk broke a promise: nothing is promised from here on. Raises StorageFailedError."""
-        error = StorageFailedError(self.path)
-        error.__cause__ = failure
-        self._in_flight = None
-        self.refuse(error)
-        raise error from failure
 
     # --- around a message -------------------------------------------------------------------------
 
@@ -342,10 +302,6 @@ class LogWriter:
             self.shut()
         return is_due
 
-    def deadline(self) -> float:
-        """When a sync is due at the latest, on the clock; infinity while nothing is pending."""
-        return self.policy.deadline()
-
     @property
     def unsynced_bytes(self) -> int:
         """Accepted, and not yet on the platter."""
@@ -374,15 +330,6 @@ class LogWriter:
         if self._format.waiting_bytes:
             raise sync.left_out
         self._topic.tell("disk_full", "%s", sync.left_out, path=sync.left_out.path)
-
-    def run(self, sync: Sync) -> bool:
-        """Execute it here, and complete it: as `Barrier.pay`. Raises StorageFailedError."""
-        try:
-            is_replaced = sync.barrier.pay(self._fs)
-        except OSError as failure:
-            self.fail(failure)
-        self.complete(sync, is_replaced)
-        return is_replaced
 
     def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
         """Sync what is pending, and what is given, at once: as `run`."""
@@ -423,7 +370,7 @@ class LogWriter:
     def _frozen(
         self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: DiskFullError | None
     ) -> Sync:
-        assert self._in_flight is None, "one sync at a time"
+        self._check_idle()
         if metadata:
             self._pointed_bytes = self._format.accepted_bytes
         self._in_flight = Sync(
@@ -437,15 +384,11 @@ class LogWriter:
 
     @alone
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        """It was executed; `is_replaced` is what `Barrier.pay` returned."""
-        assert sync is self._in_flight, "not the sync that was prepared"
-        self._in_flight = None
+        self._landed(sync)
         self._synced_bytes = sync.written
         self.syncs += 1
         if sync.has_metadata and not is_replaced:
             # The disk is full. Recovery will begin at an older point; the new one is still pending.
             self.was_refused = True
-            path = sync.barrier.replacements[-1].path
-            self._topic.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
-            self.policy.passed(1, self.clock())
+            self._note_not_replaced(sync.barrier.replacements[-1].path)
         self._format.completed(sync.state, is_replaced)

@@ -1,0 +1,107 @@
+# A sync, and what has at most one of them in flight. Law: a sync is prepared in the thread that writes,
+# executed in any thread, and completed in the first one again; a failed one is final.
+#
+#     open      everything goes
+#     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
+#     closed    every call but `close` raises ValueError
+#
+# A log's writer (writer.py) and a committed offset (engine/offsets.py) are of this kind.
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.storage.barrier import NO_ROOM, Barrier
+from diskq.storage.fs import FileSystem
+from diskq.storage.logs import Log
+from diskq.storage.syncpolicy import SyncPolicy
+
+__all__ = ["Sync", "Synced"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """A sync that is prepared, as data: any thread may execute it, by `barrier.pay`."""
+
+    barrier: Barrier
+    state: Any
+    """What is durable once it is complete, in the words of what prepared it."""
+    left_out: DiskFullError | None = None
+    """What was accepted and waits to be written found no room, and is not durable then."""
+    written: int = 0
+    """Of all bytes ever accepted, this many are durable once it is complete."""
+    has_metadata: bool = True
+
+
+class Synced(ABC):
+    """It is open, failed or closed, and has at most one sync in flight. For one thread at a time."""
+
+    def __init__(
+        self, fs: FileSystem, topic: Log, path: str, what: str, policy: SyncPolicy, clock: Callable[[], float]
+    ) -> None:
+        """`path` and `what` are what errors call it. The `policy` says when to sync, by the `clock`."""
+        self._fs = fs
+        self._topic = topic
+        self.path = path
+        self._what = what
+        self.policy = policy
+        self.clock = clock
+        """The sync policy's, in seconds."""
+        self.failure: DiskqError | None = None
+        """What every call raises, once something has failed for good."""
+        self.is_closed = False
+        self._in_flight: Sync | None = None
+
+    def check_usable(self) -> None:
+        """Raises what it failed with, or ValueError where it is closed."""
+        if self.failure is not None:
+            raise self.failure
+        if self.is_closed:
+            raise ValueError(f"{self._what} is closed")
+
+    def refuse(self, failure: DiskqError) -> None:
+        """From here on every call raises this."""
+        self.failure = failure
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """The disk broke a promise: nothing is promised from here on. Raises StorageFailedError."""
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        self._in_flight = None
+        self.refuse(error)
+        raise error from failure
+
+    def deadline(self) -> float:
+        """When a sync is due at the latest, on the clock; infinity while nothing is pending."""
+        return self.policy.deadline()
+
+    def run(self, sync: Sync) -> bool:
+        """Execute it here, and complete it: as `Barrier.pay`. Raises StorageFailedError."""
+        try:
+            is_replaced = sync.barrier.pay(self._fs)
+        except OSError as failure:
+            self.fail(failure)
+        self.complete(sync, is_replaced)
+        return is_replaced
+
+    @abstractmethod
+    def complete(self, sync: Sync, is_replaced: bool) -> None:
+        """It was executed; `is_replaced` is what `Barrier.pay` returned."""
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    def _check_idle(self) -> None:
+        assert self._in_flight is None, "one sync at a time"
+
+    def _landed(self, sync: Sync) -> None:
+        assert sync is self._in_flight, "not the sync that was prepared"
+        self._in_flight = None
+
+    def _note_not_replaced(self, path: str) -> None:
+        """The disk had no room for the small file `path`: it is pending still."""
+        self._topic.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
+        self.policy.passed(1, self.clock())
