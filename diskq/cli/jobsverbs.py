@@ -19,7 +19,7 @@ from diskq.cli.jobsview import check_store, is_store
 from diskq.cli.jsoninput import message_of
 from diskq.cli.opening import patient
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
-from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
+from diskq.cli.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
 from diskq.cli.terminal import note, progress, shown
 from diskq.engine.priority import PriorityRecord, PriorityStore
 from diskq.engine.storelook import log_trace, look_at_store
@@ -32,8 +32,6 @@ __all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
 
 T = TypeVar("T")
 
-_OUT_MESSAGES = 500  # written out, then acknowledged, in one go
-_OUT_BYTES = 1024 * 1024
 # What an open that was cut short leaves, or TaskFlux.
 _OURS = {"taskflux.settings.json", "data", ".diskq"}
 
@@ -183,8 +181,8 @@ async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
             queue = store.queue(args.queue or "")
             with progress("receiving", queue.table.ready, is_wanted=not sys.stdout.isatty()) as advance:
                 while output.written != args.n:
-                    wanted = _OUT_MESSAGES if args.n is None else min(_OUT_MESSAGES, args.n - output.written)
-                    records = store.dequeue_many(queue, wanted, _OUT_BYTES)
+                    wanted = count_of_next(output, args.n)
+                    records = store.dequeue_many(queue, wanted, OUT_BYTES)
                     if not records:
                         break
                     await output.write(records)

@@ -18,7 +18,17 @@ from diskq.cli.terminal import note, printable, progress
 from diskq.errors import DiskFullError
 from diskq.messages import JournalMessage, Message
 
-__all__ = ["CHUNK", "MessageOutput", "Output", "Sent", "read_source", "receiving_into"]
+__all__ = [
+    "CHUNK",
+    "OUT_BYTES",
+    "OUT_MESSAGES",
+    "MessageOutput",
+    "Output",
+    "Sent",
+    "count_of_next",
+    "read_source",
+    "receiving_into",
+]
 
 M = TypeVar("M", Message, JournalMessage)
 Send = Callable[[Iterable[bytes]], Awaitable[None]]
@@ -84,6 +94,10 @@ class Sent:
 
 # --- out ------------------------------------------------------------------------------------------
 
+# Messages that are written out, then removed (or committed), in one go: up to this many, of up to this size.
+OUT_MESSAGES = 500
+OUT_BYTES = 1024 * 1024
+
 
 class Output:
     """stdout, for messages."""
@@ -137,6 +151,11 @@ class Written(Protocol):
     @property
     def written(self) -> int:
         """How many messages are out."""
+
+
+def count_of_next(output: Written, most: int | None) -> int:
+    """How many messages to take for `output` in one go, where it gets `most` in all; None: no bound."""
+    return OUT_MESSAGES if most is None else min(OUT_MESSAGES, most - output.written)
 
 
 @contextmanager

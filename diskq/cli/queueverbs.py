@@ -20,7 +20,7 @@ from diskq.cli.following import FileSystem, until
 from diskq.cli.framing import batches
 from diskq.cli.opening import LOOK_AGAIN, opened
 from diskq.cli.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
-from diskq.cli.pipes import CHUNK, Output, Sent, read_source, receiving_into
+from diskq.cli.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
 from diskq.cli.terminal import note, preview, progress, say, show_table
 from diskq.engine.nsqfiles import QueueFiles
 from diskq.options import QueueOptions
@@ -28,8 +28,6 @@ from diskq.tools.queueview import QueueView, look, queue_names
 
 __all__ = ["empty", "info", "peek", "receive", "send"]
 
-_OUT_MESSAGES = 500  # written out, then removed from the queue, in one go
-_OUT_BYTES = 1024 * 1024
 
 # --- send -----------------------------------------------------------------------------------------
 
@@ -93,8 +91,8 @@ async def _receive_all(args: argparse.Namespace, output: Output) -> None:
         async with _opened(args) as queue:
             with progress("receiving", queue.depth, is_wanted=not sys.stdout.isatty()) as advance:
                 while await _has_message(queue):
-                    wanted = _OUT_MESSAGES if args.n is None else min(_OUT_MESSAGES, args.n - output.written)
-                    async with queue.receiving(wanted, max_bytes=_OUT_BYTES) as bodies:
+                    wanted = count_of_next(output, args.n)
+                    async with queue.receiving(wanted, max_bytes=OUT_BYTES) as bodies:
                         await output.write(bodies)
                     advance(len(bodies))
                     if output.written == args.n:

@@ -16,6 +16,7 @@ from diskq.cli import units
 from diskq.cli.journalview import check_journal, offset_at
 from diskq.cli.moments import MOMENTS, moment
 from diskq.cli.parsing import OUT, CommandParser, Commands, UsageError, add_command, count, number
+from diskq.cli.pipes import OUT_BYTES
 from diskq.cli.places import Moment, Place
 from diskq.cli.replaysinks import Sink, check_sink, opened_sink
 from diskq.cli.streamview import StreamView
@@ -213,8 +214,6 @@ def _in_journal(args: argparse.Namespace) -> dict[int, range]:
 
 # --- the replay -----------------------------------------------------------------------------------
 
-_OUT_BYTES = 1024 * 1024
-
 
 def run_replay(args: argparse.Namespace) -> None:
     stretch = _stretch(args)
@@ -268,7 +267,7 @@ class _Run:
         if not wanted:
             return False
         try:
-            some = await messages.receive_many(wanted, max_bytes=_OUT_BYTES)
+            some = await messages.receive_many(wanted, max_bytes=OUT_BYTES)
         except trio.EndOfChannel:
             self._next |= messages.position  # behind what was damaged at the end
             return False

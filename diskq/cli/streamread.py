@@ -12,7 +12,7 @@ import trio
 
 from diskq.channels.consumer import StreamConsumer, open_consumer
 from diskq.cli.parsing import CommandError
-from diskq.cli.pipes import MessageOutput
+from diskq.cli.pipes import OUT_BYTES, OUT_MESSAGES, MessageOutput, count_of_next
 from diskq.cli.places import Moment, Stop, end_of, start_of
 from diskq.cli.streamview import StreamView, listed
 from diskq.cli.terminal import note, progress
@@ -21,9 +21,6 @@ from diskq.messages import Message
 from diskq.tools.jsonlines import stream_line
 
 __all__ = ["read", "tail"]
-
-_OUT_MESSAGES = 500  # written out, then committed, in one go
-_OUT_BYTES = 1024 * 1024
 
 
 # --- read -----------------------------------------------------------------------------------------
@@ -61,9 +58,9 @@ async def _read_all(
         _tell_what_others_have(args, wanted, consumer)
         with _progress(args, end, consumer) as advance:
             while output.written != args.n:
-                most = _OUT_MESSAGES if args.n is None else min(_OUT_MESSAGES, args.n - output.written)
+                most = count_of_next(output, args.n)
                 try:
-                    async with consumer.receiving(most, max_bytes=_OUT_BYTES) as messages:
+                    async with consumer.receiving(most, max_bytes=OUT_BYTES) as messages:
                         await output.write(messages)
                 except trio.EndOfChannel:
                     return
@@ -105,7 +102,7 @@ async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping
         partitions = None if args.partitions is None else list(ends)
         async with open_consumer(args.path, partitions, start=ends) as consumer:
             while True:
-                await output.write(await consumer.receive_many(_OUT_MESSAGES, max_bytes=_OUT_BYTES))
+                await output.write(await consumer.receive_many(OUT_MESSAGES, max_bytes=OUT_BYTES))
 
 
 def _last_of(view: StreamView, partition: int, count: int) -> tuple[list[Message], int]:
