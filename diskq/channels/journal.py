@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.handle import checked_word
 from diskq.channels.neighbours import Neighbours, neighbours_of
-from diskq.channels.opening import Opening
+from diskq.channels.opening import OpeningEngine
 from diskq.channels.receiving import End
 from diskq.channels.scanner import open_scanner
 from diskq.channels.sender import Sender, SenderStatistics
@@ -30,7 +29,7 @@ from diskq.engine.journalsegment import JournalSegment
 from diskq.engine.journalstarts import JournalStart
 from diskq.engine.journalsteps import JournalSteps
 from diskq.options import Durability, JournalOptions
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
 
@@ -215,7 +214,7 @@ class JournalWriter(Sender[int]):
         )
 
 
-class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a function)
+class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is used as a function)
     """Open the journal at `path` for writing: an async context manager that gives a `JournalWriter`.
 
     The directory and the journal are made where they are not there; a journal of sej's is gone on with.
@@ -236,26 +235,11 @@ class open_journal(Opening[JournalWriter]):  # noqa: N801 (it is used as a funct
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        self._path = path
-        self._options = dataclasses.replace(options or JournalOptions(), **changes)
-        self._fs = fs or OsFileSystem()
+        checked = dataclasses.replace(options or JournalOptions(), **changes)
+        time_slice = checked.checkpoint_slice
+        super().__init__(partial(Journal, path, checked, uses_slate=time_slice > 0), time_slice, fs)
 
-    async def _open(self) -> tuple[JournalLoop, JournalWriter]:
-        clock = trio.lowlevel.current_clock()
-        engine = await trio.to_thread.run_sync(
-            lambda: Journal(
-                self._path,
-                self._options,
-                fs=self._fs,
-                clock=clock.current_time,
-                time_slice=self._options.checkpoint_slice,
-                uses_slate=self._options.checkpoint_slice > 0,
-            )
-        )
-        with contextlib.ExitStack() as opened:  # it goes again where a step fails
-            opened.callback(engine.close)
-            neighbours = neighbours_of(self._fs, engine.path)
-            thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = JournalLoop(engine.steps, thread, neighbours, self._fs)
-            opened.pop_all()
+    def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
+        thread = BarrierThread(self._fs, engine.name, engine.files.status)
+        loop = JournalLoop(engine.steps, thread, neighbours_of(self._fs, engine.path), self._fs)
         return loop, JournalWriter(loop)

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-__all__ = ["Opening"]
+from diskq.storage.closing import Closing
+from diskq.storage.fs import FileSystem, OsFileSystem
+
+__all__ = ["Opening", "OpeningEngine"]
 
 
 class _Loop(Protocol):
@@ -36,6 +41,7 @@ class _Handle(Protocol):
 
 
 H = TypeVar("H", bound=_Handle)
+E = TypeVar("E", bound=Closing)
 
 
 class Opening(ABC, Generic[H]):
@@ -75,3 +81,28 @@ class Opening(ABC, Generic[H]):
             # Otherwise the block is ending with an exception of its own, which says more.
             self._loop.check_end()
         return None
+
+
+class OpeningEngine(Opening[H], Generic[H, E]):
+    """For a channel on one engine."""
+
+    def __init__(self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None) -> None:
+        """`engine` opens it, given `fs`, `clock` (Trio's) and `time_slice` (seconds)."""
+        self._open_engine = engine
+        self._time_slice = time_slice
+        self._fs = fs or OsFileSystem()
+
+    @abstractmethod
+    def _handle_on(self, engine: E) -> tuple[_Loop, H]:
+        """The loop of the open engine, and the first handle on it."""
+
+    async def _open(self) -> tuple[_Loop, H]:
+        clock = trio.lowlevel.current_clock().current_time
+        engine = await trio.to_thread.run_sync(
+            lambda: self._open_engine(fs=self._fs, clock=clock, time_slice=self._time_slice)
+        )
+        with contextlib.ExitStack() as opened:  # the engine is closed again where the next step fails
+            opened.callback(engine.close)
+            made = self._handle_on(engine)
+            opened.pop_all()
+        return made

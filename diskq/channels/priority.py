@@ -4,25 +4,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.handle import Calls, checked_word
-from diskq.channels.opening import Opening
+from diskq.channels.opening import OpeningEngine
 from diskq.channels.priorityloop import PriorityLoop
 from diskq.channels.priorityqueue import DiskPriorityQueue
 from diskq.engine.priority import Implementation, PriorityStore, QueueInfo, StoreStatistics
 from diskq.engine.storedqueue import DEFAULT, KeyRange, StoredQueue
 from diskq.options import Durability, PriorityOptions
 from diskq.storage.durations import Durations
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.recovery import Repair
 
 __all__ = ["DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"]
@@ -162,7 +161,7 @@ class DiskPriorityStore(Calls):
         self._loop.begin_to_close()
 
 
-class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used as a function)
+class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # noqa: N801 (it is used as a function)
     """Open the priority store at `path`: an async context manager that gives a `DiskPriorityStore`.
 
     The directory and the store are made where they are not there. Options may be given as a
@@ -184,25 +183,11 @@ class open_priority_store(Opening[DiskPriorityStore]):  # noqa: N801 (it is used
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        self._path = path
-        self._options = dataclasses.replace(options or PriorityOptions(), **changes)
-        self._fs = fs or OsFileSystem()
+        checked = dataclasses.replace(options or PriorityOptions(), **changes)
+        engine = partial(PriorityStore, path, checked, takes_snapshots=False)
+        super().__init__(engine, checked.checkpoint_slice, fs)
 
-    async def _open(self) -> tuple[PriorityLoop, DiskPriorityStore]:
-        clock = trio.lowlevel.current_clock()
-        engine = await trio.to_thread.run_sync(
-            lambda: PriorityStore(
-                self._path,
-                self._options,
-                fs=self._fs,
-                clock=clock.current_time,
-                time_slice=self._options.checkpoint_slice,
-                takes_snapshots=False,
-            )
-        )
-        with contextlib.ExitStack() as opened:  # it goes again where a step fails
-            opened.callback(engine.close)
-            thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = PriorityLoop(engine.steps, thread, self._fs)
-            opened.pop_all()
+    def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, DiskPriorityStore]:
+        thread = BarrierThread(self._fs, engine.name, engine.files.status)
+        loop = PriorityLoop(engine.steps, thread, self._fs)
         return loop, DiskPriorityStore(loop)

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -20,14 +20,14 @@ from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.fastpath import CLOSED, FastPath, fast_path
 from diskq.channels.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.ioloop import Fetch, QueueLoop
-from diskq.channels.opening import Opening
+from diskq.channels.opening import OpeningEngine
 from diskq.channels.work import DiskWork
 from diskq.engine.fifo import Body, FifoQueue, QueueStatistics
 from diskq.engine.work import Exhausted, FifoWork
 from diskq.options import Durability, QueueOptions, WorkOptions
 from diskq.storage.callbacks import check_plain
 from diskq.storage.durations import Durations
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.recovery import Repair
 
 __all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
@@ -317,7 +317,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         self._follow(CLOSED)
 
 
-class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
+class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used as a function)
     """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
 
     The directory must exist; the queue begins empty where it is not there. Options may be given as
@@ -338,26 +338,11 @@ class open_queue(Opening[DiskQueue]):  # noqa: N801 (it is used as a function)
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        self._directory = directory
-        self._name = name
-        self._options = dataclasses.replace(options or QueueOptions(), **changes)
-        self._fs = fs or OsFileSystem()
+        checked = dataclasses.replace(options or QueueOptions(), **changes)
+        uses_slate = checked.checkpoint_slice > 0 and not checked.memory_size
+        engine = partial(FifoQueue, directory, name, checked, uses_slate=uses_slate)
+        super().__init__(engine, checked.checkpoint_slice, fs)
 
-    async def _open(self) -> tuple[QueueLoop, DiskQueue]:
-        options, clock = self._options, trio.lowlevel.current_clock()
-        engine = await trio.to_thread.run_sync(
-            lambda: FifoQueue(
-                self._directory,
-                self._name,
-                options,
-                fs=self._fs,
-                clock=clock.current_time,
-                time_slice=options.checkpoint_slice,
-                uses_slate=options.checkpoint_slice > 0 and not options.memory_size,
-            )
-        )
-        with contextlib.ExitStack() as opened:  # it goes again where a step fails
-            opened.callback(engine.close)
-            loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._name, engine.steps.status_path))
-            opened.pop_all()
+    def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:
+        loop = QueueLoop(engine.steps, BarrierThread(self._fs, engine.name, engine.steps.status_path))
         return loop, DiskQueue(loop)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.barrierthread import BarrierThread
 from diskq.channels.handle import checked_word
 from diskq.channels.neighbours import neighbours_of
-from diskq.channels.opening import Opening
+from diskq.channels.opening import OpeningEngine
 from diskq.channels.sender import Sender, SenderStatistics
 from diskq.channels.streamloop import StreamLoop
 from diskq.engine.appending import Admission, Mode
@@ -25,7 +24,7 @@ from diskq.engine.retention import RetentionReport
 from diskq.engine.stream import Item, Key, Stream, Value, When
 from diskq.messages import Position
 from diskq.options import Durability, StreamOptions
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
 
@@ -148,7 +147,7 @@ class StreamProducer(Sender[Position]):
         )
 
 
-class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a function)
+class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is used as a function)
     """Open the stream at `path` for writing: an async context manager that gives a `StreamProducer`.
 
     The directory and the stream are made where they are not there. Options may be given as a
@@ -171,28 +170,12 @@ class open_producer(Opening[StreamProducer]):  # noqa: N801 (it is used as a fun
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        self._path = path
-        self._options = dataclasses.replace(options or StreamOptions(), **changes)
-        self._take_over = take_over
-        self._fs = fs or OsFileSystem()
+        checked = dataclasses.replace(options or StreamOptions(), **changes)
+        time_slice = checked.checkpoint_slice
+        engine = partial(Stream, path, checked, take_over=take_over, uses_slate=time_slice > 0)
+        super().__init__(engine, time_slice, fs)
 
-    async def _open(self) -> tuple[StreamLoop, StreamProducer]:
-        clock = trio.lowlevel.current_clock()
-        engine = await trio.to_thread.run_sync(
-            lambda: Stream(
-                self._path,
-                self._options,
-                take_over=self._take_over,
-                fs=self._fs,
-                clock=clock.current_time,
-                time_slice=self._options.checkpoint_slice,
-                uses_slate=self._options.checkpoint_slice > 0,
-            )
-        )
-        with contextlib.ExitStack() as opened:  # it goes again where a step fails
-            opened.callback(engine.close)
-            neighbours = neighbours_of(self._fs, engine.path)
-            thread = BarrierThread(self._fs, engine.name, engine.files.status)
-            loop = StreamLoop(engine.steps, thread, neighbours, self._fs)
-            opened.pop_all()
+    def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
+        thread = BarrierThread(self._fs, engine.name, engine.files.status)
+        loop = StreamLoop(engine.steps, thread, neighbours_of(self._fs, engine.path), self._fs)
         return loop, StreamProducer(loop)
