@@ -8,7 +8,7 @@ merge         many streams into one, without duplicates
 dedupe_merge  what a hub's clients have sent into a stream, without duplicates
 audit         is a stream as it should be?
 
-At the command line: `diskq pipeline`. To read on: docs/spark.md.
+At the command line: `diskq pipeline`. To read on: docs/pipelines.md.
 """
 
 from __future__ import annotations
