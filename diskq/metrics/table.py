@@ -113,7 +113,7 @@ METRICS: tuple[Metric, ...] = (
         "diskq_stored_messages",
         "gauge",
         _MESSAGE,
-        "Messages in priority queues, those in somebody's hand among them.",
+        "Messages in priority queues, including those that a worker holds.",
         _of("stored", "Store") | {"QueueInfo": "stored"},
     ),
     Metric(
@@ -175,7 +175,7 @@ METRICS: tuple[Metric, ...] = (
         "diskq_unsynced_bytes",
         "gauge",
         _BYTES,
-        "Accepted, and not yet on the platter.",
+        "Accepted, and not yet on disk.",
         _of("unsynced_bytes", *_WRITERS),
     ),
     Metric(
@@ -373,7 +373,7 @@ METRICS: tuple[Metric, ...] = (
         "diskq_source_next_offset",
         "gauge",
         "1",
-        "The offset behind the last message of the journal that is copied.",
+        "The offset after the last message of the journal that is copied.",
         _of("source_next", "Replication"),
     ),
     # --- budgets ---
@@ -385,12 +385,14 @@ METRICS: tuple[Metric, ...] = (
         "What members may have without asking again.",
         _of("granted", "Budget") | {"BudgetMember": "granted"},
     ),
-    Metric("diskq_budget_free_bytes", "gauge", _BYTES, "What is granted to nobody.", _of("free", "Budget")),
+    Metric(
+        "diskq_budget_free_bytes", "gauge", _BYTES, "What is granted to no member.", _of("free", "Budget")
+    ),
     Metric(
         "diskq_budget_waiting_members",
         "gauge",
         "{member}",
-        "Members with somebody who waits for room.",
+        "Members in which a task waits for space.",
         _of("waiting", "Budget"),
     ),
 )

@@ -23,33 +23,36 @@ Subject = Literal[
 ]
 
 EVENTS: Mapping[str, tuple[int, str]] = {
-    # Promises that hold no more, until somebody does something.
+    # Promises that do not hold until someone acts.
     "broken": (logging.ERROR, "A disk failed: it must be opened again."),
     "close_failed": (logging.ERROR, "The last sync failed, or files could not be closed."),
     "messages_lost": (logging.ERROR, "Messages in memory could not be written before the end."),
     "delivery_ended": (logging.ERROR, "Delivering raised what is not to be tried again."),
     "hub_disk_failed": (logging.ERROR, "A hub could not write, or read, a journal."),
-    "hub_failed": (logging.ERROR, "A mistake of ours; the request was refused."),
+    "hub_failed": (logging.ERROR, "A fault of diskq; the request was refused."),
     # Something is not as it should be; it is dealt with.
-    "repair": (logging.WARNING, "Files were damaged, and were mended; what was cut is kept aside."),
+    "repair": (logging.WARNING, "Files were damaged and have been repaired; what was cut is kept aside."),
     "gap": (logging.WARNING, "A reader passed over bytes that are damaged."),
-    "disk_full": (logging.WARNING, "No room: it is kept, and tried again."),
+    "disk_full": (logging.WARNING, "No free space: it is kept, and tried again."),
     "removal_failed": (logging.WARNING, "Old segments could not be removed; that is tried again."),
-    "unguarded": (logging.WARNING, "A marker is written, and what would tell its rot is not."),
+    "unguarded": (
+        logging.WARNING,
+        "A committed offset is written, and its shadow copy is not: rot would not be noticed.",
+    ),
     "no_snapshot": (logging.WARNING, "A snapshot could not be written; the log stays."),
     "receive_failed": (logging.WARNING, "A receiver failed while another had a message."),
     "delivery_failed": (logging.WARNING, "A try failed; once for each kind of failure in a row."),
     "dead_letters": (logging.WARNING, "Messages became dead letters."),
     "copy_failed": (logging.WARNING, "A hub could not be reached; once for each kind of failure in a row."),
     "request_late": (logging.WARNING, "A request to a hub did not come in, and was ended."),
-    "tokens_readable": (logging.WARNING, "Everybody on the machine may read a file of tokens."),
+    "tokens_readable": (logging.WARNING, "Every user of the machine may read a file of tokens."),
     "lag_unknown": (logging.WARNING, "A scrape could not look at a reader's files."),
     "unreadable": (logging.WARNING, "A scrape left out what could not be asked for its numbers."),
     # As it should be, and worth knowing.
     "delivery_resumed": (logging.INFO, "Delivering works again."),
     "copy_resumed": (logging.INFO, "The hub is there again."),
     "hub_listens": (logging.INFO, "A hub takes requests."),
-    "request_refused": (logging.INFO, "A hub refused a request: the asker's doing."),
+    "request_refused": (logging.INFO, "A hub refused a request; the client caused it."),
 }
 """By name: the level, and what it means."""
 
@@ -59,11 +62,11 @@ FACTS: Mapping[str, str] = {
     "error": "What the failure says, in one line.",
     "offset": "A message's offset, or in a queue's file the byte.",
     "count": "How many messages.",
-    "dropped_bytes": "So many are not delivered, from `offset` on.",
+    "dropped_bytes": "How many are not delivered, from `offset` on.",
     "saved_as": "Where the dropped bytes are.",
     "reason": "Why, in words.",
     "failures": "How many there were in a row.",
-    "peer": "Who asked a hub.",
+    "peer": "The client of a hub.",
     "code": "gRPC's status.",
 }
 """What may stand beside an event: an attribute of the record, with `diskq_` before its name."""
