@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diskq._native.taskflux import END_MARKER, FILE_HEAD
 from diskq.engine.taskfluxfiles import StoreFiles
-from diskq.storage.barrier import Debts, write_all
+from diskq.storage.barrier import Debts, cut_to, open_at, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
 __all__ = ["CommandSegment"]
@@ -54,10 +54,9 @@ class CommandSegment:
         return max(0, self._hard_limit - self.end)
 
     def begin(self, base: int, debts: Debts) -> None:
-        handle = self._fs.open(self._files.segment(base), write=True, create=True)
+        # A rest of one that could not be begun is cut.
+        handle = open_at(self._fs, self._files.segment(base), 0)
         try:
-            if self._fs.size(handle):
-                self._fs.truncate(handle, 0)  # what is left of one that could not be begun
             write_all(self._fs, handle, FILE_HEAD + END_MARKER, 0)
         except BaseException:
             self._fs.close(handle)
@@ -117,14 +116,12 @@ class CommandSegment:
     def trim(self) -> None:
         """Cut what was written ahead. Raises OSError."""
         size = self.end + len(END_MARKER)
-        if self._fs.size(self.handle) > size:
-            self._fs.truncate(self.handle, size)
+        cut_to(self._fs, self.handle, size)
         self._allocated = size
 
     def finish(self, debts: Debts) -> None:
         self.trim()
-        debts.files.append(self.handle)
-        debts.closing.append(self.handle)
+        debts.sync_and_close(self.handle)
         self.handle = -1
 
     def abandon(self) -> None:

@@ -10,7 +10,6 @@ from diskq._native.sej import SejFraming
 from diskq._native.sejbuffer import SejBuffer
 from diskq.engine.journalfiles import JournalFiles
 from diskq.engine.log.segment import OffsetSegment
-from diskq.storage.appendfile import AppendFile
 from diskq.storage.barrier import Debts
 from diskq.storage.fs import FileSystem
 
@@ -23,8 +22,7 @@ class JournalSegment(OffsetSegment[SejBuffer]):
     def __init__(
         self, fs: FileSystem, files: JournalFiles, framing: SejFraming, gate: Gate, segment_size: int
     ) -> None:
-        append = AppendFile(fs, gate, lambda tell: SejBuffer(fs, framing, gate, tell))
-        super().__init__(fs, append, append.buffer)
+        super().__init__(fs, gate, lambda tell: SejBuffer(fs, framing, gate, tell))
         self._files = files
         self._segment_size = segment_size
 

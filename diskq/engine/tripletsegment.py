@@ -11,8 +11,7 @@ from diskq._native.tripletbuffer import TripletBuffer
 from diskq.engine.log.segment import OffsetSegment
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.timemarks import TimeMarks
-from diskq.storage.appendfile import AppendFile
-from diskq.storage.barrier import Debts, close_all
+from diskq.storage.barrier import Debts, close_all, cut_to, open_at
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TripletSegment"]
@@ -24,8 +23,7 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
     def __init__(
         self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, gate: Gate, roll_size: int
     ) -> None:
-        append = AppendFile(fs, gate, lambda tell: TripletBuffer(fs, framing, gate, tell))
-        super().__init__(fs, append, append.buffer)
+        super().__init__(fs, gate, lambda tell: TripletBuffer(fs, framing, gate, tell))
         self._files = files
         self._roll_size = roll_size
         self._index = self._timeindex = -1
@@ -37,8 +35,8 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         # In this order: to go-diskq the index file's name is the sign that the segment is there.
         self.append.begin(data, self._files.sidecar(base), debts, end=end, rows=rows)
         try:
-            self._index = self._opened(index, count * INDEX_ROW_SIZE)
-            self._timeindex = self._opened(timeindex, count * TIMEINDEX_ROW_SIZE)
+            self._index = open_at(self._fs, index, count * INDEX_ROW_SIZE)
+            self._timeindex = open_at(self._fs, timeindex, count * TIMEINDEX_ROW_SIZE)
             self._marks.begin(base, self._timeindex, count)
         except OSError:
             self.abandon()
@@ -47,23 +45,12 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         self.buffer.begin_rows(base, self._index, self._timeindex)
         self.buffer.limit = self._roll_size
 
-    def _opened(self, path: str, size: int) -> int:
-        handle = self._fs.open(path, write=True, create=True)
-        try:
-            if self._fs.size(handle) > size:
-                self._fs.truncate(handle, size)
-        except BaseException:
-            self._fs.close(handle)
-            raise
-        return handle
-
     def finish(self, debts: Debts) -> None:
         self.buffer.flush()
         self.buffer.write_rows()
         size = self.buffer.end
         super().finish(debts)
-        debts.files += (self._timeindex, self._index)
-        debts.closing += (self._timeindex, self._index)
+        debts.sync_and_close(self._timeindex, self._index)
         self._index = self._timeindex = -1
         self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
 
@@ -81,12 +68,8 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         if not self.append.is_open:
             return
         count = self.buffer.rows_written - self.buffer.base
-        for handle, size in (
-            (self._index, count * INDEX_ROW_SIZE),
-            (self._timeindex, count * TIMEINDEX_ROW_SIZE),
-        ):
-            if self._fs.size(handle) > size:
-                self._fs.truncate(handle, size)
+        cut_to(self._fs, self._index, count * INDEX_ROW_SIZE)
+        cut_to(self._fs, self._timeindex, count * TIMEINDEX_ROW_SIZE)
 
     def rows_are_written(self) -> None:
         """Note what the rows that were written say about time."""

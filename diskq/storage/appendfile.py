@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 
 from diskq._native.appendbuffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.gate import Gate
-from diskq.storage.barrier import Debts, close_all
+from diskq.storage.barrier import Debts, close_all, open_at
 from diskq.storage.checksums import Sidecar
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 
-__all__ = ["AppendFile"]
+__all__ = ["AppendFile", "OnBlock"]
 
 
 B = TypeVar("B", bound=AppendBuffer)
@@ -47,10 +47,8 @@ class AppendFile(Generic[B]):
         Both are made where they are not there, and their names are owed to the next barrier.
         Raises OSError; then nothing changed but that empty files may be there.
         """
-        handle = self._fs.open(path, write=True, create=True)
+        handle = open_at(self._fs, path, end)
         try:
-            if self._fs.size(handle) > end:
-                self._fs.truncate(handle, end)
             self._sidecar = Sidecar.open(self._fs, sidecar, rows, covered=end if rows else 0)
         except BaseException:
             self._fs.close(handle)
@@ -148,8 +146,7 @@ class AppendFile(Generic[B]):
         handles = self.settle()
         self._sidecar.seal()
         beside = self._sidecar.written
-        debts.files += handles
-        debts.closing += handles
+        debts.sync_and_close(*handles)
         self.handle = -1
         self._sidecar = None
         return beside

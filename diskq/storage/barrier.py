@@ -189,6 +189,26 @@ def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int
         view = view[taken:]
 
 
+def cut_to(fs: FileSystem, handle: int, size: int) -> None:
+    """Shorten an open file to `size` bytes, where it has more. Raises OSError."""
+    if fs.size(handle) > size:
+        fs.truncate(handle, size)
+
+
+def open_at(fs: FileSystem, path: str, end: int) -> int:
+    """Open a file to go on after byte `end`: it is made where it is not there, and what follows is cut.
+
+    Raises OSError; it is then not open.
+    """
+    handle = fs.open(path, write=True, create=True)
+    try:
+        cut_to(fs, handle, end)
+    except BaseException:
+        fs.close(handle)
+        raise
+    return handle
+
+
 @dataclass(slots=True)
 class Debts:
     """What the next barrier owes beyond the active file: gathered as it happens, frozen with it."""
@@ -201,6 +221,11 @@ class Debts:
 
     def __bool__(self) -> bool:
         return bool(self.files or self.directories or self.asides or self.removals or self.closing)
+
+    def sync_and_close(self, *handles: int) -> None:
+        """These files are complete: have the next barrier sync them, and close them after."""
+        self.files += handles
+        self.closing += handles
 
     def freeze(self, active: tuple[int, ...], replacements: tuple[Replacement, ...]) -> Barrier:
         """All debts and the active files as one barrier; the debts are then empty."""

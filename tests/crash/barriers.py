@@ -18,7 +18,7 @@ WEAKER = [
     Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
     Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
     Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
-    Mutation(APPENDFILE, "debts.files += handles", "pass"),
+    Mutation(APPENDFILE, "debts.sync_and_close(*handles)", "debts.closing += handles"),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),

@@ -330,7 +330,7 @@ MUTATIONS = [
     Mutation(SNAPSHOT, "Barrier(files=(handle,)).pay(fs)", "pass"),
     Mutation(BARRIER, "directory_of(target) for _, target in self.installs", "_ for _ in ()"),
     Mutation(SEGMENT, "debts.directories[self._files.log] = None", "pass"),
-    Mutation(SEGMENT, "debts.files.append(self.handle)", "pass"),
+    Mutation(SEGMENT, "debts.sync_and_close(self.handle)", "debts.closing.append(self.handle)"),
     # Deletions before names.
     Mutation(
         BARRIER,

@@ -434,7 +434,12 @@ MUTATIONS = [
     # An fsync left out.
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[:1]"),
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
-    Mutation(SEGMENT, "debts.files += (self._timeindex, self._index)", "pass", by=7),
+    Mutation(
+        SEGMENT,
+        "debts.sync_and_close(self._timeindex, self._index)",
+        "debts.closing += (self._timeindex, self._index)",
+        by=7,
+    ),
     Mutation(RECOVERY, "self._debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=5),
     # A directory's fsync left out.

@@ -166,8 +166,7 @@ class Repairs:
         """
         try:
             sums = Sidecar.open(self._fs, sidecar, kept, covered)
-            self._debts.files.append(sums.handle)
-            self._debts.closing.append(sums.handle)
+            self._debts.sync_and_close(sums.handle)
             fill(sums)
             sums.flush()
         except OSError as failure:

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
+from diskq._native.gate import Gate
+from diskq._native.offsetbuffer import OffsetBuffer
 from diskq._native.readahead import ReadAhead
 from diskq.engine.log.points import Point
-from diskq.storage.appendfile import AppendFile
-from diskq.storage.barrier import Debts
+from diskq.storage.appendfile import AppendFile, OnBlock
+from diskq.storage.barrier import Debts, cut_to
 from diskq.storage.fs import FileSystem
 
 __all__ = ["ActiveSegment", "OffsetSegment", "SegmentedLog"]
@@ -66,42 +69,17 @@ class SegmentedLog(Generic[A]):
             self.bases.append(base)
 
 
-class _OffsetBuffer(Protocol):
-    """An append buffer that counts offsets."""
-
-    @property
-    def base(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def flushed(self) -> int: ...
-
-    @property
-    def written_offset(self) -> int: ...
-
-    @property
-    def is_full(self) -> bool: ...
-
-    def flush(self) -> None: ...
-
-    def retarget(self, handle: int, end: int, limit: int) -> None: ...
-
-    def lend(self, ahead: ReadAhead) -> bool: ...
-
-
-B = TypeVar("B", bound=_OffsetBuffer)
+B = TypeVar("B", bound=OffsetBuffer)
 
 
 class OffsetSegment(Generic[B]):
     """An active segment of a log with offsets. It is the `LiveEnd` that readers of the same thread go by."""
 
-    def __init__(self, fs: FileSystem, append: AppendFile[Any], buffer: B) -> None:
-        """`buffer` is the one of `append`."""
+    def __init__(self, fs: FileSystem, gate: Gate, make_buffer: Callable[[OnBlock], B]) -> None:
+        """`make_buffer` makes the format's buffer, as for `AppendFile`."""
         self._fs = fs
-        self.append = append
-        self.buffer = buffer
+        self.append: AppendFile[B] = AppendFile(fs, gate, make_buffer)
+        self.buffer = self.append.buffer
 
     # --- for readers of this thread ---------------------------------------------------------------
 
@@ -168,8 +146,8 @@ class OffsetSegment(Generic[B]):
 
     def cut_back(self) -> None:
         """Drop what a failed write left behind the last whole record. Raises OSError."""
-        if self.append.is_open and self._fs.size(self.append.handle) > self.buffer.flushed:
-            self.append.cut_back()
+        if self.append.is_open:
+            cut_to(self._fs, self.append.handle, self.buffer.flushed)
 
     # --- for barriers -----------------------------------------------------------------------------
 
