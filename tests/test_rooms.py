@@ -51,9 +51,9 @@ TABLE = """
   diskq.storage.forks      os.* diskq._native.turn
   diskq.storage.budget     threading
   diskq.storage.checksums  crc32c
-  diskq.channels.delivery  stamina
+  diskq.channels.retrying  stamina
   diskq.hub.client         diskq._native.hubwire diskq._native.sej
-  diskq.hub.replication    diskq._native.sej stamina
+  diskq.hub.replication    diskq._native.sej
   diskq.hub.service        diskq._native.hubwire
   diskq.hub.store          diskq._native.hubwire diskq._native.sej
   diskq.metrics.prometheus prometheus_client.*

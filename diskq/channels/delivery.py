@@ -10,14 +10,13 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-import stamina
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from diskq.channels.ioloop import QueueLoop
 from diskq.channels.letters import SpoolLetters
 from diskq.channels.pacing import Pacing
-from diskq.channels.retrying import Again
+from diskq.channels.retrying import Again, Attempt, tries
 from diskq.engine.outbox import Outbox
 from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
 from diskq.messages import Batch
@@ -164,20 +163,12 @@ class Delivery:
 
     async def _try_again(self, pending: Again | None) -> None:
         """Try until it is through. Raises Again where stamina will not go on."""
-        options, pacing = self._options, self.pacing
-        tries = stamina.retry_context(
-            on=_wait_after,
-            attempts=None,
-            timeout=None,
-            wait_initial=options.backoff_initial,
-            wait_max=options.backoff_max,
-            wait_jitter=options.backoff_jitter,
-        ).__aiter__()
-        attempt: stamina.Attempt | None = None
+        pacing, attempts = self.pacing, tries(_wait_after, self._options)
+        attempt: Attempt | None = None
 
         async def wait() -> None:
             nonlocal attempt
-            attempt = await tries.__anext__()
+            attempt = await anext(attempts)
 
         while True:
             # Ended by `resume`, it is asked again, and does not wait then.

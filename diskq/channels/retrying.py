@@ -7,8 +7,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Callable
 
-__all__ = ["Again"]
+import stamina
+from stamina import Attempt
+
+from diskq.options import ReplicationOptions, SpoolOptions
+
+__all__ = ["Again", "Attempt", "tries"]
 
 
 class Again(Exception):
@@ -17,6 +23,20 @@ class Again(Exception):
     def __init__(self, after: float | None = None) -> None:
         super().__init__("diskq tries again")
         self.after = after
+
+
+def tries(
+    on: type[Again] | Callable[[Exception], bool | float], options: SpoolOptions | ReplicationOptions
+) -> AsyncIterator[Attempt]:
+    """Tries without end: each after a failure that `on` takes waits as the back-off of `options` says."""
+    return stamina.retry_context(
+        on=on,
+        attempts=None,
+        timeout=None,
+        wait_initial=options.backoff_initial,
+        wait_max=options.backoff_max,
+        wait_jitter=options.backoff_jitter,
+    ).__aiter__()
 
 
 _OURS = repr(Again())

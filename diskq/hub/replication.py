@@ -14,12 +14,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-import stamina
 import trio
 
 from diskq._native import sej
 from diskq._native.sej import JournalColumns
-from diskq.channels.retrying import Again
+from diskq.channels.retrying import Again, tries
 from diskq.channels.watch import listen
 from diskq.engine.journalreader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
@@ -149,15 +148,7 @@ class _Copy:
         return answer
 
     async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:
-        options = self.options
-        async for attempt in stamina.retry_context(
-            on=Again,
-            attempts=None,
-            timeout=None,
-            wait_initial=options.backoff_initial,
-            wait_max=options.backoff_max,
-            wait_jitter=options.backoff_jitter,
-        ):
+        async for attempt in tries(Again, self.options):
             with attempt:
                 try:
                     return await ask()
