@@ -11,24 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
-from diskq.errors import (
-    CorruptionError,
-    DamagedStoreError,
-    DiskFullError,
-    DiskqError,
-    ForeignFilesError,
-    JournalNotFoundError,
-    KeySizeError,
-    LockedError,
-    MessageSizeError,
-    OffsetOutOfRangeError,
-    SinkError,
-    SinkNameError,
-    StagedError,
-    StorageFailedError,
-    StreamNotFoundError,
-    UnsupportedFormatError,
-)
+from diskq import errors
+from diskq.errors import DiskqError
 
 __all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "as_fault", "classify", "telling"]
 
@@ -51,21 +35,21 @@ Code = Literal[
 CODES: tuple[Code, ...] = get_args(Code)
 
 _BY_CLASS: dict[type[DiskqError], Code] = {
-    CorruptionError: "DISKQ_CORRUPT",
-    DamagedStoreError: "DISKQ_CORRUPT",
-    DiskFullError: "DISKQ_DISK_FULL",
-    ForeignFilesError: "DISKQ_FORMAT",
-    JournalNotFoundError: "DISKQ_NOT_FOUND",
-    KeySizeError: "DISKQ_MESSAGE_SIZE",
-    LockedError: "DISKQ_LOCKED",
-    MessageSizeError: "DISKQ_MESSAGE_SIZE",
-    OffsetOutOfRangeError: "DISKQ_DATA_LOSS",
-    SinkError: "DISKQ_SINK",
-    SinkNameError: "DISKQ_SINK",
-    StagedError: "DISKQ_STAGED",
-    StorageFailedError: "DISKQ_STORAGE_FAILED",
-    StreamNotFoundError: "DISKQ_NOT_FOUND",
-    UnsupportedFormatError: "DISKQ_FORMAT",
+    errors.CorruptionError: "DISKQ_CORRUPT",
+    errors.DamagedStoreError: "DISKQ_CORRUPT",
+    errors.DiskFullError: "DISKQ_DISK_FULL",
+    errors.ForeignFilesError: "DISKQ_FORMAT",
+    errors.JournalNotFoundError: "DISKQ_NOT_FOUND",
+    errors.KeySizeError: "DISKQ_MESSAGE_SIZE",
+    errors.LockedError: "DISKQ_LOCKED",
+    errors.MessageSizeError: "DISKQ_MESSAGE_SIZE",
+    errors.OffsetOutOfRangeError: "DISKQ_DATA_LOSS",
+    errors.SinkError: "DISKQ_SINK",
+    errors.SinkNameError: "DISKQ_SINK",
+    errors.StagedError: "DISKQ_STAGED",
+    errors.StorageFailedError: "DISKQ_STORAGE_FAILED",
+    errors.StreamNotFoundError: "DISKQ_NOT_FOUND",
+    errors.UnsupportedFormatError: "DISKQ_FORMAT",
 }
 
 
