@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark import StorageLevel
@@ -26,11 +27,7 @@ from diskq.spark.pipelines.rounds import (
     Ranges,
     Run,
     Source,
-    SourceStream,
     carry_out,
-    made,
-    streams_between,
-    written,
 )
 from diskq.spark.schema import NANOS, TYPE
 from diskq.spark.snapshots import log_at
@@ -75,7 +72,7 @@ def merge(
 
     `follow`, `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
     """
-    source = Source([SourceStream.opened(stream, may_be_journal=True) for stream in streams])
+    source = Source(streams, may_be_journals=True)
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
     return _merged(
@@ -120,7 +117,7 @@ def dedupe_merge(
     def find() -> list[str]:
         return _journals(root, journal)
 
-    source = Source([SourceStream.opened(path, may_be_journal=True) for path in find()], find)
+    source = Source(find(), find, may_be_journals=True)
     if not source.streams and follow is None:
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal here that is named {what}")
@@ -158,19 +155,19 @@ def _merged(
     id_of: str | None,
     client_of: str,
 ) -> Copied:
-    into, job, lock_timeout = run.into, run.job, run.lock_timeout
-    made(into, partitions, lock_timeout)
-    seen = os.path.join(into, ".diskq", "jobs", f"{job}.seen")
-    os.makedirs(os.path.dirname(seen), exist_ok=True)
-    made(seen, _SEEN_PARTITIONS, lock_timeout)
-    known = Source([SourceStream.opened(seen)])
+    run.make(partitions)
+    name = f"{run.job}.seen"
+    seen = replace(run, into=os.path.join(run.into, ".diskq", "jobs", name))
+    os.makedirs(os.path.dirname(seen.into), exist_ok=True)
+    seen.make(_SEEN_PARTITIONS)
+    known = Source([seen.into])
 
     def next_round(places: Places) -> tuple[Ranges, Mapping[str, Any]]:
-        ends = {number: span.next for number, span in known.streams[f"{job}.seen"].layout.spans().items()}
+        ends = {number: span.next for number, span in known.streams[name].layout.spans().items()}
         return source.next_round(places, run.most), {"seen": ends[0]}
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
-        messages = streams_between(run, source, ranges)
+        messages = source.between(run, ranges)
         first = _first_of_each(messages.withColumn("digest", _digest(messages, id_of, client_of)))
         new = first
         if more["seen"]:
@@ -179,7 +176,7 @@ def _merged(
                 .schema("value binary")
                 .option("startingOffsets", "earliest")
                 .option("endingOffsets", json.dumps({"0": more["seen"]}))
-                .load(seen)
+                .load(seen.into)
             )
             new = first.join(
                 digests.withColumnRenamed("value", "seen"), F.col("digest") == F.col("seen"), "left_anti"
@@ -187,9 +184,9 @@ def _merged(
         # A client in one task, so that what it sent stays in order without sorting everything.
         new = new.repartition("topic").sortWithinPartitions(*_PLACE).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            count = written(new.select("key", "value", NANOS), into, job, number, lock_timeout)
+            count = run.append(new.select("key", "value", NANOS), number)
             digests = new.where("digest IS NOT NULL").select(F.col("digest").alias("value"))
-            written(digests.coalesce(1), seen, job, number, lock_timeout)
+            seen.append(digests.coalesce(1), number)
         finally:
             new.unpersist()
         return count
@@ -197,10 +194,9 @@ def _merged(
     return carry_out(
         run,
         of=of,
+        source=source,
         next_round=next_round,
         copy=copy,
-        identities=source.identities,
-        lag=source.waiting,
     )
 
 

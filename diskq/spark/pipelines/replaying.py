@@ -33,11 +33,7 @@ from diskq.spark.pipelines.rounds import (
     Ranges,
     Run,
     Source,
-    SourceStream,
     carry_out,
-    made,
-    streams_between,
-    written,
 )
 from diskq.spark.schema import NANOS
 from diskq.spark.snapshots import log_at
@@ -86,36 +82,33 @@ def replay(
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
     run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     pace = _Pace(speed, every) if speed else None
+    stream: Source | None = None
     if log_at(source) == "triplet":
-        stream = Source([SourceStream.opened(source)])
+        stream = Source([source])
         count = len(next(iter(stream.streams.values())).layout.spans())
-        frame: Callable[[Ranges], DataFrame] = functools.partial(streams_between, run, stream)
+        frame: Callable[[Ranges], DataFrame] = functools.partial(stream.between, run)
         next_round: Callable[[Places], Ranges] = functools.partial(
             _of_stream, source, stream, pace, most_in_a_round
         )
-        identities: Any = stream.identities
-        lag: Any = stream.waiting
         name = next(iter(stream.streams))
     else:
         if follow is not None:
             raise DiskqSparkError("DISKQ_OPTION", f"{source} is no stream: only those are followed")
         archive = _Archive(spark, source, pace, most_in_a_round)
         count, frame, next_round = archive.partition_count, archive.between, archive.next_round
-        identities = lag = None
         name = archive.name
-    there = made(into, partitions if partitions is not None else _count_for(into, count), lock_timeout)
+    there = run.make(partitions if partitions is not None else _count_for(into, count))
     columns = ["key", "value", NANOS, *(["partition"] if there == count else [])]
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
-        return written(frame(ranges).select(*columns), into, job, number, lock_timeout)
+        return run.append(frame(ranges).select(*columns), number)
 
     return carry_out(
         run,
         of={"pipeline": "replay", "sources": [name]},
+        source=stream,
         next_round=lambda places: (next_round(places), {}),
         copy=copy,
-        identities=identities,
-        lag=lag,
     )
 
 

@@ -9,19 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from diskq.spark.pipelines.progress import Watch
-from diskq.spark.pipelines.rounds import (
-    LOCK_TIMEOUT,
-    MOST_IN_A_ROUND,
-    Copied,
-    Ranges,
-    Run,
-    Source,
-    SourceStream,
-    carry_out,
-    made,
-    streams_between,
-    written,
-)
+from diskq.spark.pipelines.rounds import LOCK_TIMEOUT, MOST_IN_A_ROUND, Copied, Ranges, Run, Source, carry_out
 from diskq.spark.schema import NANOS
 
 __all__ = ["reshard"]
@@ -56,18 +44,16 @@ def reshard(
     DISKQ_STREAM_CHANGED where `stream` was made anew; and what Spark raises, with a code for `classify`.
     """
     run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
-    source = Source([SourceStream.opened(stream)])
-    made(into, partitions, lock_timeout)
+    source = Source([stream])
+    run.make(partitions)
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
-        frame = streams_between(run, source, ranges).select("key", "value", NANOS)
-        return written(frame, into, job, number, lock_timeout)
+        return run.append(source.between(run, ranges).select("key", "value", NANOS), number)
 
     return carry_out(
         run,
         of={"pipeline": "reshard", "sources": sorted(source.streams)},
+        source=source,
         next_round=lambda places: (source.next_round(places, run.most), {}),
         copy=copy,
-        identities=source.identities,
-        lag=source.waiting,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,7 @@ __all__ = [
     "Ranges",
     "Run",
     "Source",
-    "SourceStream",
     "carry_out",
-    "made",
-    "streams_between",
-    "written",
 ]
 
 MOST_IN_A_ROUND = 2_000_000
@@ -90,6 +86,46 @@ class Run:
     """Of the reads."""
     watch: Watch | None
 
+    def make(self, partitions: int | None) -> int:
+        """Have a stream in `into`, as a producer of ours leaves it. Returns its partition count.
+
+        Raises DISKQ_OPTION where it is there with another count than `partitions`, DISKQ_LOCKED after
+        `lock_timeout` seconds.
+        """
+        into = self.into
+        with telling():
+            settings = settings_at(into)
+            if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
+                os.makedirs(into, exist_ok=True)
+                options = None if settings is not None else StreamOptions(partition_count=partitions)
+                open_patiently(into, options, timeout=self.lock_timeout).close()
+                settings = settings_at(into)
+                assert settings is not None
+        if partitions not in (None, settings.partitions):
+            raise DiskqSparkError(
+                "DISKQ_OPTION",
+                f"{into} has {settings.partitions} partitions, not {partitions}: give it a new directory",
+            )
+        return settings.partitions
+
+    def append(self, frame: DataFrame, number: int) -> int:
+        """Append the rows of `frame`, which has what a sink takes, once, as the round of this number.
+
+        Returns how many rows there are.
+        """
+        counted = Observation()
+        (
+            frame.observe(counted, F.count(F.lit(1)).alias("rows"))
+            .write.format("diskq")
+            .mode("append")
+            .option("txnAppId", self.job)
+            .option("txnVersion", number)
+            .option("ownerLockTimeout", f"{max(1, round(self.lock_timeout))}s")
+            .save(self.into)
+        )
+        rows: int = counted.get["rows"]
+        return rows
+
 
 # --- where messages come from ---------------------------------------------------------------------
 
@@ -118,10 +154,16 @@ class Source:
     """What a job copies: where it begins, up to where there is something, and how it is read."""
 
     def __init__(
-        self, streams: Sequence[SourceStream], find: Callable[[], Iterable[str]] | None = None
+        self,
+        paths: Iterable[str],
+        find: Callable[[], Iterable[str]] | None = None,
+        *,
+        may_be_journals: bool = False,
     ) -> None:
-        """`find` tells of more to copy, between two rounds: the paths of all there are then."""
+        """`find` returns the paths of all sources between two rounds. Raises DiskqSparkError."""
         self._find = find
+        self._may_be_journals = may_be_journals
+        streams = [SourceStream.opened(path, may_be_journal=may_be_journals) for path in paths]
         self.streams = {stream.name: stream for stream in streams}
         if len(self.streams) < len(streams):
             names = sorted(stream.name for stream in streams)
@@ -134,7 +176,7 @@ class Source:
         """What tells a source from one that was made anew in its place; of all that there are now."""
         for path in () if self._find is None else self._find():
             if name_of(path) not in self.streams:
-                self.streams[name_of(path)] = SourceStream.opened(path, may_be_journal=True)
+                self.streams[name_of(path)] = SourceStream.opened(path, may_be_journal=self._may_be_journals)
         return {name: stream.layout.identity() for name, stream in self.streams.items()}
 
     def next_round(self, begun: Places, most: int) -> Ranges:
@@ -158,6 +200,34 @@ class Source:
         ranges = self.next_round(begun, 2**62)
         return sum(end - start for start, end in ranges.values())
 
+    def between(self, run: Run, ranges: Ranges) -> DataFrame:
+        """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
+
+        Sources of one directory come together, as each read that is loaded takes its time.
+        """
+        by_root: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+        for (name, number), between in sorted(ranges.items()):
+            root = os.path.dirname(os.path.abspath(self.streams[name].path))
+            by_root.setdefault(root, {}).setdefault(name, {})[number] = between
+        frames = []
+        for root, named in by_root.items():
+            starts = {name: {n: start for n, (start, _) in parts.items()} for name, parts in named.items()}
+            ends = {name: {n: end for n, (_, end) in parts.items()} for name, parts in named.items()}
+            frames.append(
+                run.spark.read.format("diskq")
+                .option("includeTimestampNanos", True)
+                .options(**(run.options or {}))
+                .option("assign", json.dumps({name: list(parts) for name, parts in named.items()}))
+                .option("startingOffsets", json.dumps(starts))
+                .option("endingOffsets", json.dumps(ends))
+                .load(root)
+            )
+        all_of_them = frames[0]
+        for frame in frames[1:]:
+            # Journals have a column more.
+            all_of_them = all_of_them.unionByName(frame, allowMissingColumns=True)
+        return all_of_them
+
 
 def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
     return DiskqSparkError(
@@ -167,76 +237,6 @@ def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
     )
 
 
-def streams_between(run: Run, source: Source, ranges: Ranges) -> DataFrame:
-    """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
-
-    Sources of one directory come together, as each read that is loaded takes its time.
-    """
-    by_root: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
-    for (name, number), between in sorted(ranges.items()):
-        root = os.path.dirname(os.path.abspath(source.streams[name].path))
-        by_root.setdefault(root, {}).setdefault(name, {})[number] = between
-    frames = []
-    for root, named in by_root.items():
-        starts = {name: {n: start for n, (start, _) in parts.items()} for name, parts in named.items()}
-        ends = {name: {n: end for n, (_, end) in parts.items()} for name, parts in named.items()}
-        frames.append(
-            run.spark.read.format("diskq")
-            .option("includeTimestampNanos", True)
-            .options(**(run.options or {}))
-            .option("assign", json.dumps({name: list(parts) for name, parts in named.items()}))
-            .option("startingOffsets", json.dumps(starts))
-            .option("endingOffsets", json.dumps(ends))
-            .load(root)
-        )
-    all_of_them = frames[0]
-    for frame in frames[1:]:
-        # Journals have a column more.
-        all_of_them = all_of_them.unionByName(frame, allowMissingColumns=True)
-    return all_of_them
-
-
-# --- where they go --------------------------------------------------------------------------------
-
-
-def made(into: str, partitions: int | None, lock_timeout: float) -> int:
-    """Have a stream in the directory `into`, as a producer of ours leaves it. Returns its partition count.
-
-    Raises DISKQ_OPTION where it is there with another count than `partitions`, DISKQ_LOCKED after
-    `lock_timeout` seconds.
-    """
-    with telling():
-        settings = settings_at(into)
-        if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
-            os.makedirs(into, exist_ok=True)
-            options = None if settings is not None else StreamOptions(partition_count=partitions)
-            open_patiently(into, options, timeout=lock_timeout).close()
-            settings = settings_at(into)
-            assert settings is not None
-    if partitions not in (None, settings.partitions):
-        raise DiskqSparkError(
-            "DISKQ_OPTION",
-            f"{into} has {settings.partitions} partitions, not {partitions}: give it a new directory",
-        )
-    return settings.partitions
-
-
-def written(frame: DataFrame, into: str, app: str, version: int, lock_timeout: float) -> int:
-    """Append the rows of `frame`, which has what a sink takes, once. Returns how many there are."""
-    counted = Observation()
-    (
-        frame.observe(counted, F.count(F.lit(1)).alias("rows"))
-        .write.format("diskq")
-        .mode("append")
-        .option("txnAppId", app)
-        .option("txnVersion", version)
-        .option("ownerLockTimeout", f"{max(1, round(lock_timeout))}s")
-        .save(into)
-    )
-    rows: int = counted.get["rows"]
-    return rows
-
-
 # --- rounds ---------------------------------------------------------------------------------------
 
 
@@ -244,13 +244,13 @@ def carry_out(
     run: Run,
     *,
     of: Mapping[str, Any],
+    source: Source | None,
     next_round: Callable[[Places], tuple[Ranges, Mapping[str, Any]]],
     copy: Callable[[int, Ranges, Mapping[str, Any]], int],
-    identities: Callable[[], Mapping[str, str | None]] | None = None,
-    lag: Callable[[Places], int | None] | None = None,
 ) -> Copied:
     """The rounds of `run`, until `next_round` finds nothing; or for ever, if it follows.
 
+    `source` tells whether what is copied was made anew, and the lag; None: nothing is known of either.
     `of` says what is copied and how: a job is resumed only with the same. `next_round` is given where the
     last one ended, and returns ranges, and what else the round must know when it is done again. `copy` does
     a round, given its number, and returns how many messages it has written.
@@ -273,7 +273,7 @@ def carry_out(
         places = {} if plan is None else _places(plan["places"])
         while True:
             if plan is None or plan["is_done"]:
-                found = dict(identities()) if identities is not None else {}
+                found = {} if source is None else source.identities()
                 _check_identities(into, job, known, found)
                 known |= found
                 ranges, more = next_round(places)
@@ -294,7 +294,7 @@ def carry_out(
                 with telling():
                     kept.keep(plan)
             ranges = {(name, number): (start, end) for name, number, start, end in plan["ranges"]}
-            before = _progress(read, rounds, began, lag(places) if lag and watch else None)
+            before = _progress(read, rounds, began, source.waiting(places) if source and watch else None)
             with watched(run.spark, watch, before):
                 messages += copy(plan["round"], ranges, plan["more"])
             rounds += 1
@@ -304,7 +304,7 @@ def carry_out(
             with telling():
                 kept.keep(plan)
             if watch is not None:
-                watch(_progress(read, rounds, began, lag(places) if lag else None))
+                watch(_progress(read, rounds, began, source.waiting(places) if source else None))
     return Copied(
         messages=messages,
         read=read,
