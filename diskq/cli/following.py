@@ -22,15 +22,13 @@ UNASKED = 5.0
 async def until(
     look: Callable[[], bool],
     watched: Callable[[FileSystem], tuple[Iterable[str], Iterable[str]]],
-    *,
-    fs: FileSystem | None = None,
 ) -> None:
     """Return when `look` says so: it is asked now, and when something changes.
 
     `watched` tells, anew before each look, in which directories names may change, and in which files bytes.
     Raises what both raise. `Cancelled` leaves nothing behind.
     """
-    fs = fs or OsFileSystem()
+    fs = OsFileSystem()
     told = trio.Event()
 
     def notice(path: str | None) -> bool:

@@ -72,14 +72,12 @@ class DiskLimits:
     """Seconds that each fdatasync took behind a write of 100 bytes."""
 
 
-def measure_limits(
-    directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: float = 0.5, fs: FileSystem | None = None
-) -> DiskLimits:
+def measure_limits(directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: float = 0.5) -> DiskLimits:
     """One round, with a file of `size` bytes (at least 1 MiB) in `directory`, which must be there.
 
     `seconds` is for the syncs. The file is empty, and still there, at the end. Raises OSError.
     """
-    disk = fs or OsFileSystem()
+    disk = OsFileSystem()
     chunk = bytes(bytearray(range(256)) * (_CHUNK // 256))
     count = max(1, size // _CHUNK)
     handle = disk.open(join(as_path(directory), "limits"), write=True, create=True)
@@ -157,9 +155,9 @@ _TOO_FAST = 10e-6
 _VERY_FAST = 60e-6
 
 
-def mount_of(path: AnyPath, *, fs: FileSystem | None = None) -> Mount:
+def mount_of(path: AnyPath) -> Mount:
     """What `path` is on. Nothing but Linux tells."""
-    disk = fs or OsFileSystem()
+    disk = OsFileSystem()
     try:
         handle = disk.open(_MOUNTS)
     except OSError:

@@ -142,12 +142,12 @@ def _placeless(entry: Entry, thing: Thing) -> Entry:
 
 
 @contextlib.contextmanager
-def new_file(path: AnyPath, *, fs: FileSystem | None = None) -> Iterator[Callable[[bytes], object]]:
+def new_file(path: AnyPath) -> Iterator[Callable[[bytes], object]]:
     """Makes a file, to which what is given is appended, and which is on the platter in the end.
 
     Where something goes wrong on the way there is none. Raises FileExistsError, OSError.
     """
-    disk, text = fs or OsFileSystem(), as_path(path)
+    disk, text = OsFileSystem(), as_path(path)
     handle = disk.open(text, write=True, create=True, exclusive=True)
     end = 0
 

@@ -33,10 +33,9 @@ class SpoolView:
     """What waits, as its queue tells it."""
 
 
-def is_spool(path: str, *, fs: FileSystem | None = None) -> bool:
-    """Is there a spool in the directory `path`? Raises OSError."""
-    disk = fs or OsFileSystem()
-    return SPOOL in queue_names(path, fs=disk) or read_state(disk, SpoolFiles(path)) is not None
+def is_spool(path: str) -> bool:
+    """True if there is a spool in the directory `path`. Raises OSError."""
+    return SPOOL in queue_names(path) or read_state(OsFileSystem(), SpoolFiles(path)) is not None
 
 
 def look_at_spool(path: str, *, fs: FileSystem | None = None) -> SpoolView:
