@@ -90,9 +90,7 @@ def add_parser(commands: Commands) -> None:
         dest="sizes",
         help="of a message; may be given several times (default: 100 and 1KiB)",
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="in about 3 seconds, and less exact (default: about 20 seconds)"
-    )
+    parser.add_flag("--quick", help="in about 3 seconds, and less exact (default: about 20 seconds)")
     parser.add_json("one object; seconds, bytes, messages per second")
     parser.set_defaults(run=run)
 

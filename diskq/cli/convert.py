@@ -66,13 +66,11 @@ def add_parser(commands: Commands) -> None:
     )
     _add_choice(parser)
     _add_making(parser)
-    parser.add_argument(
-        "--append", action="store_true", help="to what is at TARGET, under its lock (default: refuse)"
-    )
+    parser.add_flag("--append", help="to what is at TARGET, under its lock (default: refuse)")
     text = "what the target has no place for is left out (default: refuse)"
-    parser.add_argument("--lossy", action="store_true", help=text)
+    parser.add_flag("--lossy", help=text)
     text = "count, tell what is lost, and write nothing (default: write)"
-    parser.add_argument("--dry-run", action="store_true", help=text)
+    parser.add_flag("--dry-run", help=text)
     parser.add_json("the counts, as one object")
     parser.set_defaults(run=run, advice=_ADVICE)
 

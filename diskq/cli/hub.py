@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diskq.cli import hubverbs, units
-from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun, count
+from diskq.cli import hubverbs
+from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun
 
 __all__ = ["add_parser"]
 
@@ -79,39 +79,23 @@ def add_parser(nouns: Commands) -> None:
     serve.add_argument(
         "--token-file", metavar="FILE", help="take only who shows one of these tokens (default: all)"
     )
-    serve.add_argument(
-        "--insecure",
-        action="store_true",
-        help="do without, on a network that nobody else is on (default: refuse)",
-    )
-    serve.add_argument(
-        "--quota", type=units.size, metavar="SIZE", help="so much may each client have (default: no limit)"
-    )
-    serve.add_argument(
-        "--max-open", type=count, metavar="N", help="so many journals are open at a time (default: 256)"
-    )
-    serve.add_argument(
+    serve.add_flag("--insecure", help="do without, on a network that nobody else is on (default: refuse)")
+    serve.add_size("--quota", help="so much may each client have (default: no limit)")
+    serve.add_count("--max-open", help="so many journals are open at a time (default: 256)")
+    serve.add_count(
         "--max-connections",
-        type=count,
-        metavar="N",
         help="so many connections there are at a time, one more is closed at once (default: 500)",
     )
-    serve.add_argument(
+    serve.add_count(
         "--max-client-requests",
-        type=count,
-        metavar="N",
         help="so many requests may a client have under way, more are told to come later (default: 32)",
     )
-    serve.add_argument(
+    serve.add_duration(
         "--handshake-timeout",
-        type=units.duration,
-        metavar="DURATION",
         help="a connection on which nobody has begun to speak after so long is closed (default: 10s)",
     )
-    serve.add_argument(
+    serve.add_duration(
         "--idle-connection-timeout",
-        type=units.duration,
-        metavar="DURATION",
         help="so is one on which no request is under way for so long (default: 60s)",
     )
     serve.set_defaults(run=hubverbs.serve)
@@ -123,18 +107,13 @@ def add_parser(nouns: Commands) -> None:
         "--client-id", required=True, metavar="ID", help="who we are: letters, digits and _ : # -"
     )
     push.add_argument("--journal", metavar="NAME", help="what the hub calls it (default: as DIR is called)")
-    push.add_argument(
-        "--follow", action="store_true", help="go on until interrupted (default: what is there)"
-    )
-    push.add_argument(
+    push.add_flag("--follow", help="go on until interrupted (default: what is there)")
+    push.add_flag(
         "--from-oldest",
-        action="store_true",
         help="a journal whose oldest messages are gone: begin the copy with the first that is there "
         "(default: refuse)",
     )
-    push.add_argument(
-        "--batch", type=count, metavar="N", help="so many messages go together at most (default: 10000)"
-    )
+    push.add_count("--batch", help="so many messages go together at most (default: 10000)")
     push.set_defaults(run=hubverbs.push)
 
     status = add_command(verbs, "status", "what a hub has", ABOUT_STATUS, EXAMPLES_STATUS)
@@ -145,9 +124,7 @@ def add_parser(nouns: Commands) -> None:
 
 def _add_connection(parser: CommandParser, name: str) -> None:
     parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
-    parser.add_argument(
-        "--tls", action="store_true", help="with TLS (default: without, on this machine only)"
-    )
+    parser.add_flag("--tls", help="with TLS (default: without, on this machine only)")
     parser.add_argument(
         "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
     )
@@ -158,6 +135,4 @@ def _add_connection(parser: CommandParser, name: str) -> None:
     parser.add_argument(
         "--token-file", metavar="FILE", help="the first token in it is shown to the hub (default: none)"
     )
-    parser.add_argument(
-        "--insecure", action="store_true", help="without TLS, whoever may listen (default: refuse)"
-    )
+    parser.add_flag("--insecure", help="without TLS, whoever may listen (default: refuse)")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diskq.cli import jobslooks, jobsverbs, units
-from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun, number
+from diskq.cli import jobslooks, jobsverbs
+from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.errors import (
     DiskFullError,
     LockedError,
@@ -183,15 +183,13 @@ def add_parser(nouns: Commands) -> None:
 
     inspect = add_command(verbs, "inspect", "segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
     inspect.add_path("store")
-    inspect.add_argument(
-        "--commands", action="store_true", help="show every command in the log, too (default: count them)"
-    )
+    inspect.add_flag("--commands", help="show every command in the log, too (default: count them)")
     inspect.add_json()
     inspect.set_defaults(run=jobslooks.inspect)
 
     repair = add_command(verbs, "repair", "open what is damaged", ABOUT_REPAIR, EXAMPLES_REPAIR)
     repair.add_path("store")
-    repair.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
+    repair.add_flag("--apply", help="do it (default: tell what would be done)")
     repair.add_json()
     repair.add_wait("store")
     repair.set_defaults(run=jobslooks.repair)
@@ -203,12 +201,8 @@ def _add_create(verbs: Commands) -> None:
     create.add_argument(
         "name", metavar="NAME", nargs="?", help="the queue; without it, the store alone is made"
     )
-    create.add_argument(
-        "--max-size", type=number, metavar="N", help="messages that it holds at most (default: no limit)"
-    )
-    create.add_argument(
-        "--max-message-size", type=units.size, metavar="SIZE", help="refuse larger ones (default: no limit)"
-    )
+    create.add_number("--max-size", help="messages that it holds at most (default: no limit)")
+    create.add_size("--max-message-size", help="refuse larger ones (default: no limit)")
     create.add_argument(
         "--priorities",
         type=int,

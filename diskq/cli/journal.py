@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diskq.cli import journallooks, journalverbs
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun, count, number
+from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.cli.places import place
 from diskq.cli.replays import add_replay
 from diskq.errors import LockedError
@@ -38,9 +38,7 @@ def add_parser(nouns: Commands) -> None:
     )
     put.add_messages()
     put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
-    put.add_argument(
-        "--type", type=number, default=0, metavar="N", help="of all of them, up to 255 (default: 0)"
-    )
+    put.add_number("--type", default=0, help="of all of them, up to 255 (default: 0)")
     put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
     put.add_framing("from stdin", IN)
     put.add_sending("the journal", "put")
@@ -55,7 +53,7 @@ def add_parser(nouns: Commands) -> None:
         "--start -1h --json",
     )
     _add_stretch(scan)
-    scan.add_argument("--count", "-n", type=count, metavar="N", help="messages at most (default: all)")
+    scan.add_count("--count", "-n", help="messages at most (default: all)")
     _add_output(scan)
     scan.set_defaults(run=journallooks.scan)
 
@@ -64,8 +62,8 @@ def add_parser(nouns: Commands) -> None:
     counted.set_defaults(run=journallooks.count)
 
     tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
-    tail.add_argument("--count", "-n", type=number, default=10, metavar="N", help="so many (default: 10)")
-    tail.add_argument("--follow", "-f", action="store_true", help="go on with what comes (default: stop)")
+    tail.add_number("--count", "-n", default=10, help="so many (default: 10)")
+    tail.add_flag("--follow", "-f", help="go on with what comes (default: stop)")
     _add_output(tail)
     tail.set_defaults(run=journallooks.tail)
 
@@ -98,13 +96,13 @@ def add_parser(nouns: Commands) -> None:
         "Print the files whose last message is older, and that every reader has passed; never the last file.",
         "--days 30",
     )
-    old.add_argument("--days", type=number, default=7, metavar="N", help="older than so many (default: 7)")
+    old.add_number("--days", default=7, help="older than so many (default: 7)")
     old.set_defaults(run=journallooks.old)
 
     timestamp = _verb(
         verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
     )
-    timestamp.add_argument("--offset", required=True, type=number, metavar="N", help="which one")
+    timestamp.add_number("--offset", required=True, help="which one")
     timestamp.set_defaults(run=journallooks.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
@@ -136,7 +134,7 @@ def _verb(
 def _add_stretch(parser: CommandParser) -> None:
     parser.add_argument("--start", type=place, metavar="PLACE", help=f"{_PLACE} (default: oldest)")
     parser.add_argument("--end", type=place, metavar="PLACE", help="before which it ends (default: newest)")
-    parser.add_argument("--type", type=number, metavar="N", help="only these (default: all)")
+    parser.add_number("--type", help="only these (default: all)")
 
 
 def _add_output(parser: CommandParser) -> None:

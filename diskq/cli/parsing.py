@@ -145,6 +145,31 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, with the options that several commands have."""
 
+    # --- by what they take ------------------------------------------------------------------------
+
+    def add_flag(self, *names: str, help: str) -> None:
+        self.add_argument(*names, action="store_true", help=help)
+
+    def add_duration(
+        self, name: str, *, help: str, default: float | None = None, required: bool = False
+    ) -> None:
+        self.add_argument(
+            name, type=units.duration, default=default, required=required, metavar="DURATION", help=help
+        )
+
+    def add_size(self, name: str, *, help: str, default: int | None = None) -> None:
+        self.add_argument(name, type=units.size, default=default, metavar="SIZE", help=help)
+
+    def add_count(self, *names: str, help: str, default: int | None = None) -> None:
+        """A whole number from 1 on."""
+        self.add_argument(*names, type=count, default=default, metavar="N", help=help)
+
+    def add_number(self, *names: str, help: str, default: int | None = None, required: bool = False) -> None:
+        """A whole number from 0 on."""
+        self.add_argument(*names, type=number, default=default, required=required, metavar="N", help=help)
+
+    # --- one by one -------------------------------------------------------------------------------
+
     def add_framing(
         self,
         where: str,
@@ -170,13 +195,8 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("path", metavar=metavar, help=f"the {what}'s directory")
 
     def add_wait(self, what: str) -> None:
-        self.add_argument(
-            "--wait",
-            type=units.duration,
-            default=1.0,
-            metavar="DURATION",
-            help=f"how long to wait for a {what} that another process has (default: 1s)",
-        )
+        text = f"how long to wait for a {what} that another process has (default: 1s)"
+        self.add_duration("--wait", default=1.0, help=text)
 
     def add_messages(self) -> None:
         self.add_argument(
@@ -185,16 +205,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_receiving(self) -> None:
         """How long to go on: -n and --follow."""
-        self.add_argument(
-            "-n", type=count, metavar="N", help="stop after N messages (default: when the queue is empty)"
-        )
-        self.add_argument(
-            "--follow", action="store_true", help="wait for more until interrupted (default: stop when empty)"
-        )
+        self.add_count("-n", help="stop after N messages (default: when the queue is empty)")
+        self.add_flag("--follow", help="wait for more until interrupted (default: stop when empty)")
 
     def add_most(self) -> None:
         """How many are shown: -n."""
-        self.add_argument("-n", type=count, default=10, metavar="N", help="messages at most (default: 10)")
+        self.add_count("-n", default=10, help="messages at most (default: 10)")
 
     def add_durability(self) -> None:
         self.add_argument(
@@ -208,29 +224,17 @@ class CommandParser(argparse.ArgumentParser):
     def add_sending(self, into: str, sent: str = "sent") -> None:
         """How messages are `sent` (written, put): --durability, --batch, --create."""
         self.add_durability()
-        self.add_argument(
-            "--batch",
-            type=count,
-            default=1000,
-            metavar="N",
-            help=f"messages {sent}, and synced, in one go at most (default: 1000)",
-        )
+        text = f"messages {sent}, and synced, in one go at most (default: 1000)"
+        self.add_count("--batch", default=1000, help=text)
         self.add_create(into)
 
     def add_create(self, what: str) -> None:
-        self.add_argument(
-            "--create", action="store_true", help=f"make {what} if it is not there (default: refuse)"
-        )
+        self.add_flag("--create", help=f"make {what} if it is not there (default: refuse)")
 
     def add_max_message_size(self, default: int) -> None:
         """`default` is 16 MiB, as everywhere."""
-        self.add_argument(
-            "--max-message-size",
-            type=units.size,
-            default=default,
-            metavar="SIZE",
-            help=f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})",
-        )
+        text = f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})"
+        self.add_size("--max-message-size", default=default, help=text)
 
     def add_partitions(self) -> None:
         self.add_argument(
@@ -247,9 +251,7 @@ class CommandParser(argparse.ArgumentParser):
         add_json(self, what)
 
     def add_yes(self) -> None:
-        self.add_argument(
-            "--yes", action="store_true", help="do not ask (needed where nobody can be asked; default: ask)"
-        )
+        self.add_flag("--yes", help="do not ask (needed where nobody can be asked; default: ask)")
 
 
 _FRAMINGS = {

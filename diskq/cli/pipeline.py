@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 
-from diskq.cli import pipelineruns, units
-from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun, count
+from diskq.cli import pipelineruns
+from diskq.cli.parsing import CommandParser, Commands, add_command, add_noun
 
 __all__ = ["add_parser", "run"]
 
@@ -146,9 +146,8 @@ def add_parser(nouns: Commands) -> None:
         default="hour",
         help="a directory for each hour, or for each date: where there is little in an hour (default: hour)",
     )
-    archive.add_argument(
+    archive.add_flag(
         "--gather",
-        action="store_true",
         help="one file for each directory of a batch, for which it shuffles (default: one of each task)",
     )
     _add_going_on(archive, pipelineruns.MOST_IN_A_BATCH)
@@ -171,12 +170,8 @@ def add_parser(nouns: Commands) -> None:
         metavar="N",
         help="1 is the original pace, N is N times that, 0 is as fast as it can (default: 0)",
     )
-    replay.add_argument(
-        "--every",
-        type=units.duration,
-        default=1.0,
-        metavar="DURATION",
-        help="with --speed: write what has become due so often (default: 1s)",
+    replay.add_duration(
+        "--every", default=1.0, help="with --speed: write what has become due so often (default: 1s)"
     )
     _add_copying(replay, "replay", pipelineruns.replay, partitions="as the source")
 
@@ -187,11 +182,7 @@ def add_parser(nouns: Commands) -> None:
 
     audit = add("audit", "is a stream as it should be?", ABOUT_AUDIT, EXAMPLES_AUDIT)
     audit.add_path("stream")
-    audit.add_argument(
-        "--all",
-        action="store_true",
-        help="show segments that are as they should be, too (default: the others)",
-    )
+    audit.add_flag("--all", help="show segments that are as they should be, too (default: the others)")
     _add_spark(audit, pipelineruns.audit, "a line of JSON for each segment")
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
@@ -223,18 +214,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _add_aggregate(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--window",
-        type=units.duration,
-        required=True,
-        metavar="DURATION",
-        help="how long a window is (default: none, it must be given)",
+    parser.add_duration(
+        "--window", required=True, help="how long a window is (default: none, it must be given)"
     )
-    parser.add_argument(
-        "--slide",
-        type=units.duration,
-        metavar="DURATION",
-        help="begin a window so often, so that they overlap (default: one behind the other)",
+    parser.add_duration(
+        "--slide", help="begin a window so often, so that they overlap (default: one behind the other)"
     )
     by = parser.add_mutually_exclusive_group()
     by.add_argument("--by", metavar="SQL", help="a row for each value of this (default: the key, as text)")
@@ -255,10 +239,8 @@ def _add_aggregate(parser: CommandParser) -> None:
     parser.add_argument(
         "--table", metavar="NAME", help="put the rows into this table of Spark's catalog (default: see DIR)"
     )
-    parser.add_argument(
+    parser.add_duration(
         "--watermark",
-        type=units.duration,
-        metavar="DURATION",
         help="go on step by step: a window is closed when a message is so much later than its end "
         "(default: count all of it)",
     )
@@ -287,9 +269,7 @@ def _add_copying(
     parser: CommandParser, name: str, verb: object, *, partitions: str = "3, or as it has"
 ) -> None:
     """What every verb takes that copies into a stream in rounds; `name` is the job, by default."""
-    parser.add_argument(
-        "--partitions", type=count, metavar="N", help=f"of the stream that is made (default: {partitions})"
-    )
+    parser.add_count("--partitions", help=f"of the stream that is made (default: {partitions})")
     parser.add_argument(
         "--job",
         default=name,
@@ -297,11 +277,9 @@ def _add_copying(
         help="under this name the stream that is written to notes how far it is; another one begins anew "
         f"(default: {name})",
     )
-    parser.add_argument(
+    parser.add_duration(
         "--wait",
-        type=units.duration,
         default=30.0,
-        metavar="DURATION",
         help="how long to wait for the stream, where another process has it open (default: 30s)",
     )
     _add_going_on(parser, pipelineruns.MOST_IN_A_ROUND)
@@ -309,18 +287,12 @@ def _add_copying(
 
 
 def _add_going_on(parser: CommandParser, most: int) -> None:
-    parser.add_argument(
+    parser.add_duration(
         "--follow",
-        type=units.duration,
-        metavar="DURATION",
         help="go on with what comes, looking so often, until interrupted (default: stop when caught up)",
     )
-    parser.add_argument(
-        "--most",
-        type=count,
-        default=most,
-        metavar="N",
-        help=f"messages in one go: what a kill costs at most (default: {most})",
+    parser.add_count(
+        "--most", default=most, help=f"messages in one go: what a kill costs at most (default: {most})"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskq.cli import queueverbs, units
+from diskq.cli import queueverbs
 from diskq.cli.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
@@ -108,11 +108,8 @@ def add_parser(nouns: Commands) -> None:
     _add_queue(receive)
     receive.add_receiving()
     _add_output(receive)
-    receive.add_argument(
-        "--linger",
-        type=units.duration,
-        metavar="DURATION",
-        help="with --follow: once there are messages, let so much time gather more (default: 0s)",
+    receive.add_duration(
+        "--linger", help="with --follow: once there are messages, let so much time gather more (default: 0s)"
     )
     receive.add_wait("queue")
     receive.set_defaults(run=queueverbs.receive)
@@ -157,11 +154,8 @@ def add_send(parser: CommandParser) -> None:
 
 def _add_bounds(parser: CommandParser) -> None:
     options = QueueOptions()
-    parser.add_argument(
-        "--max-bytes",
-        type=units.size,
-        metavar="SIZE",
-        help="the queue's bound on disk, at least 64KiB (default: none, the disk is the bound)",
+    parser.add_size(
+        "--max-bytes", help="the queue's bound on disk, at least 64KiB (default: none, the disk is the bound)"
     )
     parser.add_argument(
         "--on-full",
@@ -169,11 +163,9 @@ def _add_bounds(parser: CommandParser) -> None:
         default="reject",
         help="at --max-bytes: stop with an error, or give up the oldest file's messages (default: reject)",
     )
-    parser.add_argument(
+    parser.add_size(
         "--max-bytes-per-file",
-        type=units.size,
         default=options.max_bytes_per_file,
-        metavar="SIZE",
         help="begin the next file before one grows past this (default: 100MiB)",
     )
     parser.add_max_message_size(options.max_message_size)

@@ -65,9 +65,8 @@ def add_parser(commands: Commands) -> None:
         help="write what can be read to this file, which must not be there yet (-: stdout); change nothing "
         "(default: do not)",
     )
-    parser.add_argument(
+    parser.add_flag(
         "--take-over",
-        action="store_true",
         help="of a stream that a go-diskq producer has left behind; be sure that none runs (default: refuse)",
     )
     parser.add_json()

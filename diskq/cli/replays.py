@@ -12,10 +12,9 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.replaying import AnyMessage, Replay, replay
-from diskq.cli import units
 from diskq.cli.journalview import check_journal, offset_at
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import OUT, CommandParser, Commands, UsageError, add_command, count, number
+from diskq.cli.parsing import OUT, CommandParser, Commands, UsageError, add_command, number
 from diskq.cli.pipes import OUT_BYTES
 from diskq.cli.places import Moment, Place
 from diskq.cli.replaysinks import Sink, check_sink, opened_sink
@@ -88,7 +87,7 @@ def _add_stretch(parser: CommandParser, has_partitions: bool) -> None:
     parser.add_argument(
         "--end-offset", type=number, metavar="OFFSET", help="stop behind this offset (default: see --until)"
     )
-    parser.add_argument("-n", type=count, metavar="N", help="stop after N messages (default: all)")
+    parser.add_count("-n", help="stop after N messages (default: all)")
 
 
 def _add_pace(parser: CommandParser) -> None:
@@ -99,11 +98,8 @@ def _add_pace(parser: CommandParser) -> None:
         metavar="N",
         help="so many times as fast as they came: 1, 10, 0.5; or `max`, without gaps (default: 1)",
     )
-    parser.add_argument(
-        "--max-gap",
-        type=units.duration,
-        metavar="DURATION",
-        help="wait no longer than this for a message (default: as long as it takes)",
+    parser.add_duration(
+        "--max-gap", help="wait no longer than this for a message (default: as long as it takes)"
     )
     parser.add_argument(
         "--late",
@@ -132,9 +128,8 @@ def _add_places(parser: CommandParser, has_partitions: bool) -> None:
         help="call a Python function with each message, async or not (default: stdout)",
     )
     parser.add_create("what they go into")
-    parser.add_argument(
+    parser.add_flag(
         "--keep-timestamps",
-        action="store_true",
         help="with --into and --into-journal: with their own times (default: when they are written)",
     )
     parser.add_durability()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diskq.cli import spooldead, spoolrun, spoolstatus, spoolverbs, units
-from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun, count
+from diskq.cli import spooldead, spoolrun, spoolstatus, spoolverbs
+from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun
 from diskq.cli.queue import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue import add_send
 from diskq.engine.spoolfiles import SPOOL
@@ -118,13 +118,8 @@ def add_parser(nouns: Commands) -> None:
 
     status = add_command(verbs, "status", "what waits, and how it goes", ABOUT_STATUS, EXAMPLES_STATUS)
     status.add_path("spool")
-    status.add_argument("--follow", action="store_true", help="go on until interrupted (default: once)")
-    status.add_argument(
-        "--interval",
-        type=units.duration,
-        metavar="DURATION",
-        help="with --follow: look again after so long (default: 1s)",
-    )
+    status.add_flag("--follow", help="go on until interrupted (default: once)")
+    status.add_duration("--interval", help="with --follow: look again after so long (default: 1s)")
     status.add_json("a line of JSON each time")
     status.set_defaults(run=spoolstatus.status)
 
@@ -147,44 +142,21 @@ def add_parser(nouns: Commands) -> None:
 def _add_run(parser: CommandParser) -> None:
     parser.add_argument("--exec", metavar="COMMAND", required=True, help="what delivers, for the shell")
     parser.add_framing("to the command", OUT)
-    parser.add_argument(
-        "--batch", type=count, default=100, metavar="N", help="messages in a batch at most (default: 100)"
-    )
-    parser.add_argument(
-        "--linger",
-        type=units.duration,
-        default=0.0,
-        metavar="DURATION",
-        help="let so much time fill a batch up (default: 0s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=units.duration,
-        metavar="DURATION",
-        help="end a command that takes longer, and try again (default: none)",
-    )
-    parser.add_argument(
-        "--max-attempts", type=count, metavar="N", help="then a batch is given up (default: never)"
-    )
+    parser.add_count("--batch", default=100, help="messages in a batch at most (default: 100)")
+    parser.add_duration("--linger", default=0.0, help="let so much time fill a batch up (default: 0s)")
+    parser.add_duration("--timeout", help="end a command that takes longer, and try again (default: none)")
+    parser.add_count("--max-attempts", help="then a batch is given up (default: never)")
     parser.add_argument(
         "--on-failure",
         choices=["retry", "give_up"],
         default="retry",
         help="what an exit code means that is neither 0 nor 75 (default: retry)",
     )
-    parser.add_argument(
-        "--backoff-max",
-        type=units.duration,
-        default=60.0,
-        metavar="DURATION",
-        help="tries come further and further apart, up to this (default: 60s)",
+    parser.add_duration(
+        "--backoff-max", default=60.0, help="tries come further and further apart, up to this (default: 60s)"
     )
-    parser.add_argument(
-        "--rate", type=count, metavar="N", help="messages a second at most (default: as fast as it goes)"
-    )
-    parser.add_argument(
-        "--drain", action="store_true", help="stop when nothing waits (default: go on with what comes)"
-    )
+    parser.add_count("--rate", help="messages a second at most (default: as fast as it goes)")
+    parser.add_flag("--drain", help="stop when nothing waits (default: go on with what comes)")
     parser.add_create("PATH")
 
 
@@ -207,6 +179,6 @@ def _add_dead(verbs: Commands) -> None:
 def _add_ids(parser: CommandParser) -> None:
     parser.add_path("spool")
     parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
-    parser.add_argument("--all", action="store_true", help="all of them (default: those of the ids)")
+    parser.add_flag("--all", help="all of them (default: those of the ids)")
     parser.add_json("one object, with the ids")
     parser.add_wait("spool")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite, units
+from diskq.cli import streamgroups, streamkeep, streamlooks, streamread, streamwrite
 from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun, count, number
+from diskq.cli.parsing import OUT, CommandParser, Commands, add_command, add_noun, number
 from diskq.cli.places import place, stop
 from diskq.cli.replays import add_replay
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
@@ -172,8 +172,8 @@ def add_parser(nouns: Commands) -> None:
 
     tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
     tail.add_partitions()
-    tail.add_argument("-n", type=number, default=10, metavar="N", help="so many messages (default: 10)")
-    tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes (default: stop)")
+    tail.add_number("-n", default=10, help="so many messages (default: 10)")
+    tail.add_flag("-f", "--follow", help="go on with what comes (default: stop)")
     tail.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     tail.set_defaults(run=streamread.tail)
 
@@ -182,10 +182,8 @@ def add_parser(nouns: Commands) -> None:
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
     lookup.add_partitions()
-    lookup.add_argument(
-        "--at-or-after",
-        action="store_true",
-        help="the first message that is not earlier (default: the first that is later)",
+    lookup.add_flag(
+        "--at-or-after", help="the first message that is not earlier (default: the first that is later)"
     )
     lookup.add_json("a line of JSON for each partition")
     lookup.set_defaults(run=streamlooks.lookup)
@@ -207,27 +205,15 @@ def add_parser(nouns: Commands) -> None:
 
 
 def _add_layout(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--partition-count", type=count, metavar="N", help="partitions that are written to (default: 3)"
+    parser.add_count("--partition-count", help="partitions that are written to (default: 3)")
+    parser.add_size(
+        "--segment-size", help="begin the next segment when one has grown so large (default: 32MiB)"
     )
-    parser.add_argument(
-        "--segment-size",
-        type=units.size,
-        metavar="SIZE",
-        help="begin the next segment when one has grown so large (default: 32MiB)",
-    )
-    parser.add_argument(
+    parser.add_size(
         "--retention-max-bytes",
-        type=units.size,
-        metavar="SIZE",
         help="`vacuum` keeps so much in the complete segments of each partition (default: all)",
     )
-    parser.add_argument(
-        "--retention-max-age",
-        type=units.duration,
-        metavar="DURATION",
-        help="`vacuum` keeps what is younger than this (default: all)",
-    )
+    parser.add_duration("--retention-max-age", help="`vacuum` keeps what is younger than this (default: all)")
     parser.add_argument(
         "--encoding",
         choices=ENCODINGS,
@@ -238,9 +224,8 @@ def _add_layout(parser: CommandParser) -> None:
 
 def _add_lock(parser: CommandParser) -> None:
     parser.add_wait("stream")
-    parser.add_argument(
+    parser.add_flag(
         "--take-over",
-        action="store_true",
         help="go on where a go-diskq producer crashed and left its owner file; make sure that none runs "
         "(default: refuse)",
     )
@@ -260,11 +245,9 @@ def _add_write(parser: CommandParser) -> None:
     )
     parser.add_sending("the stream", "written")
     parser.add_max_message_size(options.max_message_size)
-    parser.add_argument(
+    parser.add_size(
         "--min-message-size",
-        type=units.size,
         default=options.min_message_size,
-        metavar="SIZE",
         help="refuse smaller messages; 1 where go-diskq reads, which stops at empty ones (default: 0)",
     )
 
@@ -292,7 +275,7 @@ def _add_read(parser: CommandParser) -> None:
     parser.add_argument(
         "--end-offset", type=number, metavar="OFFSET", help="stop behind this offset (default: see --end)"
     )
-    parser.add_argument("-n", type=count, metavar="N", help="stop after N messages (default: see --end)")
+    parser.add_count("-n", help="stop after N messages (default: see --end)")
     parser.add_argument(
         "--group",
         metavar="NAME",
@@ -317,28 +300,15 @@ def _add_at(
 
 
 def _add_vacuum(parser: CommandParser) -> None:
-    parser.add_argument(
+    parser.add_size(
         "--max-bytes",
-        type=units.size,
-        metavar="SIZE",
         help="keep so much in the complete segments of each partition (default: as the settings say)",
     )
-    parser.add_argument(
-        "--max-age",
-        type=units.duration,
-        metavar="DURATION",
-        help="keep what is younger than this (default: as the settings say)",
+    parser.add_duration("--max-age", help="keep what is younger than this (default: as the settings say)")
+    parser.add_flag(
+        "--keep-for-groups", help="spare what some group has not committed yet (default: remove it, too)"
     )
-    parser.add_argument(
-        "--keep-for-groups",
-        action="store_true",
-        help="spare what some group has not committed yet (default: remove it, too)",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="tell what would be removed, and remove nothing (default: remove it)",
-    )
+    parser.add_flag("--dry-run", help="tell what would be removed, and remove nothing (default: remove it)")
 
 
 def _add_groups(parser: CommandParser) -> None:

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from diskq.cli import units
-from diskq.cli.parsing import CommandError, Commands, UsageError, add_command, add_json, count
+from diskq.cli.parsing import CommandError, Commands, UsageError, add_command, add_json
 from diskq.cli.terminal import has_rich, note, show_table, warnings_left_out
 from diskq.cli.toprows import COLUMNS, NUMERIC, as_json, cells, totals
 from diskq.tools.watching import Reading, Watch
@@ -50,21 +49,13 @@ _KEYS = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left", 
 def add_parser(nouns: Commands) -> None:
     top = add_command(nouns, "top", "watch what there is", ABOUT, EXAMPLES)
     top.add_argument("paths", metavar="PATH", nargs="+", help="what to watch, or a directory with some of it")
-    top.add_argument(
-        "--interval",
-        type=units.duration,
-        default=1.0,
-        metavar="DURATION",
-        help="between two looks (default: 1s)",
-    )
+    top.add_duration("--interval", default=1.0, help="between two looks (default: 1s)")
     form = top.add_mutually_exclusive_group()
     form.add_argument(
         "--once", action="store_true", help="print one table, after two looks, and end (default: go on)"
     )
     add_json(form, "one object for each look; bytes, seconds")
-    top.add_argument(
-        "-n", type=count, metavar="N", help="with --json: end after N objects (default: when interrupted)"
-    )
+    top.add_count("-n", help="with --json: end after N objects (default: when interrupted)")
     top.set_defaults(run=run)
 
 
