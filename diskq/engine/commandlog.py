@@ -10,13 +10,13 @@ from typing import Any
 from diskq._native.taskaudit import Gone, Tally
 from diskq._native.taskflux import END_MARKER, FILE_HEAD, Scan, has_record, scan
 from diskq.storage.fs import FileSystem
+from diskq.storage.recovery import last_byte
 
 __all__ = [
     "BadCommand",
     "SegmentScan",
     "go_over_segment",
     "is_ended",
-    "last_byte",
     "read_segment",
     "records_behind",
 ]
@@ -162,18 +162,6 @@ def _apply(
             "unknown_implementation",
             f"queue implementation {implementation}",
         )
-
-
-def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:
-    """The position of the last byte from `start` on that is not zero; None: there is none."""
-    size = fs.size(handle)
-    found = None
-    for at in range(start, size, _WINDOW):
-        window = fs.pread(handle, min(_WINDOW, size - at), at)
-        stripped = len(window.rstrip(b"\0"))
-        if stripped:
-            found = at + stripped - 1
-    return found
 
 
 def records_behind(fs: FileSystem, handle: int, start: int) -> bool:

@@ -455,10 +455,7 @@ class _Recovery:
         may be a peer's, and broken.
         """
         sidecar, end = self.files.sidecar(number), self.sizes[number]
-        kept, covered = rows_before(self.fs, sidecar, end)
-        begin = max(covered, start)
-        if begin < end:
-            self.acts.cover(sidecar, kept, begin, lambda sums: self._fill(sums, number, begin, end))
+        self.acts.cover(sidecar, end, lambda sums, begin: self._fill(sums, number, begin, end), start=start)
 
     def _fill(self, sums: Sidecar, number: int, covered: int, end: int) -> None:
         """Add the checksums of bytes covered:end."""

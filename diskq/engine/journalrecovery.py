@@ -21,9 +21,9 @@ from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
 from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar, Vouched, rows_before, vouched
+from diskq.storage.checksums import Sidecar, Vouched, vouched
 from diskq.storage.fs import FileSystem
-from diskq.storage.recovery import Repair
+from diskq.storage.recovery import Repair, last_byte
 
 __all__ = ["judge_the_middle", "recover_journal"]
 
@@ -79,15 +79,8 @@ class _Judge:
     def incomplete(self, point: Point, trust: Trust) -> list[int]:
         return []
 
-    def is_as_left(self, point: Point) -> bool:
-        size = self.fs.size_of(self.files.data(point.base))
-        return self.found.bases[-1] == point.base and size == point.end
-
-    def places(self, base: int, point: Point) -> list[tuple[str, int]]:
-        return [
-            (self.files.data(base), point.end if base == point.base else 0),
-            (self.files.sidecar(base), 0),
-        ]
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+        return [(self.files.data(base), point.end if base == point.base else 0)]
 
     def complete(self, base: int, following: int) -> None:
         pass  # a record has its own checksum: readers pass over what is damaged
@@ -112,24 +105,20 @@ class _Judge:
                     Repair(path=path, kept=gap.start, dropped=dropped, reason=gap.reason, records=gap.records)
                 )
             if walked.end < size:
-                self._cut_end(handle, path, walked, size)
+                self._cut_end(handle, path, walked)
             self._cover(base, handle, walked)
         finally:
             self.fs.close(handle)
         return Followed(walked.end, walked.next_offset, walked.next_offset)
 
-    def _cut_end(self, handle: int, path: str, walked: Walk, size: int) -> None:
-        is_begun = walked.stop == "TORN" or self._is_zeros(handle, walked.end, size)
+    def _cut_end(self, handle: int, path: str, walked: Walk) -> None:
+        # Zeros are there where the file grew, and nothing was written.
+        is_begun = walked.stop == "TORN" or last_byte(self.fs, handle, walked.end) is None
         if not is_begun:
             self.repairs.check(path, walked.end, walked.reason)
         records = 0 if is_begun else None
         kept = self.files.kept(path)
         self.repairs.cut(path, walked.end, walked.reason, records, beside=kept, handle=handle)
-
-    def _is_zeros(self, handle: int, start: int, end: int) -> bool:
-        """Are these bytes of the file as they are where it grew, and nothing was written?"""
-        pieces = range(start, end, _AT_ONCE)
-        return not any(self.fs.pread(handle, min(_AT_ONCE, end - at), at).strip(b"\0") for at in pieces)
 
     def look_at_the_middle(self, point: Point) -> None:
         pending = [base for base in self.files.bases() if base >= point.base]
@@ -182,16 +171,14 @@ class _Judge:
 
     def _cover(self, base: int, handle: int, walked: Walk) -> None:
         """Vouch for the records that no checksum covers: they were looked at."""
-        sidecar = self.files.sidecar(base)
-        kept, covered = rows_before(self.fs, sidecar, walked.end)
-        stretches = [part for part in walked.stretches if part.end > covered]
 
-        def fill(sums: Sidecar) -> None:
-            for part in stretches:
-                self._cover_stretch(sums, handle, part, covered)
+        def fill(sums: Sidecar, covered: int) -> None:
+            for part in walked.stretches:
+                if part.end > covered:
+                    self._cover_stretch(sums, handle, part, covered)
 
-        if stretches:
-            self.repairs.cover(sidecar, kept, covered, fill)
+        if walked.stretches:
+            self.repairs.cover(self.files.sidecar(base), walked.end, fill)
 
     def _cover_stretch(self, sidecar: Sidecar, handle: int, part: Stretch, covered: int) -> None:
         position, offset = part.start, part.offset

@@ -22,7 +22,6 @@ from diskq.engine.commandlog import (
     BadCommand,
     SegmentScan,
     is_ended,
-    last_byte,
     read_segment,
     records_behind,
 )
@@ -35,7 +34,7 @@ from diskq.engine.taskfluxfiles import Point, StoreFiles
 from diskq.errors import DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
-from diskq.storage.recovery import Repair
+from diskq.storage.recovery import Repair, last_byte
 from diskq.storage.segments import free_aside, private_path
 
 __all__ = ["Found", "recover_store"]

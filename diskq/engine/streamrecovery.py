@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 
 from diskq._native.appendbuffer import BLOCK_SIZE
 from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
@@ -25,7 +25,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.engine.streamstart import read_first
 from diskq.engine.unindexed import find_unindexed
 from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar, Vouched, rows_before, vouched
+from diskq.storage.checksums import Sidecar, Vouched, vouched
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, keep_content
 
@@ -102,26 +102,10 @@ class _Judge:
         halves = self.files.halves(self.found.bases[:-1])
         return [base for base in halves if base < point.base or trust is not Trust.POWER_CUT]
 
-    def is_as_left(self, point: Point) -> bool:
-        sizes = tuple(self.fs.size_of(path) for path in self.files.segment(point.base))
-        count = point.next_offset - point.base
-        return self.found.bases[-1] == point.base and sizes == (
-            point.end,
-            count * INDEX_ROW_SIZE,
-            count * TIMEINDEX_ROW_SIZE,
-        )
-
-    def places(self, base: int, point: Point) -> list[tuple[str, int]]:
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
         data, index, timeindex = self.files.segment(base)
-        start = count = 0
-        if base == point.base:
-            start, count = point.end, point.next_offset - base
-        return [
-            (data, start),
-            (self.files.sidecar(base), 0),
-            (timeindex, count * TIMEINDEX_ROW_SIZE),
-            (index, count * INDEX_ROW_SIZE),
-        ]
+        end, count = (point.end, point.next_offset - base) if base == point.base else (0, 0)
+        return [(data, end), (timeindex, count * TIMEINDEX_ROW_SIZE), (index, count * INDEX_ROW_SIZE)]
 
     def follow(self, base: int, point: Point) -> Followed:
         """Make the segment's files agree."""
@@ -185,11 +169,7 @@ class _Judge:
 
     def cover(self, base: int, end: int) -> None:
         """Vouch for the records that no checksum covers: they were looked at."""
-        kept, covered = rows_before(self.fs, self.files.sidecar(base), end)
-        if covered < end:
-            self.repairs.cover(
-                self.files.sidecar(base), kept, covered, lambda sums: self._cover(base, sums, covered)
-            )
+        self.repairs.cover(self.files.sidecar(base), end, partial(self._cover, base))
 
     def _cover(self, base: int, sums: Sidecar, covered: int) -> None:
         handle = self.fs.open(self.files.data(base))

@@ -10,7 +10,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.segments import free_aside
 
-__all__ = ["Repair", "cut_tail", "keep_content", "keep_copy", "rewrite"]
+__all__ = ["Repair", "cut_tail", "keep_content", "keep_copy", "last_byte", "rewrite"]
 
 _PIECE = 1024 * 1024
 
@@ -107,3 +107,15 @@ def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
     """
     for at in range(start, end, _PIECE):
         write_all(fs, handle, fs.pread(handle, min(_PIECE, end - at), at), at)
+
+
+def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:
+    """The position of the last byte from `start` on that is not zero; None: there is none."""
+    size = fs.size(handle)
+    found = None
+    for at in range(start, size, _PIECE):
+        window = fs.pread(handle, min(_PIECE, size - at), at)
+        stripped = len(window.rstrip(b"\0"))
+        if stripped:
+            found = at + stripped - 1
+    return found

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from diskq._native.taskflux import END_MARKER
-from diskq.engine.commandlog import last_byte, read_segment
+from diskq.engine.commandlog import read_segment
 from diskq.engine.log.trust import Trust, trust_of_store
 from diskq.engine.storeaudit import SegmentReport, StoreReport, inspect_store
 from diskq.engine.storelook import try_opening
@@ -14,6 +14,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.logs import nothing_logged
+from diskq.storage.recovery import last_byte
 from diskq.tools.looking import Report, settled
 from diskq.tools.things import Thing
 

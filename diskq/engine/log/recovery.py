@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar
+from diskq.storage.checksums import Sidecar, rows_before
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.recovery import Repair, cut_tail, rewrite
 from diskq.storage.segments import free_aside
@@ -159,15 +159,20 @@ class Repairs:
 
     # --- checksums --------------------------------------------------------------------------------
 
-    def cover(self, sidecar: str, kept: int, covered: int, fill: Callable[[Sidecar], None]) -> None:
-        """Add checksums of records that were looked at, with `fill`, behind `kept` bytes of rows.
+    def cover(self, sidecar: str, end: int, fill: Callable[[Sidecar, int], None], *, start: int = 0) -> None:
+        """Have `fill` add the checksums of bytes `start`:`end` of the data, which were looked at.
 
-        Those reach to the byte `covered`. On a full disk the records do without. Raises OSError.
+        It is called with the byte up to which there are checksums, if that is before `end`. On a full disk
+        the records do without. Raises OSError.
         """
+        kept, covered = rows_before(self._fs, sidecar, end)
+        begin = max(covered, start)
+        if begin >= end:
+            return
         try:
-            sums = Sidecar.open(self._fs, sidecar, kept, covered)
+            sums = Sidecar.open(self._fs, sidecar, kept, begin)
             self._debts.sync_and_close(sums.handle)
-            fill(sums)
+            fill(sums, begin)
             sums.flush()
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:

@@ -65,9 +65,6 @@ class Judge(Protocol):
     def incomplete(self, point: Point, trust: Trust) -> list[int]:
         """The segments but the last whose files are not all there."""
 
-    def is_as_left(self, point: Point) -> bool:
-        """Does the last segment end at the point, by the sizes of its files?"""
-
     def follow(self, base: int, point: Point) -> Followed:
         """Go by the framing of the segment, from the point on if it is there; repair its end."""
 
@@ -80,8 +77,11 @@ class Judge(Protocol):
     def complete(self, base: int, following: int) -> None:
         """A segment that is not the last, as it is in the page cache; `following` is the next one."""
 
-    def places(self, base: int, point: Point) -> list[tuple[str, int]]:
-        """The segment's files, each from where it may not be durable."""
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+        """The segment's files, but its checksums, each with how many bytes of it the point vouches for.
+
+        The data comes first, and what is synced later tells of it.
+        """
 
     def set_aside(self, base: int) -> int:
         """Set the segment aside as not synced. Returns the least offset that may be given after it."""
@@ -147,7 +147,7 @@ class LogRecovery:
             self._follow(found.bases[-1], known)  # files that were there are gone
         elif trust is Trust.POWER_CUT:
             self._believe_checksums(known, has_point=point is not None)
-        elif trust is Trust.CLOSED and judge.is_as_left(known):
+        elif trust is Trust.CLOSED and self._is_as_left(known):
             found.end, found.next_offset = known.end, known.next_offset
         else:
             for base, following in pairwise(found.bases[:]):
@@ -174,8 +174,15 @@ class LogRecovery:
         self._keep(base, point)
         return followed
 
+    def _is_as_left(self, point: Point) -> bool:
+        """True if the last segment ends at the point, by the sizes of its files."""
+        base = self._found.bases[-1]
+        files = self._judge.durable(base, point)
+        return base == point.base and all(self._fs.size_of(path) == size for path, size in files)
+
     def _keep(self, base: int, point: Point) -> None:
-        self._repairs.keep(*self._judge.places(base, point))
+        data, *others = self._judge.durable(base, point)
+        self._repairs.keep(data, (self._files.sidecar(base), 0), *others)
 
     def _believe_checksums(self, point: Point, *, has_point: bool) -> None:
         """Keep what they vouch for, without a gap, from the point on; set the rest aside.
