@@ -145,8 +145,8 @@ MUTATIONS = [
     # The write comes behind the barrier that was to cover it.
     Mutation(
         LOOP,
-        "self._write_gathered()\n        super()._begin_barrier()",
-        "super()._begin_barrier()\n        self._write_gathered()",
+        "self._write_gathered()\n        super()._begin_sync()",
+        "super()._begin_sync()\n        self._write_gathered()",
     ),
 ]
 
