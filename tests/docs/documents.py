@@ -11,7 +11,10 @@ __all__ = ["DOCUMENTS", "ROOT", "Block", "blocks", "hex_block", "links", "named_
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+        *ROOT.glob("docs/**/*.md"),
+    ]
 )
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
