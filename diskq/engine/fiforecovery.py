@@ -10,7 +10,7 @@
 #
 # Whatever is cut is kept aside: log/recovery.py.
 #
-# Who only looks (`survey`) comes to the same judgement, and leaves everything as it is.
+# A look (`survey`) is the same recovery, of an overlay: what it changes there is in memory alone.
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from diskq.storage.blockreader import BlockReader, Loss
 from diskq.storage.checksums import Row, Rows, Sidecar, Vouched, rows_after, rows_before, vouched
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.numbers import NO_NUMBER
-from diskq.storage.overlay import OverlayFS
+from diskq.storage.numbers import NO_NUMBER, UNBOUNDED
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import rows_behind, view_with_rows
 
@@ -43,6 +42,7 @@ __all__ = ["Recovered", "recover", "survey"]
 _COUNT_UP_TO = 256 * 1024 * 1024
 _STRETCH = 256 * 1024
 _MANY = 2**31
+_LEFT_ALONE = "lies before a peer's read position: left alone"
 
 
 @dataclass(slots=True)
@@ -62,9 +62,11 @@ class Recovered:
     told: list[Repair] = field(default_factory=list)
     """Those of `repairs` that were logged at once: what told of them is gone now."""
     unchecked: set[int] = field(default_factory=set)
-    """Files whose checksums are of other bytes; `recover` empties those instead."""
+    """Files whose checksums are of other bytes, and were removed."""
     added: dict[int, list[Row]] = field(default_factory=dict)
-    """Of a look, by file: checksums that the open adds behind those beside it, from the slate or anew."""
+    """Of a look, by file: checksums that the open adds after those beside it, from the slate or anew."""
+    moved: dict[int, bytes] = field(default_factory=dict)
+    """Of a look, by number: files that the open makes, of messages that a peer has left whole."""
 
 
 def recover(
@@ -76,7 +78,7 @@ def recover(
     *,
     use: QueueUse,
     strict: bool,
-    tell: Callable[[Repair], None] = lambda _: None,
+    tell: Callable[[Repair], None],
 ) -> Recovered:
     """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
 
@@ -84,9 +86,8 @@ def recover(
     `tell` logs a repair of which nothing is left to tell the next open.
     Raises CorruptionError if `strict` and something other than a torn tail was found.
     """
-    recovery = _Recovery(fs, files, framing, any_size, debts, use, strict)
-    recovery.tell = tell
-    return recovery.run()
+    acts = Repairs(fs, debts, strict=strict)
+    return _Recovery(fs, files, framing, any_size, debts, use, acts, tell).run()
 
 
 def survey(
@@ -96,20 +97,34 @@ def survey(
 
     `is_free`: no process has the queue, for certain, so that what its slate tells is complete.
     Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
-    `unchecked` files have checksums that are of other bytes. Raises OSError.
+    `depth` is not known where the metadata does not tell it. Raises OSError.
     """
     use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
-    added = rows_behind(fs, files.staging)
-    with view_with_rows(fs, files.staging, added) as view:
-        looking = _Survey(view, QueueFiles(view, files.directory, files.name), framing, any_size, use, added)
-        found = looking.run()
-    found.unchecked, found.added = looking.unchecked, looking.added
+    with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
+        view.make_directory(files.private)  # as the open does
+        debts = Debts()
+        acts = Repairs(view, debts, is_overlay=True)
+        there = QueueFiles(view, files.directory, files.name)
+        recovery = _Recovery(view, there, framing, any_size, debts, use, acts)
+        recovery.count_up_to = -1
+        found = recovery.run()
+        for number in found.sizes.keys() - found.unchecked:
+            sidecar = files.sidecar(number)
+            if view.is_changed(sidecar):
+                _, covered = rows_before(fs, sidecar, found.sizes[number])
+                found.added[number] = rows_after(view, sidecar, covered)
+    found.repairs = [repair for repair in found.repairs if _is_loss(repair, files)]
     return found
 
 
-class _Recovery:
-    count_up_to = _COUNT_UP_TO
+def _is_loss(repair: Repair, files: QueueFiles) -> bool:
+    """False of what was never acknowledged, or is only left alone."""
+    if repair.reason in (UNSYNCED, _LEFT_ALONE):
+        return False
+    return repair.records != 0 or not repair.dropped or repair.path == files.metadata
 
+
+class _Recovery:
     def __init__(
         self,
         fs: FileSystem,
@@ -118,22 +133,24 @@ class _Recovery:
         any_size: Framing,
         debts: Debts,
         use: QueueUse,
-        strict: bool,
+        acts: Repairs,
+        tell: Callable[[Repair], None] = lambda _: None,
     ) -> None:
         self.fs = fs
         self.files = files
         self.any_size = any_size
         self.debts = debts
         self.use = use
-        self.acts = Repairs(fs, debts, strict=strict)
-        self.repairs = self.acts.made
+        self.acts = acts
+        self.tell = tell
+        self.repairs = acts.made
         self.has_torn_tail = False
-        self.gone_after = (
-            0  # messages after the position that metadata names as written, in a file that is shorter
-        )
-        self.tell: Callable[[Repair], None] = lambda _: None
+        self.gone_after = 0
+        """Messages after the position that metadata names as written, in a file that is shorter."""
         self.told: list[Repair] = []
         self.unchecked: set[int] = set()
+        self.moved: dict[int, bytes] = {}
+        self.count_up_to = _COUNT_UP_TO
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self) -> Recovered:
@@ -141,7 +158,7 @@ class _Recovery:
         content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
-        self._sweep(numbers)
+        self.debts.removals += self.files.leftovers(numbers)
         metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
         trust = self.use.trust(is_foreign=is_foreign)
@@ -178,10 +195,18 @@ class _Recovery:
             self._tell_how_many(expected - depth, self.repairs[:told])
         is_ours = metadata is not None and metadata.is_ours
         rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
-        return Recovered(read, write, depth, self.sizes, rows, self.repairs, is_ours, told=self.told)
-
-    def _sweep(self, numbers: list[int]) -> None:
-        self.debts.removals += self.files.leftovers(numbers)
+        return Recovered(
+            read,
+            write,
+            depth,
+            self.sizes,
+            rows,
+            self.repairs,
+            is_ours,
+            told=self.told,
+            unchecked=self.unchecked,
+            moved=self.moved,
+        )
 
     def _sums(self, number: int) -> str | None:
         """The checksums beside a file; None where they are of other bytes."""
@@ -254,9 +279,7 @@ class _Recovery:
             if is_ours:
                 damaged.let_go(number, self.debts)
             else:
-                self._report(
-                    self.files.data(number), 0, size, "lies before a peer's read position: left alone", None
-                )
+                self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
 
     def _report_missing(self, metadata: Metadata) -> bool:
         """Tell of files between the positions that are not there. False: they all are, or were consumed."""
@@ -346,6 +369,7 @@ class _Recovery:
         finally:
             self.fs.close(handle)
         self.sizes[number] = len(records)
+        self.moved[number] = records
 
     def _forget_stale_checksums(self) -> None:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
@@ -355,6 +379,7 @@ class _Recovery:
                 self._forget(number)
 
     def _forget(self, number: int) -> None:
+        self.unchecked.add(number)
         handle = self.fs.open(self.files.sidecar(number), write=True)
         try:
             self.fs.truncate(handle, 0)
@@ -406,10 +431,13 @@ class _Recovery:
             counted += records
             is_last = number == max(self.sizes)
             size = self.sizes[number]
+            beyond: list[Row] = []
+            if is_last and is_ours and self.use.was_killed:
+                beyond = self._told_beyond(number, size)
             if is_last and losses and losses[-1].end >= size:
                 self._cut_loss(number, losses[-1])
-            if is_last and is_ours and self.use.was_killed:
-                self._report_cut_off(number, size)
+            if beyond:
+                self._report_cut_off(number, size, beyond)
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
@@ -417,23 +445,24 @@ class _Recovery:
         self.ahead = judging
         return counted
 
-    def _report_cut_off(self, number: int, size: int) -> None:
-        """Tell of messages that the checksums know past the end of the last file, of `size` bytes."""
+    def _told_beyond(self, number: int, size: int) -> list[Row]:
+        """The checksums of blocks that end past the last byte of the last file, of `size` bytes."""
+        with closing(Rows(self.fs, self._sums(number))) as rows:
+            rows.seek(size)
+            beyond: list[Row] = []
+            while group := rows.covering(beyond[-1].end if beyond else size, UNBOUNDED):
+                beyond += group
+        # Where its owner is at work, they may be of what has come since.
+        return beyond if self.fs.size_of(self.files.data(number)) == size else []
+
+    def _report_cut_off(self, number: int, size: int, beyond: list[Row]) -> None:
+        """Tell of messages past the end of the last file, of `size` bytes, of which these checksums are."""
         path = self.files.data(number)
         told = [repair for repair in self.repairs if repair.path == path]
         if any(repair.records is None for repair in told):
             return
-        start: int | None = None
-        lost = end = 0
-        with closing(Rows(self.fs, self._sums(number))) as rows:
-            while group := rows.covering(end, BLOCK_SIZE):
-                row = group[0]
-                end = row.end
-                if end > size:
-                    start = row.start if start is None else start
-                    lost += row.records
-        if start is None:
-            return
+        start, end = beyond[0].start, beyond[-1].end
+        lost = sum(row.records for row in beyond)
         lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)
         if start < self.sizes[number]:
             lost -= self._scan(number, start, self.sizes[number])[1]
@@ -576,65 +605,3 @@ class _Recovery:
     def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
         self.acts.check(path, kept, reason)
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
-
-
-class _Survey(_Recovery):
-    """The same judgement without hands: what would be cut is left out of account."""
-
-    count_up_to = -1  # who looks counts for himself
-
-    def __init__(
-        self,
-        view: OverlayFS,
-        files: QueueFiles,
-        framing: Framing,
-        any_size: Framing,
-        use: QueueUse,
-        added: dict[int, list[Row]],
-    ) -> None:
-        """Checksums are added in the view alone, in which those in `added` are already."""
-        super().__init__(view, files, framing, any_size, Debts(), use, strict=False)
-        self.added = added
-
-    def _sweep(self, numbers: list[int]) -> None:
-        pass
-
-    def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
-        self.sizes = {number: size for number, size in self.sizes.items() if number >= read.file}
-
-    def _forget(self, number: int) -> None:
-        self.unchecked.add(number)
-
-    def _move(self, records: bytes) -> None:
-        pass
-
-    def _cover(self, number: int, start: int) -> None:
-        sidecar = self.files.sidecar(number)
-        _, covered = rows_before(self.fs, sidecar, self.sizes[number])
-        super()._cover(number, start)
-        before = [row for row in self.added.get(number, []) if row.end <= covered]
-        self.added[number] = before + rows_after(self.fs, sidecar, covered)
-
-    def _keep(self, number: int, start: int) -> None:
-        pass
-
-    def _report_cut_off(self, number: int, size: int) -> None:
-        told = list(self.repairs)
-        super()._report_cut_off(number, size)
-        if self.fs.size_of(self.files.data(number)) != size:
-            self.repairs[:] = told  # its owner is at work, and the checksums are of what has come since
-
-    def _cut_loss(self, number: int, loss: Loss) -> None:
-        if not loss.is_torn or loss.records:
-            self._report(
-                self.files.data(number), loss.start, loss.end - loss.start, loss.reason, loss.records
-            )
-        self.sizes[number] = loss.start
-
-    def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
-        if records:
-            self._report(self.files.data(number), end, self.sizes[number] - end, reason, records)
-        self.sizes[number] = end
-
-    def _set_aside(self, number: int, reason: str) -> None:
-        del self.sizes[number]

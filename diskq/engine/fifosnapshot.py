@@ -65,7 +65,8 @@ class SnapshotRange:
     min_size: int
     """What is smaller, in bytes without checksums, no writer wrote."""
     waiting: bytes | None = None
-    """The bytes themselves, where they stood on the slate and not yet in the file."""
+    """The bytes themselves, where the next open puts them into the file: they stood on the slate, or in a
+    file that a peer has begun anew."""
     added: tuple[Row, ...] = ()
     """Checksums that the next open would have added behind those beside the file."""
 
@@ -87,10 +88,13 @@ class FifoSnapshot:
         # What waits to be written first: if it is written meanwhile, it is seen in the file.
         waiting = steady_slate(self._fs, self._files.slate)
         found = steady_survey(self._fs, self._files, min_message_size)
-        self._sizes = {number: size for number, size in found.sizes.items() if number >= found.read.file}
+        left = {number: size for number, size in found.sizes.items() if number >= found.read.file}
+        self._sizes = {number: size for number, size in left.items() if number not in found.moved}
         self._unchecked = found.unchecked
         self._added = found.added
-        self._waiting = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
+        self._in_memory = [Waiting(number, 0, found.moved[number]) for number in left.keys() & found.moved]
+        rest = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
+        self._in_memory += [] if rest is None else [rest]
         self.read = found.read
         """Where its first message begins."""
         self.end = found.write
@@ -110,7 +114,7 @@ class FifoSnapshot:
     @property
     def size(self) -> int:
         """Bytes of its records."""
-        waiting = len(self._waiting.records) if self._waiting else 0
+        waiting = sum(len(its.records) for its in self._in_memory)
         return sum(end - start for _, start, end in self._stretches()) + waiting
 
     def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
@@ -172,8 +176,9 @@ class FifoSnapshot:
                         )
                     done += passage.position - start
                     start, first = passage.position, passage.number
-        if self._waiting is not None:
-            yield self._range_of(self._waiting, first)
+        for waiting in self._in_memory:
+            yield (its := self._range_of(waiting, first))
+            first += its.records
 
     def _range_of(self, waiting: Waiting, first: int) -> SnapshotRange:
         return SnapshotRange(

@@ -68,6 +68,11 @@ class OverlayFS:
             self._let_go(file)
         self._handles.clear()
 
+    def is_changed(self, path: str) -> bool:
+        """True if the file is there, and not as it is below."""
+        file = self._files.get(path)
+        return file is not None and file.is_changed
+
     def _let_go(self, file: _File) -> None:
         if file.below >= 0:
             handle, file.below = file.below, -1

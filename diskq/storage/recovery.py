@@ -46,14 +46,15 @@ def cut_tail(
     records: int | None,
     *,
     beside: str | None = None,
+    is_kept: bool = True,
 ) -> Repair:
     """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
 
-    That file is `path.bad`, or `beside.bad` where nothing may lie beside `path`. Raises OSError, the
-    file system's fullness among others; the file is then as it was.
+    That file is `path.bad`, or `beside.bad` where nothing may lie beside `path`; with `is_kept` False there
+    is none. Raises OSError, the file system's fullness among others; the file is then as it was.
     """
     size = fs.size(handle)
-    aside = keep_copy(fs, handle, beside or path, end)
+    aside = keep_copy(fs, handle, beside or path, end) if is_kept else None
     fs.truncate(handle, end)
     return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
 

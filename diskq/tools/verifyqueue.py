@@ -57,6 +57,9 @@ class _Look:
         for number, size in found.sizes.items():
             if number < found.read.file:
                 continue
+            if number in found.moved:
+                behind += _count(found.moved[number])
+                continue
             start = min(size, found.read.byte if number == found.read.file else 0)
             middle = start
             if number <= recorded.file:

@@ -369,6 +369,24 @@ def test_checksums_of_other_bytes_are_not_believed_where_a_peer_wrote():
     assert messages(fs, 2) == bodies(40, 77) == contents(fs)
 
 
+@SOME_PARTS
+def test_messages_that_a_peer_has_left_of_a_file_are_seen_where_the_next_open_moves_them(parts: int) -> None:
+    fs = three_files()
+    theirs = records(*bodies(10, 50))
+    ours = fs.read(data(1))
+    fs.write_durably(data(1), theirs + ours[len(theirs) :])
+    fs.write_durably(meta(), b"96\n0,0\n1,%d\n" % len(theirs))
+    before = fs.files()
+    found, losses = seen(fs, parts)
+    assert fs.files() == before
+    snapshot = look(fs)
+    lost = sum(repair.records or 0 for repair in snapshot.repairs)
+    assert (snapshot.end.file, losses) == (3, [])
+    assert 0 < lost < len(found) - 10
+    delivered = contents(fs)
+    assert [body for _, body in found] == delivered
+
+
 def test_what_is_too_small_to_be_a_peer_s_message_is_where_its_file_ends():
     fs = disk()
     put_files(fs, [records(b"long enough", b"no"), records(b"good enough")], b"3\n0,0\n1,15\n")

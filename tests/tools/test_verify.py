@@ -27,6 +27,7 @@ from diskq.tools.info import info
 from diskq.tools.repair import repair
 from diskq.tools.things import Thing, things_at
 from diskq.tools.verify import verify
+from tests.reference.nsq_oracle import frame
 from tests.tools.damaged import COUNT as FEW
 from tests.tools.damaged import body, digest, made, messages_in
 
@@ -250,6 +251,20 @@ def test_an_acknowledged_message_is_not_counted(tmp_path):
     a_queue(tmp_path)
     (tmp_path / ".diskq" / "q.000001.acks").write_bytes(acked_row(0, 104, 312))
     assert looked_at(tmp_path).messages == COUNT - 2
+
+
+def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_next_open_moves_it(tmp_path):
+    with FifoQueue(tmp_path, "q", QueueOptions(max_bytes_per_file=9_000)) as queue:
+        queue.put_many([body(number) * 10 for number in range(300)])
+    theirs = frame(b"theirs")
+    file = tmp_path / "q.diskqueue.000001.dat"
+    file.write_bytes(theirs + file.read_bytes()[len(theirs) :])
+    (tmp_path / "q.diskqueue.meta.dat").write_bytes(b"96\n0,0\n1,%d\n" % len(theirs))
+    found = looked_at(tmp_path)
+    assert found.verdict == "damaged"
+    with FifoQueue(tmp_path, "q") as queue:
+        assert found.messages == len(queue.take_many(10_000)) == 300 + 1 - queue.statistics().lost
+        assert queue.statistics().lost > 0
 
 
 def test_an_acknowledgement_of_no_message_is_damage(tmp_path):

@@ -60,11 +60,18 @@ class FoundLog:
 class Repairs:
     """The acts of one open, and the report on them."""
 
-    def __init__(self, fs: FileSystem, debts: Debts, *, strict: bool = False) -> None:
-        """The first barrier pays `debts`. `strict`: damage is an error, and nothing is done about it."""
+    def __init__(
+        self, fs: FileSystem, debts: Debts, *, strict: bool = False, is_overlay: bool = False
+    ) -> None:
+        """The first barrier pays `debts`. `strict`: damage is an error, and nothing is done about it.
+
+        `is_overlay`: what is done in `fs` changes no disk. Nothing is synced then, and no copy made of what
+        is cut, which may be a whole file: it is there still, in the file system below.
+        """
         self._fs = fs
         self._debts = debts
         self._strict = strict
+        self._is_overlay = is_overlay
         self._asides = Debts()
         self.made: list[Repair] = []
 
@@ -89,7 +96,7 @@ class Repairs:
         Where too many would be open until then, they are synced now. Raises OSError.
         """
         for path, start in places:
-            if self._fs.size_of(path) is not None:
+            if not self._is_overlay and self._fs.size_of(path) is not None:
                 handle = self._fs.open(path, write=True)
                 self._debts.closing.append(handle)
                 self.keep_open(handle, start, self._fs.size(handle))
@@ -120,7 +127,9 @@ class Repairs:
         try:
             if self._fs.size(opened) <= end:
                 return None
-            repair = cut_tail(self._fs, opened, path, end, reason, records, beside=beside)
+            repair = cut_tail(
+                self._fs, opened, path, end, reason, records, beside=beside, is_kept=not self._is_overlay
+            )
         finally:
             if handle is None:
                 self._fs.close(opened)
