@@ -29,14 +29,23 @@ from diskq.engine.nsqfiles import Metadata, Position, QueueFiles
 from diskq.engine.overwritten import find_overwritten
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.blockreader import BlockReader, Loss
-from diskq.storage.checksums import Row, Rows, Sidecar, Vouched, rows_after, rows_before, vouched
+from diskq.storage.checksums import (
+    Row,
+    Rows,
+    Sidecar,
+    Vouched,
+    checksummed,
+    rows_after,
+    rows_before,
+    vouched,
+)
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.numbers import NO_NUMBER, UNBOUNDED
+from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.recovery import Repair
 from diskq.storage.slate import rows_behind, view_with_rows
 
-__all__ = ["Recovered", "recover", "survey"]
+__all__ = ["FifoRecovery", "Recovered", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
@@ -69,31 +78,10 @@ class Recovered:
     """Of a look, by number: files that the open makes, of messages that a peer has left whole."""
 
 
-def recover(
-    fs: FileSystem,
-    files: QueueFiles,
-    framing: Framing,
-    any_size: Framing,
-    debts: Debts,
-    *,
-    use: QueueUse,
-    strict: bool,
-    tell: Callable[[Repair], None],
-) -> Recovered:
-    """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
-
-    `any_size` is the framing for what is ours for certain, under whatever limits it was written.
-    `tell` logs a repair of which nothing is left to tell the next open.
-    Raises CorruptionError if `strict` and something other than a torn tail was found.
-    """
-    acts = Repairs(fs, debts, strict=strict)
-    return _Recovery(fs, files, framing, any_size, debts, use, acts, tell).run()
-
-
 def survey(
     fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing, *, is_free: bool = False
 ) -> Recovered:
-    """What `recover` would find, and where it would let the queue go on; nothing is changed.
+    """What `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
 
     `is_free`: no process has the queue, for certain, so that what its slate tells is complete.
     Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
@@ -102,12 +90,9 @@ def survey(
     use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
     with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
         view.make_directory(files.private)  # as the open does
-        debts = Debts()
-        acts = Repairs(view, debts, is_overlay=True)
+        acts = Repairs(view, Debts(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
-        recovery = _Recovery(view, there, framing, any_size, debts, use, acts)
-        recovery.count_up_to = -1
-        found = recovery.run()
+        found = FifoRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
         for number in found.sizes.keys() - found.unchecked:
             sidecar = files.sidecar(number)
             if view.is_changed(sidecar):
@@ -124,25 +109,33 @@ def _is_loss(repair: Repair, files: QueueFiles) -> bool:
     return repair.records != 0 or not repair.dropped or repair.path == files.metadata
 
 
-class _Recovery:
+class FifoRecovery:
+    """One recovery of a queue."""
+
     def __init__(
         self,
         fs: FileSystem,
         files: QueueFiles,
         framing: Framing,
         any_size: Framing,
-        debts: Debts,
         use: QueueUse,
         acts: Repairs,
+        *,
         tell: Callable[[Repair], None] = lambda _: None,
+        count_up_to: int = _COUNT_UP_TO,
     ) -> None:
+        """`any_size` is the framing for what is ours for certain, under whatever limits it was written.
+
+        `tell` logs a repair of which nothing is left to tell the next open. A peer's count is believed for
+        a backlog of more than `count_up_to` bytes.
+        """
         self.fs = fs
         self.files = files
         self.any_size = any_size
-        self.debts = debts
         self.use = use
         self.acts = acts
         self.tell = tell
+        self.count_up_to = count_up_to
         self.repairs = acts.made
         self.has_torn_tail = False
         self.gone_after = 0
@@ -150,15 +143,18 @@ class _Recovery:
         self.told: list[Repair] = []
         self.unchecked: set[int] = set()
         self.moved: dict[int, bytes] = {}
-        self.count_up_to = _COUNT_UP_TO
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self) -> Recovered:
+        """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
+
+        Raises OSError, and CorruptionError if the open is strict and more than a torn tail was found.
+        """
         # The metadata first: where the owner is at work, the files are then as far as it says, or further.
         content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
-        self.debts.removals += self.files.leftovers(numbers)
+        self.acts.debts.removals += self.files.leftovers(numbers)
         metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
         trust = self.use.trust(is_foreign=is_foreign)
@@ -232,7 +228,7 @@ class _Recovery:
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
             if self.use.was_killed:
-                self.gone_after = self._checksummed(write.file, write.byte)[1]
+                self.gone_after = checksummed(self.fs, self.files.sidecar(write.file), write.byte)[1]
             reason = f"metadata names byte {write.byte} as written, the file ends here"
             self._report(self.files.data(write.file), size, write.byte - size, reason, None)
             write = Position(write.file, read.byte if read.file == write.file and read.byte <= size else 0)
@@ -246,14 +242,14 @@ class _Recovery:
             read = onward
         elif (size := self.sizes[read.file]) < read.byte:
             if read.file < write.file:
-                lost = max(0, self._checksummed(read.file)[0] - read.byte)
+                lost = max(0, checksummed(self.fs, self.files.sidecar(read.file))[0] - read.byte)
                 reason = f"metadata names this byte as read, the file ends at {size}"
                 self._report(self.files.data(read.file), read.byte, lost, reason, None)
                 read = onward
             else:
                 read = Position(read.file, size)  # told above
             depth = -1
-        elif not metadata.is_ours and not self._is_boundary(read):
+        elif not metadata.is_ours and self._scan(read.file, 0, read.byte)[0]:
             reason = "metadata names this byte as read, which is inside a message: read again from the start"
             self._report(self.files.data(read.file), read.byte, 0, reason)
             read = Position(read.file, 0)
@@ -264,10 +260,6 @@ class _Recovery:
         known = write if is_unbegun else max(write, read)
         return read, known, depth if depth >= 0 else None
 
-    def _is_boundary(self, position: Position) -> bool:
-        losses, _ = self._scan(position.file, 0, position.byte)
-        return not losses
-
     def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
         """Files before the read position: our barrier died before it removed them."""
         consumed = [number for number in self.sizes if number < read.file]
@@ -277,7 +269,7 @@ class _Recovery:
         for number in consumed:
             size = self.sizes.pop(number)
             if is_ours:
-                damaged.let_go(number, self.debts)
+                damaged.let_go(number, self.acts.debts)
             else:
                 self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
 
@@ -297,10 +289,7 @@ class _Recovery:
         at_head = metadata.read.byte if start == metadata.read.file else 0
         if known := [number for number in self.files.sidecars() if start <= number < end]:
             for number in known:
-                begin = at_head if number == start else 0
-                size, records = self._checksummed(number)
-                reason = "the file is missing, its checksums are there"
-                self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
+                self._report_absent(number, at_head if number == start else 0)
         elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
             others = end - start - 1
             reason = f"the file is missing, and the next {others}" if others else "the file is missing"
@@ -311,23 +300,15 @@ class _Recovery:
     def _report_gone(self, metadata: Metadata) -> None:
         """Tell of files after the position that was written to which are not there, and had messages."""
         for number in self.files.sidecars():
-            if number not in self.sizes and (number, 0) >= metadata.write:
-                size, records = self._checksummed(number)
-                if records:
-                    reason = "the file is missing, its checksums are there"
-                    self._report(self.files.data(number), 0, size, reason, records)
+            is_after = number not in self.sizes and (number, 0) >= metadata.write
+            if is_after and checksummed(self.fs, self.files.sidecar(number))[1]:
+                self._report_absent(number)
 
-    def _checksummed(self, number: int, start: int = 0) -> tuple[int, int]:
-        """The size of a file, and its records from byte `start` on, by its checksums."""
-        size, records = start, 0
-        rows = Rows(self.fs, self.files.sidecar(number))
-        try:
-            while group := rows.covering(size, _STRETCH):
-                size = group[-1].end
-                records += sum(row.records for row in group)
-        finally:
-            rows.close()
-        return size, records
+    def _report_absent(self, number: int, begin: int = 0) -> None:
+        """Tell of a file of which only the checksums are there, from byte `begin` on."""
+        size, records = checksummed(self.fs, self.files.sidecar(number))
+        reason = "the file is missing, its checksums are there"
+        self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
 
     def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
         """Our own metadata knows how many messages there should be: so many fewer are there."""
@@ -380,11 +361,7 @@ class _Recovery:
 
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
-        handle = self.fs.open(self.files.sidecar(number), write=True)
-        try:
-            self.fs.truncate(handle, 0)
-        finally:
-            self.fs.close(handle)
+        self.fs.close(Sidecar.open(self.fs, self.files.sidecar(number), 0, 0).handle)
 
     # --- the tail ---------------------------------------------------------------------------------
 
@@ -441,17 +418,13 @@ class _Recovery:
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
-                self._keep(number, start)
+                self.acts.keep((self.files.data(number), start), (self.files.sidecar(number), 0))
         self.ahead = judging
         return counted
 
     def _told_beyond(self, number: int, size: int) -> list[Row]:
         """The checksums of blocks that end past the last byte of the last file, of `size` bytes."""
-        with closing(Rows(self.fs, self._sums(number))) as rows:
-            rows.seek(size)
-            beyond: list[Row] = []
-            while group := rows.covering(beyond[-1].end if beyond else size, UNBOUNDED):
-                beyond += group
+        beyond = rows_after(self.fs, self._sums(number), size)
         # Where its owner is at work, they may be of what has come since.
         return beyond if self.fs.size_of(self.files.data(number)) == size else []
 
@@ -510,9 +483,6 @@ class _Recovery:
         finally:
             let_go(self.fs, handle)
 
-    def _keep(self, number: int, start: int) -> None:
-        self.acts.keep((self.files.data(number), start), (self.files.sidecar(number), 0))
-
     def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
         """Believe checksums only. Returns the records behind `known`.
 
@@ -528,12 +498,16 @@ class _Recovery:
             start = known.byte if number == known.file else 0
             end, records, is_complete = self._vouched(number, start, prefix)
             counted += records
-            if end < self.sizes[number] and (prefix or not self._any_vouched(numbers)):
+            if end < self.sizes[number] and (
+                prefix or not any(self._vouched(later, 0, prefix).end for later in numbers)
+            ):
                 self._cut(number, end, UNSYNCED, None)
             # What follows a file that is not known to be complete does not follow what it holds.
             due = number + 1 if is_complete else -1
         for number in numbers:
-            self._set_aside(number, UNSYNCED)
+            del self.sizes[number]
+            sidecar = self.files.sidecar(number)
+            self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(sidecar,))
         self.acts.pay_asides()
         return counted
 
@@ -541,9 +515,6 @@ class _Recovery:
         """How far checksums vouch for the file from `start` on; without `prefix`, past what they do not."""
         path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
         return vouched(self.fs, path, sums, start, size=size, over_gaps=not prefix)
-
-    def _any_vouched(self, numbers: list[int]) -> bool:
-        return any(self._vouched(number, 0, False).end > 0 for number in numbers)
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
         """What a torn write left was never acknowledged, and is no message lost."""
@@ -562,10 +533,6 @@ class _Recovery:
     def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
         self.acts.cut(self.files.data(number), end, reason, records)
         self.sizes[number] = end
-
-    def _set_aside(self, number: int, reason: str) -> None:
-        del self.sizes[number]
-        self.acts.set_aside(self.files.data(number), reason, None, removals=(self.files.sidecar(number),))
 
     # --- counting ---------------------------------------------------------------------------------
 
@@ -586,17 +553,14 @@ class _Recovery:
 
     def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
         """What reading bytes start:end of a file would pass over, and how many records it would deliver."""
-        reader = BlockReader(self.fs, self.ahead, self.files.data(number), self._sums(number), start)
         losses: list[Loss] = []
         records = 0
-        try:
+        path = self.files.data(number)
+        with closing(BlockReader(self.fs, self.ahead, path, self._sums(number), start)) as reader:
             while self.ahead.position < end:
-                loss = reader.fill(end)
-                if loss is not None:
+                if (loss := reader.fill(end)) is not None:
                     losses.append(loss)
                 records += self.ahead.count()
-        finally:
-            reader.close()
         return losses, records
 
     def _backlog(self, read: Position, write: Position) -> int:

@@ -17,8 +17,9 @@ from diskq.engine.ackjournal import mend_journals
 from diskq.engine.alone import alone
 from diskq.engine.fifohead import FifoHead
 from diskq.engine.fifoparts import FifoParts
-from diskq.engine.fiforecovery import recover
+from diskq.engine.fiforecovery import FifoRecovery
 from diskq.engine.fifotail import FifoTail
+from diskq.engine.log.recovery import Repairs
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
@@ -136,16 +137,10 @@ class FifoSteps(LogSteps):
         slates = writer.use_slates(Slates(fs, lock, {0: files.staging}))
         writer.on_release(self.head.release)
         slates.put_back()
-        found = recover(
-            fs,
-            files,
-            self._parts.framing,
-            self._parts.any_size,
-            writer.pending,
-            use=QueueUse.before(lock.previous, slates, never_empty=self._never_empty),
-            strict=self.options.strict,
-            tell=log.repaired,
-        )
+        use = QueueUse.before(lock.previous, slates, never_empty=self._never_empty)
+        acts = Repairs(fs, writer.pending, strict=self.options.strict)
+        framing, any_size = self._parts.framing, self._parts.any_size
+        found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.repaired).run()
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from diskq.storage.checksums import records_told
+from diskq.storage.checksums import checksummed
 from diskq.storage.fs import FileSystem
 
 __all__ = ["told_end"]
@@ -27,6 +27,7 @@ def told_end(fs: FileSystem, files: _Files, bases: Sequence[int]) -> int:
     for base in reversed(files.sidecars()):
         if base < last:
             break
-        if records := records_told(fs, files.sidecar(base)):
+        _, records = checksummed(fs, files.sidecar(base))
+        if records:
             return base + records
     return 0

@@ -37,8 +37,8 @@ __all__ = [
     "Sidecar",
     "Vouched",
     "checksum",
+    "checksummed",
     "end_with",
-    "records_told",
     "rotten_rows",
     "rows_after",
     "rows_before",
@@ -346,7 +346,7 @@ def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, i
         rows.close()
 
 
-def rows_after(fs: FileSystem, path: str, position: int) -> list[Row]:
+def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
     """All rows in the sidecar at `path` that end after byte `position` of the data. Raises OSError."""
     found: list[Row] = []
     rows = Rows(fs, path)
@@ -372,15 +372,18 @@ def end_with(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
         fs.close(sidecar.handle)
 
 
-def records_told(fs: FileSystem, path: str) -> int:
-    """Of how many records the sidecar at `path` tells, whether or not they are there. Raises OSError."""
+def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
+    """Up to which byte blocks have checksums in the sidecar at `path`, and how many records those have.
+
+    Those that end after byte `start` of the data count, whether or not they are there. Raises OSError.
+    """
     rows = Rows(fs, path)
-    count = position = 0
+    count, position = 0, start
     try:
         while True:
             records, end = rows.counting(position, UNBOUNDED)
             if end == position:
-                return count
+                return position, count
             count, position = count + records, end
     finally:
         rows.close()

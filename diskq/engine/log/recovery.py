@@ -69,7 +69,7 @@ class Repairs:
         is cut, which may be a whole file: it is there still, in the file system below.
         """
         self._fs = fs
-        self._debts = debts
+        self.debts = debts
         self._strict = strict
         self._is_overlay = is_overlay
         self._asides = Debts()
@@ -98,14 +98,14 @@ class Repairs:
         for path, start in places:
             if not self._is_overlay and self._fs.size_of(path) is not None:
                 handle = self._fs.open(path, write=True)
-                self._debts.closing.append(handle)
+                self.debts.closing.append(handle)
                 self.keep_open(handle, start, self._fs.size(handle))
-        if len(self._debts.closing) >= _MOST_OPEN:
-            self._debts.pay_files(self._fs)
+        if len(self.debts.closing) >= _MOST_OPEN:
+            self.debts.pay_files(self._fs)
 
     def keep_open(self, handle: int, start: int, end: int) -> None:
         """The same of bytes start:end of an open file. Raises OSError."""
-        self._debts.files.append(handle)
+        self.debts.files.append(handle)
         # After a failed sync the kernel holds what it did not write for written.
         rewrite(self._fs, handle, start, end)
 
@@ -152,7 +152,7 @@ class Repairs:
         That is for a format whose records have checksums of their own: the next open comes to the same.
         """
         aside = free_aside(self._fs, beside or path)
-        debts = self._debts if by_barrier else self._asides
+        debts = self.debts if by_barrier else self._asides
         debts.asides.append((path, aside))
         debts.removals += removals
         if directory_of(aside) != directory_of(path):
@@ -180,7 +180,7 @@ class Repairs:
             return
         try:
             sums = Sidecar.open(self._fs, sidecar, kept, begin)
-            self._debts.sync_and_close(sums.handle)
+            self.debts.sync_and_close(sums.handle)
             fill(sums, begin)
             sums.flush()
         except OSError as failure:
