@@ -60,7 +60,7 @@ class CommandError(Exception):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Around what checks the options that were given: what it refuses (ValueError) becomes a UsageError.
+    """Turns a ValueError of what checks the given options into a UsageError. For a block, or a function.
 
     Errors of diskq stay what they are, also those that are ValueErrors.
     """

@@ -41,16 +41,15 @@ def send(args: argparse.Namespace) -> None:
     trio.run(_send_all, args, options)
 
 
+@usage_errors()
 def _options(args: argparse.Namespace) -> QueueOptions:
-    with usage_errors():
-        options = QueueOptions(
-            durability=args.durability,
-            max_bytes=args.max_bytes,
-            on_full=args.on_full,
-            max_bytes_per_file=args.max_bytes_per_file,
-            max_message_size=args.max_message_size,
-        )
-    return options
+    return QueueOptions(
+        durability=args.durability,
+        max_bytes=args.max_bytes,
+        on_full=args.on_full,
+        max_bytes_per_file=args.max_bytes_per_file,
+        max_message_size=args.max_message_size,
+    )
 
 
 async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:

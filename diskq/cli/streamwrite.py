@@ -157,10 +157,9 @@ def _make_room(path: str) -> None:
         make_room(path, "stream", STREAMS_OWN)
 
 
+@usage_errors()
 def _options(**given: Any) -> StreamOptions:
-    with usage_errors():
-        options = StreamOptions(**given)
-    return options
+    return StreamOptions(**given)
 
 
 def _producer(
