@@ -79,12 +79,10 @@ class DiskPriorityStore(Calls):
     ) -> DiskPriorityQueue:
         """Add a queue, which is there when this returns, as durably as `durability` (else the options) says.
 
-        `max_size` bounds how many messages it holds, those in hand included, `max_message_size` (bytes) each
-        of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and needs a
-        range. `Cancelled` means: it was not added.
+        Bounds and names are as `PriorityStore.create_queue` has them. `Cancelled` means: it was not added.
 
-        Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
-        ValueError, DiskFullError, trio.BrokenResourceError, trio.ClosedResourceError.
+        Raises QueueNameError, QueueExistsError, ValueError, DiskFullError, trio.BrokenResourceError,
+        trio.ClosedResourceError.
         """
         await self._begin()
         word = checked_word(durability, self._loop.options.durability)
