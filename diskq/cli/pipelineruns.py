@@ -111,64 +111,45 @@ def aggregate(args: argparse.Namespace) -> None:
 def replay(args: argparse.Namespace) -> None:
     if "://" not in args.source and not os.path.isdir(args.source):
         raise CommandError(f"{args.source}: there is no such directory")
-    with _spark(args, "replaying") as (spark, watch):
-        from diskq.spark import pipelines
-
-        copied = pipelines.replay(
-            spark,
-            args.source,
-            args.into,
-            speed=args.speed,
-            every=args.every,
-            **_of_copies(args, watch),
-        )
-        _tell(args, copied)
+    _copy(args, "replaying", "replay", args.source, speed=args.speed, every=args.every)
 
 
 def reshard(args: argparse.Namespace) -> None:
     StreamView(args.path)
-    with _spark(args, "resharding") as (spark, watch):
-        from diskq.spark import pipelines
-
-        _tell(args, pipelines.reshard(spark, args.path, args.into, **_of_copies(args, watch)))
+    _copy(args, "resharding", "reshard", args.path)
 
 
 def merge(args: argparse.Namespace) -> None:
     for path in args.paths:
         if not os.path.isdir(os.path.join(path, "jnl")):  # a journal, as it seems; it is looked at there
             StreamView(path)
-    with _spark(args, "merging") as (spark, watch):
-        from diskq.spark import pipelines
-
-        _tell(args, pipelines.merge(spark, args.paths, args.into, id_of=args.id, **_of_copies(args, watch)))
+    _copy(args, "merging", "merge", args.paths, id_of=args.id)
 
 
 def dedupe_merge(args: argparse.Namespace) -> None:
     if not os.path.isdir(args.root):
         raise CommandError(f"{args.root}: there is no such directory")
-    with _spark(args, "merging") as (spark, watch):
+    _copy(args, "merging", "dedupe_merge", args.root, journal=args.journal, id_of=args.id)
+
+
+def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **own: object) -> None:
+    """Run a pipeline that copies into a stream in rounds; `own` is what only this one takes."""
+    with _spark(args, what) as (spark, watch):
         from diskq.spark import pipelines
 
-        merged = pipelines.dedupe_merge(
+        copied = getattr(pipelines, pipeline)(
             spark,
-            args.root,
+            source,
             args.into,
-            journal=args.journal,
-            id_of=args.id,
-            **_of_copies(args, watch),
+            partitions=args.partitions,
+            follow=args.follow,
+            most_in_a_round=args.most,
+            job=args.job,
+            lock_timeout=args.wait,
+            watch=watch,
+            **own,
         )
-        _tell(args, merged)
-
-
-def _of_copies(args: argparse.Namespace, watch: Any) -> dict[str, Any]:
-    return {
-        "partitions": args.partitions,
-        "follow": args.follow,
-        "most_in_a_round": args.most,
-        "job": args.job,
-        "lock_timeout": args.wait,
-        "watch": watch,
-    }
+        _tell(args, copied)
 
 
 # --- audit ----------------------------------------------------------------------------------------
