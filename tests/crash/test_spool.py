@@ -285,9 +285,11 @@ MUTATIONS = [
     Mutation(OUTBOX, "self.attempts += 1\n        self._write_note()", "self.attempts += 1"),
     # A note is believed too little, or too much.
     Mutation(OUTBOX, "            self._resume(note)\n", "            pass\n"),
-    Mutation(OUTBOX, "if note.items and note.head <= queue.head < note.end:", "if False:"),
+    Mutation(OUTBOX, "if note.items and note.head <= queue.head.position < note.end:", "if False:"),
     Mutation(
-        OUTBOX, "queue.advance(count)\n        return True", "queue.advance(len(bodies))\n        return True"
+        OUTBOX,
+        "queue.head.advance(count)\n        return True",
+        "queue.head.advance(len(bodies))\n        return True",
     ),
     # A place that was given out is given out again.
     Mutation(OUTBOX, "if state is None or state.is_open or state.tail != tail:", "if state is None:"),
