@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -90,8 +91,17 @@ def recover_store(
     refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
     the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    acts = Repairs(fs, debts, strict=strict)
-    recovery = _Recovery(fs, files, point, debts, acts, trust, newest, repairs_damage, until)
+    recovery = _Recovery(
+        fs=fs,
+        files=files,
+        point=point,
+        debts=debts,
+        acts=Repairs(fs, debts, strict=strict),
+        trust=trust,
+        newest=newest,
+        repairs_damage=repairs_damage,
+        until=until,
+    )
     try:
         return recovery.run()
     except BaseException:
@@ -99,36 +109,26 @@ def recover_store(
         raise
 
 
+@dataclass(slots=True, kw_only=True)
 class _Recovery:
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: StoreFiles,
-        point: Point | None,
-        debts: Debts,
-        acts: Repairs,
-        trust: Trust,
-        newest: int,
-        repairs_damage: bool,
-        until: int | None,
-    ) -> None:
-        self.fs = fs
-        self.files = files
-        self.point = point
-        self.debts = debts
-        self.acts = acts
-        self.trust = trust
-        self.newest = newest
-        self.repairs_damage = repairs_damage
-        self.until = until
-        self.found = Found(repairs=acts.made)
-        self.kept: list[tuple[str, str]] = []  # damaged segments, and their names to be
-        self.state = State()
-        self.next_lsn = 0
-        self.next_applied = 0
+    fs: FileSystem
+    files: StoreFiles
+    point: Point | None
+    debts: Debts
+    acts: Repairs
+    trust: Trust
+    newest: int
+    repairs_damage: bool
+    until: int | None
+    found: Found = field(default_factory=Found)
+    kept: list[tuple[str, str]] = field(default_factory=list)  # damaged segments, and their names to be
+    state: State = field(default_factory=State)
+    next_lsn: int = 0
+    next_applied: int = 0
 
     def run(self) -> Found:
         found = self.found
+        found.repairs = self.acts.made
         bases = self.files.segments()
         found.warnings = self.state.warnings
         self._read_snapshot(bases)
@@ -140,12 +140,10 @@ class _Recovery:
             if base != self.next_lsn:
                 self._judge_gap(needed, number)
                 break
-            if self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
-                found.bases.append(base)
-                continue
             found.bases.append(base)
-            self._drop(needed[number + 1 :])
-            break
+            if not self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
+                self._drop(needed[number + 1 :])
+                break
         self._tell_of_the_closed(needed, bases)
         self._tell_of_the_newest()
         if found.is_mended:
@@ -247,8 +245,9 @@ class _Recovery:
         """Carry out a segment's commands. True: the next segment goes on behind it, if there is one."""
         found, path = self.found, self.files.segment(base)
         is_last = following is None
-        handle = self.fs.open(path, write=True)
-        try:
+        with ExitStack() as stack:
+            handle = self.fs.open(path, write=True)
+            stack.callback(self.fs.close, handle)
             skip = max(0, found.snapshot_lsn + 1 - base)
             try:
                 bears_bad = self.repairs_damage
@@ -260,7 +259,7 @@ class _Recovery:
                 self._refuse(path, position, reason, kind, base + record)
                 raise
             self.next_lsn = base + scanned.records
-            if self._is_damaged(base, following, scanned):
+            if self._is_damaged(handle, base, following, scanned):
                 self._pass_over(handle, base, following, scanned, skip)
                 return not is_last
             is_ours = self._may_be_unsynced(base)
@@ -274,17 +273,14 @@ class _Recovery:
                 if not (is_last or is_ours):
                     reason = scanned.trouble or "the segment is blank, and not the last one"
                     self._refuse(path, scanned.end, reason, "corrupt_log", self.next_lsn)
-                last, handle = handle, -1
-                self._become_last(base, last, scanned)
+                stack.pop_all()
+                self._become_last(base, handle, scanned)
                 return False
             if is_ours:
                 self._sync_again(handle, scanned)
                 self.debts.closing.append(handle)
-                handle = -1
+                stack.pop_all()
             return True
-        finally:
-            if handle >= 0:
-                self.fs.close(handle)
 
     # --- damage that is passed over ---------------------------------------------------------------
 
@@ -294,7 +290,7 @@ class _Recovery:
             return following
         return self.point.next_lsn if self.point is not None and self.point.base == base else None
 
-    def _is_damaged(self, base: int, following: int | None, scanned: SegmentScan) -> bool:
+    def _is_damaged(self, handle: int, base: int, following: int | None, scanned: SegmentScan) -> bool:
         """Is something wrong with what the point vouches for, as no crash can have left it?"""
         point = self.point
         if point is None or base > point.base or scanned.version is not None or scanned.is_bad:
@@ -313,14 +309,7 @@ class _Recovery:
             return self.trust is Trust.KILLED and following is None
         # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
         is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
-        return self.trust is Trust.KILLED and (is_cut or self._has_more(base, scanned.end))
-
-    def _has_more(self, base: int, end: int) -> bool:
-        handle = self.fs.open(self.files.segment(base))
-        try:
-            return records_behind(self.fs, handle, end)
-        finally:
-            self.fs.close(handle)
+        return self.trust is Trust.KILLED and (is_cut or records_behind(self.fs, handle, scanned.end))
 
     def _pass_over(
         self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
@@ -442,15 +431,19 @@ class _Recovery:
     def _begin_behind(self, needed: list[int]) -> None:
         """The old segments are written to no more: the state is a snapshot, and the log begins anew."""
         found = self.found
-        self.let_go()
-        self.debts.files[:] = []  # of the old log
         self._warn("damage_passed_over")
         set_aside = {path for path, _ in self.kept}
         paths = map(self.files.segment, needed)
         removals = tuple(path for path in paths if path not in set_aside)
         found.old = Barrier(asides=tuple(self.kept), removals=removals)
-        found.bases = [max(self.next_lsn, found.snapshot_lsn + 1, 1)]  # a snapshot covers something
-        found.end = found.records = 0
+        self._begin_at(max(self.next_lsn, found.snapshot_lsn + 1, 1))  # a snapshot covers something
+
+    def _begin_at(self, lsn: int) -> None:
+        """Go on in a new segment, and sync nothing of the old ones."""
+        self.let_go()
+        self.debts.files.clear()
+        self.found.bases = [lsn]
+        self.found.end = self.found.records = 0
 
     def _apply(self, commands: list[tuple[Any, ...]]) -> int:
         """Carry them out; but what comes behind `until` is passed over."""
@@ -561,9 +554,6 @@ class _Recovery:
         # Not where it only came back: a removal that no power cut has to keep.
         is_told = self.point is not None and found.bases[-1] < self.point.base
         self._warn("log_behind_snapshot", not is_told)
-        self.let_go()
-        self.debts.files[:] = []
         self.debts.removals += map(self.files.segment, found.bases)
-        found.bases = [found.snapshot_lsn + 1]
-        found.end = found.records = 0
-        self.next_lsn = found.bases[0]
+        self.next_lsn = found.snapshot_lsn + 1
+        self._begin_at(self.next_lsn)
