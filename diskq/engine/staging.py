@@ -21,7 +21,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from diskq._native.triplet import TripletFraming, count
 from diskq._native.tripletcolumns import ColumnBatch, ColumnEncoder, RowError
@@ -107,8 +107,7 @@ class StagedName(NamedTuple):
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        parsed = cls(found[1], int(found[2]), int(found[3]), found[4])
-        return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
+        return _as_written(name, cls(found[1], int(found[2]), int(found[3]), found[4]))
 
 
 class Abandoned(NamedTuple):
@@ -124,7 +123,15 @@ class Abandoned(NamedTuple):
     def parse(cls, name: str) -> Abandoned | None:
         """None for a name that is no mark's."""
         found = _MARK.fullmatch(name)
-        return cls(found[1], int(found[2])) if found is not None else None
+        return None if found is None else _as_written(name, cls(found[1], int(found[2])))
+
+
+N = TypeVar("N", StagedName, Abandoned)
+
+
+def _as_written(name: str, parsed: N) -> N | None:
+    """What a name says; None where we would have written it otherwise."""
+    return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
 
 
 def check_sink_name(sink: object) -> None:

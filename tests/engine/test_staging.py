@@ -11,7 +11,7 @@ import pytest
 from diskq._native.triplet import encode
 from diskq._native.tripletcolumns import Binary, ColumnBatch, Numbers
 from diskq.engine import staging as module
-from diskq.engine.staging import StagedName, StagedReader
+from diskq.engine.staging import Abandoned, StagedName, StagedReader
 from diskq.errors import DiskFullError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions
 from diskq.testing import CrashFS
@@ -167,6 +167,15 @@ def test_a_sync_that_fails_is_not_believed():
 )
 def test_names_that_no_writer_gave(name):
     assert StagedName.parse(name) is None
+
+
+@pytest.mark.parametrize("name", ["", "a-01.abandoned", "a-1", f"a-{2**63}.abandoned"])
+def test_names_of_marks_that_no_writer_gave(name):
+    assert Abandoned.parse(name) is None
+
+
+def test_the_name_of_a_mark_says_what_was_abandoned():
+    assert Abandoned.parse("a.b_C-7.abandoned") == ("a.b_C", 7)
 
 
 def test_a_name_says_whose_it_is():
