@@ -22,6 +22,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from diskq._native.keyorder cimport NOBODY, HeapOrder, KeyOrder, Lane
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, get_u64_be, is_number, put_u32_be, put_u64_be
 
 cdef extern from * nogil:
@@ -567,7 +568,7 @@ cdef class RecordTable:
 
         Raises ValueError for a length or an id that no writer wrote.
         """
-        cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+        cdef const char* data = start_of(buffer)
         cdef Py_ssize_t count = 0
         cdef int32_t length
         while count < most and buffer.shape[0] - at >= HEAD:

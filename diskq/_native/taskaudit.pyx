@@ -19,6 +19,7 @@ from diskq._native.taskflux cimport (
     judge_command,
     parse_record,
 )
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, get_u64_be
 
 from typing import NamedTuple
@@ -111,7 +112,7 @@ cdef class Tally:
 
         The first `skip` records are in the snapshot already.
         """
-        cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+        cdef const char* data = start_of(buffer)
         cdef Py_ssize_t left = buffer.shape[0]
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t records = 0

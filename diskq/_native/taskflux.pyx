@@ -13,6 +13,7 @@ from libc.string cimport memcmp, memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from diskq._native.crc32mpeg2 cimport CRC_START, crc32_of
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, get_u64_be, put_u32_be, put_u64_be
 
 from typing import NamedTuple
@@ -233,7 +234,7 @@ def scan(
     `term` is the last record's, 0 without one; `is_narrow`: it takes 4 bytes; `is_document`: some record is
     as only the document has it; `trailing` counts the commands with bytes behind them that are no fill.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t used = 0
@@ -277,7 +278,7 @@ def scan(
 
 def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):
     """Is there a whole record anywhere in `buffer` from byte `start` on, up to its end?"""
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t at
     cdef Record record

@@ -7,6 +7,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from diskq._native.crc32mpeg2 cimport CRC_START, crc32_of
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, get_u64_be, is_number
 
 from typing import NamedTuple
@@ -124,7 +125,7 @@ def decode_queue_head(const unsigned char[::1] buffer, Py_ssize_t at=0):
 
     Raises ValueError, with the reason, for what no writer wrote.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0] - at
     cdef Py_ssize_t size, i
     cdef int32_t first, second, count
