@@ -10,8 +10,10 @@ from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from diskq._native.message cimport new_journal_message
+from diskq._native.framing cimport Parts
+from diskq._native.message cimport journal_message_of
 from diskq._native.sej cimport OVERHEAD, sej_lay_down
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_varuint, is_number, put_varuint, varuint_size
 
 from typing import NamedTuple
@@ -155,6 +157,26 @@ cdef str _fault(const Part* part):
     return None
 
 
+cdef Py_ssize_t _read(
+    const char* data, Py_ssize_t left, Py_ssize_t at, uint64_t of_messages, Field* field, Part* part, bint* is_message
+) except -1:
+    """Read the field at byte `at` of `left`, and return how many bytes it takes. A message is in `part` too.
+
+    Raises ValueError where it is no field, or no message of which a record can be made.
+    """
+    cdef Py_ssize_t step = _field(data + at, left - at, field)
+    if step < 0:
+        raise ValueError(f"no field at byte {at} of {left}")
+    is_message[0] = field.kind == BYTES and field.number == of_messages
+    if is_message[0]:
+        if not _part(field.data, <Py_ssize_t> field.value, part):
+            raise ValueError(f"no message at byte {at} of {left}")
+        fault = _fault(part)
+        if fault is not None:
+            raise ValueError(fault)
+    return step
+
+
 def read_put(const unsigned char[::1] buffer):
     """Who puts what: everything is looked at, the messages are counted. Raises ValueError."""
     return _request(buffer, OF_PUT)
@@ -166,36 +188,28 @@ def read_get(const unsigned char[::1] buffer):
 
 
 cdef object _request(const unsigned char[::1] buffer, uint64_t of_messages):
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
-    cdef Py_ssize_t step
     cdef Py_ssize_t messages = 0
     cdef Py_ssize_t largest = 0
     cdef uint64_t offset = 0
     cdef Field field
     cdef Part part
+    cdef bint is_message = False
     cdef bytes client = b""
     cdef bytes journal = b""
     while at < left:
-        step = _field(data + at, left - at, &field)
-        if step < 0:
-            raise ValueError(f"no field of a request at byte {at} of {left}")
-        if field.kind == BYTES and field.number == 1:
+        at += _read(data, left, at, of_messages, &field, &part, &is_message)
+        if is_message:
+            messages += 1
+            largest = max(largest, part.value_size)
+        elif field.kind == BYTES and field.number == 1:
             client = PyBytes_FromStringAndSize(field.data, <Py_ssize_t> field.value)
         elif field.kind == BYTES and field.number == 2:
             journal = PyBytes_FromStringAndSize(field.data, <Py_ssize_t> field.value)
-        elif field.kind == BYTES and field.number == of_messages:
-            if not _part(field.data, <Py_ssize_t> field.value, &part):
-                raise ValueError(f"no message at byte {at} of {left}")
-            fault = _fault(&part)
-            if fault is not None:
-                raise ValueError(fault)
-            messages += 1
-            largest = max(largest, part.value_size)
         elif field.kind == VARINT and field.number == 3 and of_messages == 0:
             offset = field.value
-        at += step
     if offset >= <uint64_t> 1 << 63:
         raise ValueError(f"an offset of {offset} is none")
     return Request(client, journal, messages, largest, offset)
@@ -206,7 +220,7 @@ def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expec
 
     Raises ValueError where these are no messages.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t step
@@ -216,19 +230,13 @@ def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expec
     cdef int64_t next_offset = expected
     cdef Field field
     cdef Part part
+    cdef bint is_message = False
     cdef bytes made
     cdef char* out
     gap = None
     while at < left:
-        step = _field(data + at, left - at, &field)
-        if step < 0:
-            raise ValueError(f"no field at byte {at} of {left}")
-        if field.kind == BYTES and field.number == of_messages:
-            if not _part(field.data, <Py_ssize_t> field.value, &part):
-                raise ValueError(f"no message at byte {at} of {left}")
-            fault = _fault(&part)
-            if fault is not None:
-                raise ValueError(fault)
+        step = _read(data, left, at, of_messages, &field, &part, &is_message)
+        if is_message:
             if <int64_t> part.offset < next_offset:
                 skipped += 1
             elif <int64_t> part.offset > next_offset:
@@ -262,31 +270,21 @@ def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expec
 
 def messages(const unsigned char[::1] buffer, uint64_t of_messages):
     """The messages of a request or an answer, in order, whatever their offsets. Raises ValueError."""
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
-    cdef Py_ssize_t step
     cdef Field field
     cdef Part part
+    cdef Parts parts
+    cdef bint is_message = False
     cdef list found = []
     while at < left:
-        step = _field(data + at, left - at, &field)
-        if step < 0:
-            raise ValueError(f"no field at byte {at} of {left}")
-        if field.kind == BYTES and field.number == of_messages:
-            if not _part(field.data, <Py_ssize_t> field.value, &part):
-                raise ValueError(f"no message at byte {at} of {left}")
-            fault = _fault(&part)
-            if fault is not None:
-                raise ValueError(fault)
-            found.append(
-                new_journal_message(
-                    0, <int64_t> part.offset, part.timestamp, <int> part.type,
-                    PyBytes_FromStringAndSize(part.key, part.key_size),
-                    PyBytes_FromStringAndSize(part.value, part.value_size),
-                )
-            )
-        at += step
+        at += _read(data, left, at, of_messages, &field, &part, &is_message)
+        if is_message:
+            parts.offset, parts.timestamp, parts.type = part.offset, part.timestamp, part.type
+            parts.key, parts.key_size = part.key - data, part.key_size
+            parts.value, parts.value_size = part.value - data, part.value_size
+            found.append(journal_message_of(0, data, &parts))
     return found
 
 
@@ -425,7 +423,3 @@ cdef inline Py_ssize_t _put_bytes(char* out, int number, const char* data, Py_ss
     at = 1 + put_varuint(out + 1, <uint64_t> size)
     memcpy(out + at, data, size)
     return at + size
-
-
-cdef inline const char* _start(const unsigned char[::1] buffer) noexcept:
-    return <const char*> &buffer[0] if buffer.shape[0] else NULL

@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t
 
+from diskq._native.framing cimport Parts
+
 
 cdef class Message:
     cdef readonly int partition
@@ -10,7 +12,7 @@ cdef class Message:
     cdef tuple _parts(self)
 
 
-cdef Message new_message(int partition, int64_t offset, int64_t timestamp_ns, bytes key, bytes value)
+cdef Message message_of(int partition, const char* record, const Parts* parts)
 
 
 cdef class JournalMessage:
@@ -23,6 +25,4 @@ cdef class JournalMessage:
     cdef tuple _parts(self)
 
 
-cdef JournalMessage new_journal_message(
-    int partition, int64_t offset, int64_t nanoseconds, int type, bytes key, bytes value
-)
+cdef JournalMessage journal_message_of(int partition, const char* record, const Parts* parts)

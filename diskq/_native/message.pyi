@@ -1,11 +1,20 @@
 from datetime import datetime
-from typing import NamedTuple, final
+from typing import Generic, NamedTuple, TypeVar, final
+
+from diskq._native.framing import _Stop
+
+_M = TypeVar("_M")
 
 NULL_TIMESTAMP: int
 
 class Position(NamedTuple):
     partition: int
     offset: int
+
+class Scan(NamedTuple, Generic[_M]):
+    messages: list[_M]
+    valid_end: int
+    stop: _Stop
 
 @final
 class Message:

@@ -2,6 +2,7 @@
 # handed out, so they are small, their parts are read only, and the garbage collector does not walk them.
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MIN
 
 from datetime import datetime, timedelta, timezone
@@ -18,6 +19,14 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
+
+
+class Scan(NamedTuple):
+    """What a codec's `scan` found: the messages, the byte after the last whole record, and why it stopped."""
+
+    messages: list
+    valid_end: int
+    stop: str
 
 
 @cython.final
@@ -71,14 +80,14 @@ cdef class Message:
         return (self.partition, self.offset, self.timestamp_ns, self.key, self.value)
 
 
-cdef Message new_message(int partition, int64_t offset, int64_t timestamp_ns, bytes key, bytes value):
-    """For compiled code: without a call through Python."""
+cdef Message message_of(int partition, const char* record, const Parts* parts):
+    """Return the message whose parts these are, of the record that is there."""
     cdef Message message = Message.__new__(Message)
     message.partition = partition
-    message.offset = offset
-    message.timestamp_ns = timestamp_ns
-    message.key = key
-    message.value = value
+    message.offset = parts.offset
+    message.timestamp_ns = parts.timestamp
+    message.key = PyBytes_FromStringAndSize(record + parts.key, parts.key_size)
+    message.value = PyBytes_FromStringAndSize(record + parts.value, parts.value_size)
     return message
 
 
@@ -141,15 +150,13 @@ cdef class JournalMessage:
         return (self.partition, self.offset, self.timestamp_ns, self.type, self.key, self.value)
 
 
-cdef JournalMessage new_journal_message(
-    int partition, int64_t offset, int64_t nanoseconds, int type, bytes key, bytes value
-):
-    """For compiled code: without a call through Python."""
+cdef JournalMessage journal_message_of(int partition, const char* record, const Parts* parts):
+    """Return the message whose parts these are, of the record that is there."""
     cdef JournalMessage message = JournalMessage.__new__(JournalMessage)
     message.partition = partition
-    message.offset = offset
-    message.nanoseconds = nanoseconds
-    message.type = type
-    message.key = key
-    message.value = value
+    message.offset = parts.offset
+    message.nanoseconds = parts.timestamp
+    message.type = parts.type
+    message.key = PyBytes_FromStringAndSize(record + parts.key, parts.key_size)
+    message.value = PyBytes_FromStringAndSize(record + parts.value, parts.value_size)
     return message

@@ -1,23 +1,12 @@
-# The NSQ codec, for compiled code: how far whole records go, and their bodies in a row.
+# The NSQ codec, for compiled code.
 
-from diskq._native.framing cimport Framing, Stop
+from diskq._native.framing cimport Framing
 
 
-cdef struct Extent:              # of the whole records at the start of some bytes
-    Py_ssize_t records
-    Py_ssize_t end               # the byte behind the last of them
-    Py_ssize_t body_bytes        # of all of them together
-    Stop stop                    # why no more came: END also where enough were found
+cdef struct Sizes:
+    Py_ssize_t min_size
+    Py_ssize_t max_size
 
 
 cdef class NsqFraming(Framing):
-    pass
-
-
-cdef void measure(
-    const char* data, Py_ssize_t left, Py_ssize_t min_size, Py_ssize_t max_size, Py_ssize_t max_records,
-    Extent* extent,
-) noexcept nogil
-cdef object columns_of(
-    const char* data, Py_ssize_t min_size, Py_ssize_t max_size, const Extent* extent, bint wide=*
-)
+    cdef Sizes read              # of a body that may be read

@@ -1,17 +1,12 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from diskq._native.framing import Framing, _Stop
+from diskq._native.framing import Count, Framing, _Stop
 
 MAX_BODY: int
 
 class Scan(NamedTuple):
     bodies: list[bytes]
-    valid_end: int
-    stop: _Stop
-
-class Count(NamedTuple):
-    records: int
     valid_end: int
     stop: _Stop
 

@@ -4,37 +4,44 @@
 # three ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a
 # record), CORRUPT (a length that no writer wrote). No I/O, no state.
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop, borrow
+from diskq._native.columns cimport Places, lay_out_by, measure_by
+from diskq._native.framing cimport (
+    ANY_OFFSET,
+    CORRUPT,
+    END,
+    TORN,
+    Extent,
+    Framing,
+    Parts,
+    Record,
+    Stop,
+    borrow,
+    columns_of,
+    count_of,
+    stop_name,
+)
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, put_u32_be
 
 from typing import NamedTuple
-
-from diskq._native.framing import STOPS as _STOPS
 
 cdef enum:
     HEADER = 4
 
 # The length word is signed: a larger body cannot be said.
 MAX_BODY = 2**31 - 1
+cdef Py_ssize_t LARGEST = MAX_BODY
 
 
 class Scan(NamedTuple):
     """What `scan` found: the bodies, the byte after the last whole record, and why it stopped."""
 
     bodies: list
-    valid_end: int
-    stop: str
-
-
-class Count(NamedTuple):
-    """What `count` found: as `Scan`, without making the bodies."""
-
-    records: int
     valid_end: int
     stop: str
 
@@ -64,10 +71,9 @@ cdef class NsqFraming(Framing):
     """
 
     def __cinit__(self, min_size, max_size):
-        if not 0 <= min_size <= max_size <= MAX_BODY:
-            raise ValueError(f"need 0 <= min_size <= max_size <= {MAX_BODY}, got {min_size} and {max_size}")
-        self.min_size = min_size
-        self.max_size = max_size
+        self._limit(min_size, max_size, MAX_BODY)
+        self.read.min_size = min_size
+        self.read.max_size = MAX_BODY
         self.overhead = HEADER
 
     cdef void encode(self, char* out, const char* body, Py_ssize_t size) noexcept nogil:
@@ -75,14 +81,33 @@ cdef class NsqFraming(Framing):
         memcpy(out + HEADER, body, size)
 
     cdef Stop decode(self, const char* data, Py_ssize_t left, Record* record) noexcept nogil:
-        return _decode(data, left, self.min_size, MAX_INT32, record)
+        return _decode(data, left, &self.read, record)
+
+    cdef void measure(
+        self, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, Extent* extent
+    ) noexcept nogil:
+        measure_by(_parts, &self.read, data, left, max_records, extent)
+
+    cdef object columns(self, const char* data, const Extent* extent, bint wide):
+        cdef Places to
+        to.timestamps, to.validity, to.types = NULL, NULL, NULL
+        return Columns(extent.records, *lay_out_by(_parts, &self.read, data, extent, wide, False, &to))
 
 
-cdef Py_ssize_t MAX_INT32 = MAX_BODY
+cdef inline Stop _parts(void* sizes, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
+    cdef Record record
+    cdef Stop stop = _decode(data, left, <const Sizes*> sizes, &record)
+    if stop == END:
+        parts.size = record.size
+        parts.timestamp = 0
+        parts.key = parts.key_size = 0
+        parts.value = record.body
+        parts.value_size = record.body_size
+    return stop
 
 
 cdef inline Stop _decode(
-    const char* data, Py_ssize_t left, Py_ssize_t min_size, Py_ssize_t max_size, Record* record
+    const char* data, Py_ssize_t left, const Sizes* sizes, Record* record
 ) noexcept nogil:
     cdef int32_t length
     if left == 0:
@@ -91,7 +116,7 @@ cdef inline Stop _decode(
     if left < HEADER:
         return TORN
     length = get_i32_be(data)
-    if length < min_size or length > max_size:
+    if length < sizes.min_size or length > sizes.max_size:
         return CORRUPT
     record.size = HEADER + <Py_ssize_t> length
     if left < record.size:
@@ -112,7 +137,7 @@ def encode(bodies):
     cdef list alive = []
     for body in bodies:
         alive.append(borrow(body, &data, &size))
-        if size > MAX_INT32:
+        if size > LARGEST:
             raise ValueError(f"message of {size} bytes: the format ends at {MAX_BODY}")
         total += HEADER + size
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
@@ -133,29 +158,26 @@ def scan(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_
     outside min_size..max_size bytes. Never raises; never reads past `buffer`.
     Format: docs/format/nsq.md.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
+    cdef Sizes sizes
     cdef Record record
     cdef Stop stop = END
     cdef list bodies = []
+    sizes.min_size, sizes.max_size = min_size, max_size
     while left > at:
-        stop = _decode(data + at, left - at, min_size, max_size, &record)
+        stop = _decode(data + at, left - at, &sizes, &record)
         if stop != END:
             break
         bodies.append(PyBytes_FromStringAndSize(data + at + record.body, record.body_size))
         at += record.size
-    return Scan(bodies, at, _STOPS[<int> stop])
+    return Scan(bodies, at, stop_name(stop))
 
 
 def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY):
     """As `scan`, counting the records instead of making their bodies."""
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
-    cdef Py_ssize_t left = buffer.shape[0]
-    cdef Extent extent
-    with nogil:
-        measure(data, left, min_size, max_size, left, &extent)
-    return Count(extent.records, extent.end, _STOPS[<int> extent.stop])
+    return count_of(_reading(min_size, max_size), start_of(buffer), buffer.shape[0], ANY_OFFSET, buffer.shape[0])
 
 
 def columns(
@@ -166,88 +188,12 @@ def columns(
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
-    cdef Py_ssize_t left = buffer.shape[0]
-    cdef Extent extent
-    with nogil:
-        measure(data, left, min_size, max_size, left, &extent)
-    return columns_of(data, min_size, max_size, &extent, wide)
+    cdef NsqFraming framing = _reading(min_size, max_size)
+    return columns_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, buffer.shape[0], wide)
 
 
-# --- many records at once, in compiled code --------------------------------------------------------
-
-
-cdef void measure(
-    const char* data, Py_ssize_t left, Py_ssize_t min_size, Py_ssize_t max_size, Py_ssize_t max_records,
-    Extent* extent,
-) noexcept nogil:
-    """How far whole records go at the start of `data`, at most `max_records`, and what they hold."""
-    cdef Record record
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t records = 0
-    cdef Py_ssize_t body_bytes = 0
-    cdef Stop stop = END
-    while at < left and records < max_records:
-        stop = _decode(data + at, left - at, min_size, max_size, &record)
-        if stop != END:
-            break
-        at += record.size
-        body_bytes += record.body_size
-        records += 1
-    extent.records = records
-    extent.end = at
-    extent.body_bytes = body_bytes
-    extent.stop = stop
-
-
-cdef object columns_of(
-    const char* data, Py_ssize_t min_size, Py_ssize_t max_size, const Extent* extent, bint wide=False
-):
-    """The `Columns` of the records of `extent`, which `measure` has just found at the start of `data`.
-
-    Their offsets have 8 bytes if `wide`, or where 4 cannot tell them. Other threads run meanwhile: raises
-    BufferError where one of them changed the bytes. Raises MemoryError.
-    """
-    cdef Py_ssize_t width = 8 if wide or extent.body_bytes > INT32_MAX else 4
-    cdef bytes values = PyBytes_FromStringAndSize(NULL, extent.body_bytes)
-    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
-    cdef char* to_values = PyBytes_AS_STRING(values)
-    cdef char* to_offsets = PyBytes_AS_STRING(offsets)
-    cdef bint is_done
-    with nogil:
-        if width == 4:
-            is_done = _lay_out[int32_t](data, min_size, max_size, extent, to_values, <int32_t*> to_offsets)
-        else:
-            is_done = _lay_out[int64_t](data, min_size, max_size, extent, to_values, <int64_t*> to_offsets)
-    if not is_done:
-        raise BufferError("the bytes were changed while they were read")
-    return Columns(extent.records, values, offsets, width, extent.end, _STOPS[<int> extent.stop])
-
-
-ctypedef fused Offset:
-    int32_t
-    int64_t
-
-
-cdef bint _lay_out(
-    const char* data, Py_ssize_t min_size, Py_ssize_t max_size, const Extent* extent,
-    char* values, Offset* offsets,
-) noexcept nogil:
-    """Copy the bodies of the records of `extent` into a column made for it. False: they are others."""
-    cdef Record record
-    cdef Py_ssize_t i
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t value_at = 0
-    for i in range(extent.records):
-        if (
-            at == extent.end
-            or _decode(data + at, extent.end - at, min_size, max_size, &record) != END
-            or record.body_size > extent.body_bytes - value_at
-        ):
-            return False
-        offsets[i] = <Offset> value_at
-        memcpy(values + value_at, data + at + record.body, record.body_size)
-        value_at += record.body_size
-        at += record.size
-    offsets[extent.records] = <Offset> value_at
-    return value_at == extent.body_bytes
+cdef NsqFraming _reading(Py_ssize_t min_size, Py_ssize_t max_size):
+    """Return the framing that reads bodies of these sizes."""
+    cdef NsqFraming framing = NsqFraming(0, MAX_BODY)
+    framing.read.min_size, framing.read.max_size = min_size, max_size
+    return framing

@@ -5,12 +5,18 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.string cimport memcpy
 
+from diskq._native.appendbuffer cimport FLUSH_AT
+from diskq._native.framing cimport END, Parts
 from diskq._native.gate cimport Gate, wall_clock_ns
 
 
 cdef class OffsetBuffer(AppendBuffer):
     """The active file of records that have offsets. Abstract: formats subclass it in compiled code."""
+
+    def __cinit__(self, fs, KeyedFraming framing not None, Gate gate not None, on_block):
+        self.keyed = framing
 
     @property
     def next_offset(self):
@@ -30,10 +36,46 @@ cdef class OffsetBuffer(AppendBuffer):
     cdef bint _is_full(self) noexcept:
         return self.origin + self.used >= self.limit
 
+    cdef Py_ssize_t _take_encoded(self, const char* data, Py_ssize_t size, Py_ssize_t start) except -1:
+        """Take in the records data[start:size], which are encoded already.
 
-cdef bint is_plain(
-    object value, object key, object timestamp, Framing framing, Py_ssize_t max_key_size, Plain* plain
-) except -1:
+        Takes as many as go into one write (about 256 KiB) and into the file, and returns the byte after them, where
+        the next call is to begin. They wait for `flush`, unless they fill the file or the write. Raises ValueError
+        at bytes that are no whole record, or that of another offset than the next one, and OSError where the disk
+        refuses; nothing of this call is then in.
+        """
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t used = self.used
+        cdef int64_t records = self.records
+        cdef Parts parts
+        if not 0 <= start <= size:
+            raise IndexError(f"byte {start} of {size}")
+        try:
+            while at < size and not self._is_full() and self.used - self.written < FLUSH_AT:
+                parts.offset = self.first + self.records
+                if self.keyed.parts(data + at, size - at, &parts) != END:
+                    raise ValueError(f"no whole record at byte {at} of {size}")
+                if parts.offset != self.first + self.records:
+                    raise ValueError(
+                        f"message {parts.offset} at byte {at} of {size}, the next one is {self.first + self.records}"
+                    )
+                memcpy(self._room_for(parts.size), data + at, parts.size)
+                self._take_in(parts.size, parts.timestamp)
+                at += parts.size
+            if self._is_full() or self.used - self.written >= FLUSH_AT:
+                self._flush()
+        except BaseException:
+            self._rewind(used, records)
+            raise
+        return at
+
+    cdef int _take_in(self, Py_ssize_t size, int64_t timestamp) except -1:
+        """Count the record of `size` bytes that is next in the buffer. Formats that have more beside it override it."""
+        self._laid_down(size)
+        return 0
+
+
+cdef bint is_plain(object value, object key, object timestamp, KeyedFraming framing, Plain* plain) except -1:
     """Does the message need no judgement? Then `plain` has it. A key is bytes, a str or None."""
     if type(value) is not bytes:
         return False
@@ -53,7 +95,7 @@ cdef bint is_plain(
             return False
     elif key is not None:
         return False
-    if plain.key_size > max_key_size:
+    if plain.key_size > framing.max_key_size:
         return False
     plain.has_time = timestamp is not None
     if plain.has_time:

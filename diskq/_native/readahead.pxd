@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from diskq._native.door cimport Door
-from diskq._native.framing cimport Framing, Record, Stop
+from diskq._native.framing cimport Framing, KeyedFraming, Parts, Record, Stop
 from diskq._native.gate cimport Gate
 
 
@@ -24,5 +24,13 @@ cdef class ReadAhead:
     cdef int hold(self, const char* data, Py_ssize_t size) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes)
     cdef object _take(self)
+    cdef object _take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes, int64_t first_offset)
     cdef object _made(self, const char* data, const Record* record)
     cdef Stop _decode(self, Record* record) noexcept
+
+
+cdef class OffsetAhead(ReadAhead):
+    cdef KeyedFraming keyed
+    cdef Parts parts                       # of the record that was decoded last
+    cdef public int partition
+    cdef public int64_t next_offset

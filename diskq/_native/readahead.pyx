@@ -12,7 +12,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
-from diskq._native.framing cimport CORRUPT, END, TORN, Record
+from diskq._native.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record
 from diskq._native.turn cimport NOT_OURS, check_turn
 
 from diskq._native.framing import STOPS as _STOPS
@@ -133,6 +133,13 @@ cdef class ReadAhead:
         self.gate.left -= len(bodies)
         return bodies
 
+    def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """Return the next messages by column: records of together at most `max_bytes`, but one however large.
+
+        No object is made for a message. None: nothing is admitted, see `why`.
+        """
+        return self._take_columns(max_records, max_bytes, ANY_OFFSET)
+
     def count(self):
         """Pass over all records that were admitted, and tell how many; see `why`."""
         cdef Record record
@@ -176,6 +183,27 @@ cdef class ReadAhead:
         self.gate.left -= 1
         return message
 
+    cdef object _take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes, int64_t first_offset):
+        cdef const char* data = self.buffer + self.at
+        cdef Py_ssize_t left = self.admitted - self.at
+        cdef Record record
+        cdef Extent extent
+        if left <= 0 or max_records <= 0:
+            return None
+        self.current.measure(data, min(left, max_bytes), first_offset, max_records, &extent)
+        if extent.records == 0:
+            self.current.measure(data, left, first_offset, 1, &extent)
+        if extent.records == 0:
+            self._decode(&record)
+            return None
+        if left > max_bytes:
+            extent.stop = END  # a record that `max_bytes` cut is for the next call
+        columns = self.current.columns(data, &extent, False)
+        self.at += extent.end
+        self.records += extent.records
+        self.gate.left -= extent.records
+        return columns
+
     cdef object _made(self, const char* data, const Record* record):
         """What is handed out for the record at `data`: its body. Formats that have more to say override it."""
         return PyBytes_FromStringAndSize(data + record.body, record.body_size)
@@ -183,4 +211,58 @@ cdef class ReadAhead:
     cdef Stop _decode(self, Record* record) noexcept:
         self.stop = self.current.decode(self.buffer + self.at, self.admitted - self.at, record)
         self.claimed = record.size if self.stop == TORN else 0
+        return self.stop
+
+
+cdef class OffsetAhead(ReadAhead):
+    """A stretch of a file in memory, messages out, of a format whose records have offsets.
+
+    Abstract: formats subclass it in compiled code. `partition` is that of the messages, and `next_offset` the offset
+    of the one that comes next: both may be set. A record that says another offset is CORRUPT.
+    """
+
+    def __cinit__(self, fs, KeyedFraming framing not None, Gate gate not None, Framing of_verified=None):
+        self.keyed = framing
+
+    def skip_to(self, int64_t offset):
+        """Pass over what is admitted, up to message `offset`. Returns the `next_offset` that was reached."""
+        cdef Record record
+        while self.next_offset < offset and self.at < self.admitted and self._decode(&record) == END:
+            self.at += record.size
+            self.next_offset += 1
+        return self.next_offset
+
+    def peek(self):
+        """The next message, which stays. None: nothing is admitted, see `why`."""
+        cdef Record record
+        if self.at >= self.admitted or self._decode(&record) != END:
+            return None
+        message = self._made(self.buffer + self.at, &record)
+        self.next_offset -= 1
+        return message
+
+    @property
+    def next_size(self):
+        """Bytes of key and value of the message that comes next; 0 where none is admitted."""
+        cdef Record record
+        return record.body_size if self.at < self.admitted and self._decode(&record) == END else 0
+
+    def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """As that of `ReadAhead`; the first message is `next_offset`, as it was before."""
+        columns = self._take_columns(max_records, max_bytes, self.next_offset)
+        if columns is not None:
+            self.next_offset += columns.records
+        return columns
+
+    cdef Stop _decode(self, Record* record) noexcept:
+        # What a message takes is its key and its value: that is what `max_bytes` is of.
+        self.parts.offset = self.next_offset
+        self.stop = self.keyed.parts(self.buffer + self.at, self.admitted - self.at, &self.parts)
+        if self.stop == END and self.parts.offset != self.next_offset:
+            self.stop = CORRUPT
+        record.size = self.parts.size
+        if self.stop == END:
+            record.body = self.parts.value
+            record.body_size = self.parts.key_size + self.parts.value_size
+        self.claimed = 0 if self.stop == END else self.parts.size
         return self.stop

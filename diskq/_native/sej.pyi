@@ -1,8 +1,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from diskq._native.framing import Framing, _Stop
-from diskq._native.message import JournalMessage
+from diskq._native.framing import Count, KeyedFraming, _Stop
+from diskq._native.message import JournalMessage, Scan
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -11,21 +11,11 @@ MAX_RECORD: int
 MAX_VALUE: int
 RECORD_OVERHEAD: int
 
-class Scan(NamedTuple):
-    messages: list[JournalMessage]
-    valid_end: int
-    stop: _Stop
-
 class BackScan(NamedTuple):
     messages: list[JournalMessage]
     start: int
     stop: _Stop
     claimed: int
-
-class Count(NamedTuple):
-    records: int
-    valid_end: int
-    stop: _Stop
 
 class JournalColumns(NamedTuple):
     records: int
@@ -41,13 +31,13 @@ class JournalColumns(NamedTuple):
     valid_end: int
     stop: _Stop
 
-class SejFraming(Framing):
+class SejFraming(KeyedFraming):
     def __init__(self, min_size: int = 0, max_size: int = ..., max_key_size: int = ...) -> None: ...
-    @property
-    def max_key_size(self) -> int: ...
 
 def encode(messages: Iterable[tuple[_Bytes, int | None, int, _Bytes]], first_offset: int = 0) -> bytes: ...
-def scan(buffer: _Bytes, first_offset: int = -1, partition: int = 0, max_records: int = ...) -> Scan: ...
+def scan(
+    buffer: _Bytes, first_offset: int = -1, partition: int = 0, max_records: int = ...
+) -> Scan[JournalMessage]: ...
 def scan_back(
     buffer: _Bytes, next_offset: int = -1, partition: int = 0, max_records: int = ...
 ) -> BackScan: ...

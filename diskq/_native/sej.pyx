@@ -7,17 +7,32 @@
 # the next one). No I/O, no state.
 
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop, borrow
-from diskq._native.message cimport new_journal_message
+from diskq._native.columns cimport Places, column_of, lay_out_by, measure_by
+from diskq._native.framing cimport (
+    ANY_OFFSET,
+    CORRUPT,
+    END,
+    TORN,
+    Extent,
+    KeyedFraming,
+    Parts,
+    Stop,
+    borrow,
+    columns_of,
+    count_of,
+    stop_name,
+)
+from diskq._native.message cimport journal_message_of
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport get_i32_be, get_u32_be, get_u64_be, is_number, put_u32_be, put_u64_be
 
 from typing import NamedTuple
 
-from diskq._native.framing import STOPS as _STOPS
+from diskq._native.message import Scan
 
 # The key's length is 8 bits with a sign, the value's 32.
 MAX_KEY = 127
@@ -32,15 +47,6 @@ cdef enum:
     TIMESTAMP = 8
     MOST_KEY = 127
     OFFSET = 8
-    UNKNOWN = -1
-
-
-class Scan(NamedTuple):
-    """What `scan` found: the messages, the byte after the last whole record, and why it stopped."""
-
-    messages: list
-    valid_end: int
-    stop: str
 
 
 class BackScan(NamedTuple):
@@ -52,14 +58,6 @@ class BackScan(NamedTuple):
     start: int
     stop: str
     claimed: int
-
-
-class Count(NamedTuple):
-    """What `count` found: as `Scan`, the number of messages alone."""
-
-    records: int
-    valid_end: int
-    stop: str
 
 
 class JournalColumns(NamedTuple):
@@ -86,7 +84,7 @@ class JournalColumns(NamedTuple):
     stop: str
 
 
-cdef class SejFraming(Framing):
+cdef class SejFraming(KeyedFraming):
     """The sej record, for the compiled path.
 
     Values of `min_size` to `max_size` bytes with keys of up to `max_key_size` bytes may be written.
@@ -94,37 +92,66 @@ cdef class SejFraming(Framing):
     """
 
     def __cinit__(self, min_size=0, max_size=MAX_VALUE, max_key_size=MAX_KEY):
-        if not 0 <= min_size <= max_size <= MAX_VALUE:
-            raise ValueError(f"need 0 <= min_size <= max_size <= {MAX_VALUE}, got {min_size} and {max_size}")
-        if not 0 <= max_key_size <= MAX_KEY:
-            raise ValueError(f"need 0 <= max_key_size <= {MAX_KEY}, got {max_key_size}")
-        self.min_size = min_size
-        self.max_size = max_size
-        self.max_key_size = max_key_size
+        self._limit(min_size, max_size, MAX_VALUE)
+        self._limit_keys(max_key_size, MAX_KEY)
         self.overhead = OVERHEAD
 
-    cdef Stop decode(self, const char* data, Py_ssize_t left, Record* record) noexcept nogil:
-        cdef SejParts parts
-        cdef Stop stop = sej_parts(data, left, &parts)
-        record.size = parts.size
-        if stop == END:
-            record.body = parts.value
-            record.body_size = parts.value_size
+    cdef Stop parts(self, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
+        # Of a CORRUPT one `size` is what its lengths say, where only its last word says otherwise.
+        return _parts(data, left, parts)
+
+    cdef void measure(
+        self, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, Extent* extent
+    ) noexcept nogil:
+        cdef Chain chain
+        chain.first_offset = chain.next_offset = first_offset
+        chain.without_time = 0
+        measure_by(_next_parts, &chain, data, left, max_records, extent)
+        extent.first_offset = chain.first_offset
+        extent.without_time = chain.without_time
+
+    cdef object columns(self, const char* data, const Extent* extent, bint wide):
+        cdef Places to
+        cdef bytes validity = None
+        to.validity = NULL
+        timestamps = column_of(extent.records * TIMESTAMP, <char**> &to.timestamps)
+        if extent.without_time:
+            validity = column_of((extent.records + 7) // 8, &to.validity)
+        types = column_of(extent.records, &to.types)
+        rest = lay_out_by(_parts_by, NULL, data, extent, wide, True, &to)
+        return JournalColumns(extent.records, max(0, extent.first_offset), timestamps, validity, types, *rest)
+
+
+cdef struct Chain:               # records whose offsets follow each other
+    int64_t first_offset
+    int64_t next_offset
+    Py_ssize_t without_time
+
+
+cdef inline Stop _next_parts(void* chain, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
+    """As `_parts`; CORRUPT also where the record is not the next one of the chain."""
+    cdef Chain* its = <Chain*> chain
+    cdef Stop stop = _parts(data, left, parts)
+    if stop != END:
         return stop
+    if parts.offset != its.next_offset:
+        if its.next_offset != ANY_OFFSET:
+            return CORRUPT
+        its.first_offset = parts.offset
+    its.next_offset = parts.offset + 1
+    its.without_time += parts.timestamp == INT64_MIN
+    return END
 
 
-cdef Stop sej_parts(const char* data, Py_ssize_t left, SejParts* parts) noexcept nogil:
-    """The record at `data`: END and all of `parts` filled; TORN and `size`, if it tells; or CORRUPT.
-
-    Of a CORRUPT one `size` is what its lengths say, where only its last word says otherwise.
-    """
+cdef inline Stop _parts_by(void* nothing, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
     return _parts(data, left, parts)
 
 
-cdef inline Stop _parts(const char* data, Py_ssize_t left, SejParts* parts) noexcept nogil:
+cdef inline Stop _parts(const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
     cdef int32_t value_size
     cdef signed char key_size
     parts.size = parts.value = parts.value_size = parts.key_size = 0
+    parts.key = HEAD
     if left == 0:
         return END
     parts.size = OVERHEAD
@@ -173,137 +200,6 @@ cdef void sej_lay_down(
     put_u32_be(out + LENGTH + value_size, <uint32_t> (OVERHEAD + key_size + value_size))
 
 
-# --- many records at once, in compiled code --------------------------------------------------------
-
-
-cdef void sej_measure(
-    const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, SejExtent* extent
-) noexcept nogil:
-    """How far whole records go at the start of `data`, at most `max_records`, and what they hold.
-
-    The first is to be message `first_offset`, -1: whichever it is.
-    """
-    cdef SejParts parts
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t records = 0
-    cdef Py_ssize_t key_bytes = 0
-    cdef Py_ssize_t value_bytes = 0
-    cdef Py_ssize_t without_time = 0
-    cdef int64_t expected = first_offset
-    cdef Stop stop = END
-    while at < left and records < max_records:
-        stop = _parts(data + at, left - at, &parts)
-        if stop != END:
-            break
-        if parts.offset != expected:
-            if expected != UNKNOWN:
-                stop = CORRUPT
-                break
-            expected = first_offset = parts.offset
-        key_bytes += parts.key_size
-        value_bytes += parts.value_size
-        without_time += parts.timestamp == INT64_MIN
-        records += 1
-        expected += 1
-        at += parts.size
-    extent.first_offset = first_offset
-    extent.records = records
-    extent.end = at
-    extent.key_bytes = key_bytes
-    extent.value_bytes = value_bytes
-    extent.without_time = without_time
-    extent.stop = stop
-
-
-cdef object sej_columns_of(
-    const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, bint wide=False
-):
-    """The `JournalColumns` of at most `max_records` whole records at the start of `data`.
-
-    Their offsets have 8 bytes if `wide`, or where 4 cannot tell them. Two passes, so that each buffer is
-    made once, as large as it is to be. Other threads run meanwhile: raises BufferError where one of them
-    changed the bytes. Raises MemoryError.
-    """
-    cdef SejExtent extent
-    with nogil:
-        sej_measure(data, left, first_offset, max_records, &extent)
-    cdef Py_ssize_t width = 8 if wide or max(extent.key_bytes, extent.value_bytes) > INT32_MAX else 4
-    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, extent.records * TIMESTAMP)
-    cdef bytes validity = PyBytes_FromStringAndSize(NULL, (extent.records + 7) // 8) if extent.without_time else None
-    cdef bytes types = PyBytes_FromStringAndSize(NULL, extent.records)
-    cdef bytes keys = PyBytes_FromStringAndSize(NULL, extent.key_bytes)
-    cdef bytes key_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
-    cdef bytes values = PyBytes_FromStringAndSize(NULL, extent.value_bytes)
-    cdef bytes value_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
-    cdef int64_t* to_timestamps = <int64_t*> PyBytes_AS_STRING(timestamps)
-    cdef unsigned char* to_validity = NULL
-    cdef char* to_types = PyBytes_AS_STRING(types)
-    cdef char* to_keys = PyBytes_AS_STRING(keys)
-    cdef char* to_key_offsets = PyBytes_AS_STRING(key_offsets)
-    cdef char* to_values = PyBytes_AS_STRING(values)
-    cdef char* to_value_offsets = PyBytes_AS_STRING(value_offsets)
-    cdef bint is_done
-    if validity is not None:
-        to_validity = <unsigned char*> PyBytes_AS_STRING(validity)
-        memset(to_validity, 0, (extent.records + 7) // 8)
-    with nogil:
-        if width == 4:
-            is_done = _lay_out[int32_t](
-                data, &extent, to_timestamps, to_validity, to_types,
-                to_keys, <int32_t*> to_key_offsets, to_values, <int32_t*> to_value_offsets,
-            )
-        else:
-            is_done = _lay_out[int64_t](
-                data, &extent, to_timestamps, to_validity, to_types,
-                to_keys, <int64_t*> to_key_offsets, to_values, <int64_t*> to_value_offsets,
-            )
-    if not is_done:
-        raise BufferError("the bytes were changed while they were read")
-    return JournalColumns(
-        extent.records, max(0, extent.first_offset), timestamps, validity, types,
-        keys, key_offsets, values, value_offsets, width, extent.end, _STOPS[<int> extent.stop],
-    )
-
-
-ctypedef fused Place:
-    int32_t
-    int64_t
-
-
-cdef bint _lay_out(
-    const char* data, const SejExtent* extent, int64_t* timestamps, unsigned char* validity, char* types,
-    char* keys, Place* key_offsets, char* values, Place* value_offsets,
-) noexcept nogil:
-    """Copy the parts of the records of `extent` into columns made for it. False: they are others."""
-    cdef SejParts parts
-    cdef Py_ssize_t i
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t key_at = 0
-    cdef Py_ssize_t value_at = 0
-    for i in range(extent.records):
-        if (
-            at == extent.end
-            or _parts(data + at, extent.end - at, &parts) != END
-            or parts.key_size > extent.key_bytes - key_at
-            or parts.value_size > extent.value_bytes - value_at
-        ):
-            return False
-        timestamps[i] = parts.timestamp
-        if validity != NULL and parts.timestamp != INT64_MIN:
-            validity[i >> 3] |= 1 << (i & 7)
-        types[i] = <char> parts.type
-        key_offsets[i] = <Place> key_at
-        value_offsets[i] = <Place> value_at
-        memcpy(keys + key_at, data + at + HEAD, parts.key_size)
-        memcpy(values + value_at, data + at + parts.value, parts.value_size)
-        key_at += parts.key_size
-        value_at += parts.value_size
-        at += parts.size
-    key_offsets[extent.records] = <Place> key_at
-    value_offsets[extent.records] = <Place> value_at
-    return key_at == extent.key_bytes and value_at == extent.value_bytes
-
-
 # --- for Python -----------------------------------------------------------------------------------
 
 
@@ -346,7 +242,7 @@ def encode(messages, int64_t first_offset=0):
 
 
 def scan(
-    const unsigned char[::1] buffer, int64_t first_offset=UNKNOWN, int partition=0, Py_ssize_t max_records=2**62
+    const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, int partition=0, Py_ssize_t max_records=2**62
 ):
     """The messages of the whole records at the start of `buffer`, at most `max_records` of them.
 
@@ -355,39 +251,39 @@ def scan(
     why it stopped: END at a record boundary, TORN inside a record, CORRUPT at what no writer wrote. Never
     reads past `buffer`; asks for no memory on the word of a length. Format: docs/format/sej.md.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef int64_t expected = first_offset
-    cdef SejParts parts
+    cdef Parts parts
     cdef Stop stop = END
     cdef list messages = []
     while at < left and max_records > 0:
         stop = _parts(data + at, left - at, &parts)
-        if stop == END and expected != UNKNOWN and parts.offset != expected:
+        if stop == END and expected != ANY_OFFSET and parts.offset != expected:
             stop = CORRUPT
         if stop != END:
             break
-        messages.append(_message(partition, data + at, &parts))
+        messages.append(journal_message_of(partition, data + at, &parts))
         at += parts.size
         expected = parts.offset + 1
         max_records -= 1
-    return Scan(messages, at, _STOPS[<int> stop])
+    return Scan(messages, at, stop_name(stop))
 
 
 def scan_back(
-    const unsigned char[::1] buffer, int64_t next_offset=UNKNOWN, int partition=0, Py_ssize_t max_records=2**62
+    const unsigned char[::1] buffer, int64_t next_offset=ANY_OFFSET, int partition=0, Py_ssize_t max_records=2**62
 ):
     """The messages of the whole records at the end of `buffer`, the last one first, at most `max_records`.
 
     The last is to be the one before `next_offset` (-1: whichever it is). Returns as `BackScan` says: END at
     the start of `buffer`, TORN where a record begins before it, CORRUPT at what no writer wrote.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t at = buffer.shape[0]
     cdef Py_ssize_t size = 0
     cdef int64_t expected = next_offset
-    cdef SejParts parts
+    cdef Parts parts
     cdef Stop stop = END
     cdef list messages = []
     while at > 0 and max_records > 0:
@@ -396,10 +292,10 @@ def scan_back(
         if stop != END:
             break
         at -= size
-        messages.append(_message(partition, data + at, &parts))
+        messages.append(journal_message_of(partition, data + at, &parts))
         expected = parts.offset
         max_records -= 1
-    return BackScan(messages, at, _STOPS[<int> stop], size if stop == TORN else 0)
+    return BackScan(messages, at, stop_name(stop), size if stop == TORN else 0)
 
 
 def boundary(const unsigned char[::1] buffer, int64_t next_offset):
@@ -407,9 +303,9 @@ def boundary(const unsigned char[::1] buffer, int64_t next_offset):
 
     The last one is that before `next_offset`. No object is made for a message.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t at = buffer.shape[0]
-    cdef SejParts parts
+    cdef Parts parts
     with nogil:
         while at > 0 and _step_back(data, at, next_offset, &parts) == END:
             at -= parts.size
@@ -418,7 +314,7 @@ def boundary(const unsigned char[::1] buffer, int64_t next_offset):
 
 
 cdef inline Stop _step_back(
-    const char* data, Py_ssize_t at, int64_t next_offset, SejParts* parts
+    const char* data, Py_ssize_t at, int64_t next_offset, Parts* parts
 ) noexcept nogil:
     """The record that ends at byte `at`, which is not the first one."""
     cdef Py_ssize_t size
@@ -433,28 +329,23 @@ cdef inline Stop _step_back(
         return TORN
     if _parts(data + at - size, size, parts) != END or parts.size != size:
         return CORRUPT
-    return END if next_offset == UNKNOWN or parts.offset == next_offset - 1 else CORRUPT
+    return END if next_offset == ANY_OFFSET or parts.offset == next_offset - 1 else CORRUPT
 
 
-def count(const unsigned char[::1] buffer, int64_t first_offset=UNKNOWN, Py_ssize_t max_records=2**62):
+def count(const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, Py_ssize_t max_records=2**62):
     """As `scan`, counting the records instead of making their messages."""
-    cdef const char* data = _start(buffer)
-    cdef Py_ssize_t left = buffer.shape[0]
-    cdef SejExtent extent
-    with nogil:
-        sej_measure(data, left, first_offset, max_records, &extent)
-    return Count(extent.records, extent.end, _STOPS[<int> extent.stop])
+    return count_of(SejFraming(), start_of(buffer), buffer.shape[0], first_offset, max_records)
 
 
 def columns(
-    const unsigned char[::1] buffer, int64_t first_offset=UNKNOWN, Py_ssize_t max_records=2**62, bint wide=False
+    const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, Py_ssize_t max_records=2**62, bint wide=False
 ):
     """As `scan`, by column: see `JournalColumns`. No object is made for a message.
 
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.
     """
-    return sej_columns_of(_start(buffer), buffer.shape[0], first_offset, max_records, wide)
+    return columns_of(SejFraming(), start_of(buffer), buffer.shape[0], first_offset, max_records, wide)
 
 
 def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t size):
@@ -462,12 +353,12 @@ def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t siz
 
     Records that are left over make a block of their own. The first is message `first_offset`.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t records = 0
-    cdef SejParts parts
+    cdef Parts parts
     cdef list found = []
     while at < left and _parts(data + at, left - at, &parts) == END and parts.offset == first_offset:
         at += parts.size
@@ -485,7 +376,7 @@ def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t siz
 
 
 def resume(
-    const unsigned char[::1] buffer, int64_t expected, int64_t next_offset=UNKNOWN, bint may_be_torn=False
+    const unsigned char[::1] buffer, int64_t expected, int64_t next_offset=ANY_OFFSET, bint may_be_torn=False
 ):
     """Where records go on behind the one at the start of `buffer`, which is not the record of `expected`.
 
@@ -500,13 +391,13 @@ def resume(
       the end is missing. Not if the first one `may_be_torn`, a write that was not finished: nothing is
       then behind it, whatever its value looks like.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at, end, led
     cdef Py_ssize_t best = -1
     cdef Py_ssize_t best_end = -1
     cdef int64_t offset, best_offset, reached
-    cdef SejParts parts
+    cdef Parts parts
     cdef bint is_found = False
     best_offset = 0
     with nogil:
@@ -529,7 +420,7 @@ def resume(
             while end < left and _parts(data + end, left - end, &parts) == END and parts.offset == reached:
                 end += parts.size
                 reached += 1
-            if next_offset == UNKNOWN and (may_be_torn or not _goes_on(data, left, end, reached)):
+            if next_offset == ANY_OFFSET and (may_be_torn or not _goes_on(data, left, end, reached)):
                 at += 1
                 continue
             if end > best_end:
@@ -539,7 +430,7 @@ def resume(
 
 
 cdef inline bint _fits(
-    const char* data, Py_ssize_t left, Py_ssize_t at, int64_t expected, int64_t next_offset, SejParts* parts
+    const char* data, Py_ssize_t left, Py_ssize_t at, int64_t expected, int64_t next_offset, Parts* parts
 ) noexcept nogil:
     """Is there a whole record at byte `at` that may be a later one than `expected`?"""
     cdef int64_t offset
@@ -548,7 +439,7 @@ cdef inline bint _fits(
     offset = <int64_t> get_u64_be(data + at)
     if offset <= expected or offset - expected > max(<Py_ssize_t> 1, at // OVERHEAD):
         return False
-    if next_offset != UNKNOWN and offset >= next_offset:
+    if next_offset != ANY_OFFSET and offset >= next_offset:
         return False
     return _parts(data + at, left - at, parts) == END
 
@@ -561,7 +452,7 @@ cdef inline bint _is_led_to(const char* data, Py_ssize_t at, Py_ssize_t led, int
 
 cdef inline bint _goes_on(const char* data, Py_ssize_t left, Py_ssize_t end, int64_t offset) noexcept nogil:
     """Do records end here because nothing is left, or because the next one is not all there?"""
-    cdef SejParts parts
+    cdef Parts parts
     if end == left:
         return True
     return (
@@ -569,21 +460,3 @@ cdef inline bint _goes_on(const char* data, Py_ssize_t left, Py_ssize_t end, int
         and <int64_t> get_u64_be(data + end) == offset
         and _parts(data + end, left - end, &parts) == TORN
     )
-
-
-# --- inside -----------------------------------------------------------------------------------
-
-
-cdef inline object _message(int partition, const char* record, const SejParts* parts):
-    return new_journal_message(
-        partition,
-        parts.offset,
-        parts.timestamp,
-        parts.type,
-        PyBytes_FromStringAndSize(record + HEAD, parts.key_size),
-        PyBytes_FromStringAndSize(record + parts.value, parts.value_size),
-    )
-
-
-cdef inline const char* _start(const unsigned char[::1] buffer) noexcept:
-    return <const char*> &buffer[0] if buffer.shape[0] else NULL

@@ -1,20 +1,15 @@
 from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq._native.message import JournalMessage
-from diskq._native.readahead import ReadAhead
+from diskq._native.readahead import OffsetAhead
 from diskq._native.sej import JournalColumns, SejFraming
 
-class SejAhead(ReadAhead):
-    partition: int
-    next_offset: int
+class SejAhead(OffsetAhead):
     def __init__(
         self, fs: object, framing: SejFraming, gate: Gate, of_verified: Framing | None = None
     ) -> None: ...
-    def skip_to(self, offset: int) -> int: ...
     def skip_earlier(self, bound: int) -> int: ...
     def peek(self) -> JournalMessage | None: ...
-    @property
-    def next_size(self) -> int: ...
     def take(self) -> JournalMessage | None: ...  # type: ignore[override]
     def take_untimed(self) -> JournalMessage | None: ...  # type: ignore[override]
     def take_some(self, max_items: int, max_bytes: int) -> list[JournalMessage] | None: ...  # type: ignore[override]

@@ -6,13 +6,12 @@
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int64_t
-from libc.string cimport memcpy
 
 from diskq._native.appendbuffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
-from diskq._native.framing cimport END
 from diskq._native.gate cimport FORCED, Admission, Gate
 from diskq._native.offsetbuffer cimport OffsetBuffer, Plain, is_plain, now_by, size_of_values
-from diskq._native.sej cimport OVERHEAD, SejFraming, SejParts, sej_lay_down, sej_parts
+from diskq._native.sej cimport OVERHEAD, SejFraming, sej_lay_down
+from diskq._native.views cimport start_of
 
 
 cdef class SejBuffer(OffsetBuffer):
@@ -24,14 +23,13 @@ cdef class SejBuffer(OffsetBuffer):
     waits is written soon. `room`: so many bytes may pass the fast path.
     """
 
-    cdef SejFraming sej
     cdef object clock
     cdef object on_full
     cdef public bint is_awake
     cdef public int64_t room
 
     def __cinit__(self, fs, SejFraming framing not None, Gate gate not None, on_block):
-        self.sej = framing
+        pass
 
     def count_from(self, int64_t next_offset, clock, on_full):
         """Once, before the first record: it gets this offset."""
@@ -103,41 +101,17 @@ cdef class SejBuffer(OffsetBuffer):
     def append_encoded(self, const unsigned char[::1] data, Py_ssize_t start=0):
         """Take in records that are encoded already, data[start:]. Each must say the offset that is next.
 
-        So many as go into one write (about 256 KiB) and into the file: returns the byte behind them, where the
-        next call is to begin. They wait for `flush`, unless they are so many. Raises ValueError at bytes that
-        are no whole record, or another one's, and OSError where the disk refuses; nothing of this call is then in.
+        Returns the byte after the last one that was taken, where the next call is to begin; raises as `_take_encoded`.
         """
-        cdef Py_ssize_t n = data.shape[0]
-        cdef Py_ssize_t at = start
-        cdef Py_ssize_t used = self.used
-        cdef int64_t records = self.records
-        cdef SejParts parts
-        if not 0 <= start <= n:
-            raise IndexError(f"byte {start} of {n}")
-        try:
-            while at < n and not self._is_full() and self.used - self.written < FLUSH_AT:
-                if sej_parts(<const char*> &data[at], n - at, &parts) != END:
-                    raise ValueError(f"no whole record at byte {at} of {n}")
-                if parts.offset != self.first + self.records:
-                    raise ValueError(
-                        f"message {parts.offset} at byte {at} of {n}, the next one is {self.first + self.records}"
-                    )
-                memcpy(self._room_for(parts.size), &data[at], parts.size)
-                self._laid_down(parts.size)
-                at += parts.size
-            if self._is_full() or self.used - self.written >= FLUSH_AT:
-                self._flush()
-        except BaseException:
-            self._rewind(used, records)
-            raise
-        if at > start and self._is_full():
+        cdef Py_ssize_t end = self._take_encoded(start_of(data), data.shape[0], start)
+        if end > start and self._is_full():
             self.on_full()
-        return at
+        return end
 
     # --- inside -----------------------------------------------------------------------------------
 
     cdef bint _is_plain(self, object value, object key, object timestamp, object its_type, Plain* plain) except -1:
-        if not is_plain(value, key, timestamp, self.sej, self.sej.max_key_size, plain):
+        if not is_plain(value, key, timestamp, self.keyed, plain):
             return False
         # sej takes a record of more than 31 bits for damage.
         if OVERHEAD + plain.key_size + plain.value_size > INT32_MAX:

@@ -8,8 +8,8 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from diskq._native.framing cimport CORRUPT, END, Stop
-from diskq._native.triplet cimport INDEX_ROW, TIMEINDEX_ROW, Parts, TripletFraming, put_timeindex_row
+from diskq._native.framing cimport CORRUPT, END, Parts, Stop
+from diskq._native.triplet cimport INDEX_ROW, TIMEINDEX_ROW, TripletFraming, put_timeindex_row
 from diskq._native.wire cimport get_u32_le, get_u64_le
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from diskq._native.framing import Framing, _Stop
-from diskq._native.message import Message
+from diskq._native.framing import Count, KeyedFraming, _Stop
+from diskq._native.message import Message, Scan
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -16,11 +16,6 @@ class Encoded(NamedTuple):
     index_rows: bytes
     timeindex_rows: bytes
 
-class Scan(NamedTuple):
-    messages: list[Message]
-    valid_end: int
-    stop: _Stop
-
 class Slices(NamedTuple):
     records: int
     timestamps: bytes
@@ -28,11 +23,6 @@ class Slices(NamedTuple):
     key_ends: bytes
     value_starts: bytes
     value_ends: bytes
-    valid_end: int
-    stop: _Stop
-
-class Count(NamedTuple):
-    records: int
     valid_end: int
     stop: _Stop
 
@@ -47,14 +37,12 @@ class Columns(NamedTuple):
     valid_end: int
     stop: _Stop
 
-class TripletFraming(Framing):
+class TripletFraming(KeyedFraming):
     def __init__(
         self, min_size: int = 0, max_size: int = ..., max_key_size: int = ..., varuint: bool = False
     ) -> None: ...
     @property
     def varuint(self) -> bool: ...
-    @property
-    def max_key_size(self) -> int: ...
 
 def encode(
     messages: Iterable[tuple[_Bytes, int, _Bytes]],
@@ -64,7 +52,7 @@ def encode(
 ) -> Encoded: ...
 def scan(
     buffer: _Bytes, partition: int = 0, first_offset: int = 0, varuint: bool = False, max_records: int = ...
-) -> Scan: ...
+) -> Scan[Message]: ...
 def slices(buffer: _Bytes, varuint: bool = False, max_records: int = ...) -> Slices: ...
 def count(buffer: _Bytes, varuint: bool = False, max_records: int = ...) -> Count: ...
 def columns(buffer: _Bytes, varuint: bool = False, max_records: int = ..., wide: bool = False) -> Columns: ...

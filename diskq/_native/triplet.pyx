@@ -5,14 +5,29 @@
 # ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a record),
 # CORRUPT (a length that no writer wrote). No I/O, no state.
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Index
 
-from diskq._native.framing cimport CORRUPT, END, TORN, Framing, Record, Stop, borrow
-from diskq._native.message cimport new_message
+from diskq._native.columns cimport Places, column_of, lay_out_by, measure_by
+from diskq._native.framing cimport (
+    ANY_OFFSET,
+    CORRUPT,
+    END,
+    TORN,
+    Extent,
+    KeyedFraming,
+    Parts,
+    Stop,
+    borrow,
+    columns_of,
+    count_of,
+    stop_name,
+)
+from diskq._native.message cimport message_of
+from diskq._native.views cimport start_of
 from diskq._native.wire cimport (
     get_u32_le,
     get_u64_le,
@@ -25,7 +40,7 @@ from diskq._native.wire cimport (
 
 from typing import NamedTuple
 
-from diskq._native.framing import STOPS as _STOPS
+from diskq._native.message import Scan
 
 cdef enum:
     KEY_LENGTH = 4
@@ -52,14 +67,6 @@ class Encoded(NamedTuple):
     timeindex_rows: bytes
 
 
-class Scan(NamedTuple):
-    """What `scan` found: the messages, the byte after the last whole record, and why it stopped."""
-
-    messages: list
-    valid_end: int
-    stop: str
-
-
 class Slices(NamedTuple):
     """What `slices` found: where the parts of the records are, and as `Scan`.
 
@@ -73,14 +80,6 @@ class Slices(NamedTuple):
     key_ends: bytes
     value_starts: bytes
     value_ends: bytes
-    valid_end: int
-    stop: str
-
-
-class Count(NamedTuple):
-    """What `count` found: as `Scan`, the number of messages alone."""
-
-    records: int
     valid_end: int
     stop: str
 
@@ -104,7 +103,7 @@ class Columns(NamedTuple):
     stop: str
 
 
-cdef class TripletFraming(Framing):
+cdef class TripletFraming(KeyedFraming):
     """The triplet record, for the compiled path.
 
     Values of `min_size` to `max_size` bytes with keys of up to `max_key_size` bytes may be written.
@@ -113,28 +112,25 @@ cdef class TripletFraming(Framing):
     """
 
     def __cinit__(self, min_size=0, max_size=MAX_VALUE, max_key_size=MAX_KEY, bint varuint=False):
-        if not 0 <= min_size <= max_size <= MAX_VALUE:
-            raise ValueError(f"need 0 <= min_size <= max_size <= {MAX_VALUE}, got {min_size} and {max_size}")
-        if not 0 <= max_key_size <= MAX_KEY:
-            raise ValueError(f"need 0 <= max_key_size <= {MAX_KEY}, got {max_key_size}")
-        self.min_size = min_size
-        self.max_size = max_size
-        self.max_key_size = max_key_size
+        self._limit(min_size, max_size, MAX_VALUE)
+        self._limit_keys(max_key_size, MAX_KEY)
         self.varuint = varuint
         self.overhead = 1 + TIMESTAMP + 1 if varuint else KEY_LENGTH + TIMESTAMP + VALUE_LENGTH
 
-    cdef Stop decode(self, const char* data, Py_ssize_t left, Record* record) noexcept nogil:
-        cdef Parts parts
-        cdef Stop stop = self.parts(data, left, &parts)
-        record.size = parts.size
-        if stop == END:
-            record.body = parts.value
-            record.body_size = parts.value_size
-        return stop
-
     cdef Stop parts(self, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
-        """The record at `data`: END and all of `parts` filled; TORN and `size`, if it tells; or CORRUPT."""
-        return _parts(self.varuint, data, left, parts)
+        return _parts(&self.varuint, data, left, parts)
+
+    cdef void measure(
+        self, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, Extent* extent
+    ) noexcept nogil:
+        measure_by(_parts, &self.varuint, data, left, max_records, extent)
+
+    cdef object columns(self, const char* data, const Extent* extent, bint wide):
+        cdef Places to
+        timestamps = column_of(extent.records * TIMESTAMP, <char**> &to.timestamps)
+        to.validity = to.types = NULL
+        rest = lay_out_by(_parts, &self.varuint, data, extent, wide, True, &to)
+        return Columns(extent.records, timestamps, *rest)
 
     cdef Py_ssize_t size_of(self, Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
         """The bytes of a record with such a key and value."""
@@ -164,11 +160,11 @@ cdef class TripletFraming(Framing):
         memcpy(out, value, value_size)
 
 
-cdef inline Stop _parts(bint varuint, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
+cdef inline Stop _parts(void* varuint, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
     parts.size = 0
     if left == 0:
         return END
-    return _varuint_parts(data, left, parts) if varuint else _fixed_parts(data, left, parts)
+    return _varuint_parts(data, left, parts) if (<bint*> varuint)[0] else _fixed_parts(data, left, parts)
 
 
 cdef inline Stop _fixed_parts(const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
@@ -214,113 +210,6 @@ cdef inline Stop _varuint_parts(const char* data, Py_ssize_t left, Parts* parts)
     parts.value_size = number
     parts.size = parts.value + parts.value_size
     return END if left >= parts.size else TORN
-
-
-# --- many records at once, in compiled code --------------------------------------------------------
-
-
-cdef void measure(
-    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, Extent* extent
-) noexcept nogil:
-    """How far whole records go at the start of `data`, at most `max_records`, and what they hold."""
-    cdef Parts parts
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t records = 0
-    cdef Py_ssize_t key_bytes = 0
-    cdef Py_ssize_t value_bytes = 0
-    cdef Stop stop = END
-    while at < left and records < max_records:
-        stop = _parts(varuint, data + at, left - at, &parts)
-        if stop != END:
-            break
-        key_bytes += parts.key_size
-        value_bytes += parts.value_size
-        records += 1
-        at += parts.size
-    extent.records = records
-    extent.end = at
-    extent.key_bytes = key_bytes
-    extent.value_bytes = value_bytes
-    extent.stop = stop
-
-
-cdef object columns_of(
-    bint varuint, const char* data, Py_ssize_t left, Py_ssize_t max_records, bint wide=False
-):
-    """The `Columns` of at most `max_records` whole records at the start of `data`.
-
-    Their offsets have 8 bytes if `wide`, or where 4 cannot tell them. Two passes, so that each buffer is
-    made once, as large as it is to be. Other threads run meanwhile: raises BufferError where one of them
-    changed the bytes. Raises MemoryError.
-    """
-    cdef Extent extent
-    with nogil:
-        measure(varuint, data, left, max_records, &extent)
-    cdef Py_ssize_t width = 8 if wide or max(extent.key_bytes, extent.value_bytes) > INT32_MAX else 4
-    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, extent.records * TIMESTAMP)
-    cdef bytes keys = PyBytes_FromStringAndSize(NULL, extent.key_bytes)
-    cdef bytes key_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
-    cdef bytes values = PyBytes_FromStringAndSize(NULL, extent.value_bytes)
-    cdef bytes value_offsets = PyBytes_FromStringAndSize(NULL, (extent.records + 1) * width)
-    cdef int64_t* to_timestamps = <int64_t*> PyBytes_AS_STRING(timestamps)
-    cdef char* to_keys = PyBytes_AS_STRING(keys)
-    cdef char* to_key_offsets = PyBytes_AS_STRING(key_offsets)
-    cdef char* to_values = PyBytes_AS_STRING(values)
-    cdef char* to_value_offsets = PyBytes_AS_STRING(value_offsets)
-    cdef bint is_done
-    with nogil:
-        if width == 4:
-            is_done = _lay_out[int32_t](
-                varuint, data, &extent, to_timestamps,
-                to_keys, <int32_t*> to_key_offsets, to_values, <int32_t*> to_value_offsets,
-            )
-        else:
-            is_done = _lay_out[int64_t](
-                varuint, data, &extent, to_timestamps,
-                to_keys, <int64_t*> to_key_offsets, to_values, <int64_t*> to_value_offsets,
-            )
-    if not is_done:
-        raise BufferError("the bytes were changed while they were read")
-    return Columns(
-        extent.records, timestamps, keys, key_offsets, values, value_offsets, width,
-        extent.end, _STOPS[<int> extent.stop],
-    )
-
-
-ctypedef fused Offset:
-    int32_t
-    int64_t
-
-
-cdef bint _lay_out(
-    bint varuint, const char* data, const Extent* extent,
-    int64_t* timestamps, char* keys, Offset* key_offsets, char* values, Offset* value_offsets,
-) noexcept nogil:
-    """Copy the parts of the records of `extent` into columns made for it. False: they are others."""
-    cdef Parts parts
-    cdef Py_ssize_t i
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t key_at = 0
-    cdef Py_ssize_t value_at = 0
-    for i in range(extent.records):
-        if (
-            at == extent.end
-            or _parts(varuint, data + at, extent.end - at, &parts) != END
-            or parts.key_size > extent.key_bytes - key_at
-            or parts.value_size > extent.value_bytes - value_at
-        ):
-            return False
-        timestamps[i] = parts.timestamp
-        key_offsets[i] = <Offset> key_at
-        value_offsets[i] = <Offset> value_at
-        memcpy(keys + key_at, data + at + parts.key, parts.key_size)
-        memcpy(values + value_at, data + at + parts.value, parts.value_size)
-        key_at += parts.key_size
-        value_at += parts.value_size
-        at += parts.size
-    key_offsets[extent.records] = <Offset> key_at
-    value_offsets[extent.records] = <Offset> value_at
-    return key_at == extent.key_bytes and value_at == extent.value_bytes
 
 
 cdef uint32_t fnv1(const char* key, Py_ssize_t size) noexcept nogil:
@@ -402,29 +291,22 @@ def scan(
     boundary, TORN inside a record, CORRUPT where a length is one that no file can hold. Never reads
     past `buffer`; asks for no memory on the word of a length. Format: docs/format/triplet.md.
     """
-    cdef const char* data = _start(buffer)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef Parts parts
     cdef Stop stop = END
     cdef list messages = []
+    parts.offset = first_offset
     while at < left and max_records > 0:
-        stop = _parts(varuint, data + at, left - at, &parts)
+        stop = _parts(&varuint, data + at, left - at, &parts)
         if stop != END:
             break
-        messages.append(
-            new_message(
-                partition,
-                first_offset,
-                parts.timestamp,
-                PyBytes_FromStringAndSize(data + at + parts.key, parts.key_size),
-                PyBytes_FromStringAndSize(data + at + parts.value, parts.value_size),
-            )
-        )
+        messages.append(message_of(partition, data + at, &parts))
         at += parts.size
-        first_offset += 1
+        parts.offset += 1
         max_records -= 1
-    return Scan(messages, at, _STOPS[<int> stop])
+    return Scan(messages, at, stop_name(stop))
 
 
 def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
@@ -432,7 +314,8 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
 
     No object is made for a message. Raises MemoryError.
     """
-    cdef const char* data = _start(buffer)
+    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Extent extent
     cdef Parts parts
@@ -441,14 +324,14 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
     cdef int64_t* out[5]
     cdef list made = []
     with nogil:
-        measure(varuint, data, left, max_records, &extent)
+        framing.measure(data, left, ANY_OFFSET, max_records, &extent)
     for i in range(5):
         numbers = PyBytes_FromStringAndSize(NULL, extent.records * sizeof(int64_t))
         out[i] = <int64_t*> PyBytes_AS_STRING(numbers)
         made.append(numbers)
     with nogil:
         for i in range(extent.records):
-            if _parts(varuint, data + at, left - at, &parts) != END:
+            if _parts(&varuint, data + at, left - at, &parts) != END:
                 break
             out[0][i] = parts.timestamp
             out[1][i] = at + parts.key
@@ -458,17 +341,13 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
             at += parts.size
     if at != extent.end:
         raise BufferError("the bytes were changed while they were read")
-    return Slices(extent.records, *made, extent.end, _STOPS[<int> extent.stop])
+    return Slices(extent.records, *made, extent.end, stop_name(extent.stop))
 
 
 def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
     """As `scan`, counting the records instead of making their messages."""
-    cdef const char* data = _start(buffer)
-    cdef Py_ssize_t left = buffer.shape[0]
-    cdef Extent extent
-    with nogil:
-        measure(varuint, data, left, max_records, &extent)
-    return Count(extent.records, extent.end, _STOPS[<int> extent.stop])
+    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    return count_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records)
 
 
 def columns(
@@ -479,12 +358,13 @@ def columns(
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.
     """
-    return columns_of(varuint, _start(buffer), buffer.shape[0], max_records, wide)
+    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    return columns_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records, wide)
 
 
 def index_rows(const unsigned char[::1] buffer):
     """The whole rows in `buffer`: of each message its offset, the byte of its record, the record's size."""
-    cdef const char* row = _start(buffer)
+    cdef const char* row = start_of(buffer)
     cdef Py_ssize_t i
     cdef list found = []
     for i in range(buffer.shape[0] // INDEX_ROW):
@@ -495,7 +375,7 @@ def index_rows(const unsigned char[::1] buffer):
 
 def timeindex_rows(const unsigned char[::1] buffer):
     """The whole rows in `buffer`: of each message its offset, and its timestamp in nanoseconds."""
-    cdef const char* row = _start(buffer)
+    cdef const char* row = start_of(buffer)
     cdef Py_ssize_t i
     cdef list found = []
     for i in range(buffer.shape[0] // TIMEINDEX_ROW):
@@ -507,7 +387,3 @@ def timeindex_rows(const unsigned char[::1] buffer):
 def key_hash(bytes key not None):
     """FNV-1, 32 bits (not 1a): a message goes to partition `key_hash(key) % partition_count`."""
     return fnv1(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-
-
-cdef inline const char* _start(const unsigned char[::1] buffer) noexcept:
-    return <const char*> &buffer[0] if buffer.shape[0] else NULL

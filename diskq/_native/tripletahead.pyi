@@ -1,21 +1,16 @@
 from diskq._native.framing import Framing
 from diskq._native.gate import Gate
 from diskq._native.message import Message
-from diskq._native.readahead import ReadAhead
+from diskq._native.readahead import OffsetAhead
 from diskq._native.triplet import Columns, TripletFraming
 
-class TripletAhead(ReadAhead):
-    partition: int
-    next_offset: int
+class TripletAhead(OffsetAhead):
     def __init__(
         self, fs: object, framing: TripletFraming, gate: Gate, of_verified: Framing | None = None
     ) -> None: ...
     def admit_rows(self, rows: bytes, has_more: bool = False, drift: int = 0) -> int: ...
-    def skip_to(self, offset: int) -> int: ...
     def find(self, position: int, size: int) -> int | None: ...
     def peek(self) -> Message | None: ...
-    @property
-    def next_size(self) -> int: ...
     def take(self) -> Message | None: ...  # type: ignore[override]
     def take_untimed(self) -> Message | None: ...  # type: ignore[override]
     def take_some(self, max_items: int, max_bytes: int) -> list[Message] | None: ...  # type: ignore[override]

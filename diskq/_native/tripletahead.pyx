@@ -5,32 +5,22 @@
 # knows of a gap says so (`next_offset`). Bytes that no checksum covers are admitted as far as the
 # rows of the index say the same as the records: which offset, at which byte, of which size.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from diskq._native.framing cimport END, Framing, Record, Stop
+from diskq._native.framing cimport END, Framing, Parts, Record
 from diskq._native.gate cimport Gate
-from diskq._native.message cimport new_message
-from diskq._native.readahead cimport ReadAhead
-from diskq._native.triplet cimport INDEX_ROW, Extent, Parts, TripletFraming, columns_of, measure
+from diskq._native.message cimport message_of
+from diskq._native.readahead cimport OffsetAhead
+from diskq._native.triplet cimport INDEX_ROW, TripletFraming
 from diskq._native.wire cimport get_u64_le
 
 
-cdef class TripletAhead(ReadAhead):
-    """A stretch of a segment in memory, messages out.
-
-    `partition` is theirs, and `next_offset` the offset of the one that comes next: both may be set.
-    """
-
-    cdef TripletFraming triplets
-    cdef Parts parts                       # of the record that was decoded last
-    cdef public int partition
-    cdef public int64_t next_offset
+cdef class TripletAhead(OffsetAhead):
+    """A stretch of a segment in memory, messages out."""
 
     def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, Framing of_verified=None):
-        self.triplets = framing
-
-    # --- the owner's side -------------------------------------------------------------------------
+        pass
 
     def admit_rows(self, bytes rows not None, bint has_more=False, int64_t drift=0):
         """Let the loaded records be handed out as far as these rows of the index agree with them.
@@ -59,7 +49,7 @@ cdef class TripletAhead(ReadAhead):
                     break
                 agrees = (
                     size != 0
-                    and self.triplets.parts(self.buffer + at, self.loaded - at, &parts) == END
+                    and self.keyed.parts(self.buffer + at, self.loaded - at, &parts) == END
                     and <uint64_t> parts.size == size
                 )
                 if not agrees:
@@ -75,14 +65,6 @@ cdef class TripletAhead(ReadAhead):
         self.admit(self.origin, self.origin + at)
         return count
 
-    def skip_to(self, int64_t offset):
-        """Pass over what is admitted, up to message `offset`. Returns the `next_offset` that was reached."""
-        cdef Record record
-        while self.next_offset < offset and self.at < self.admitted and self._decode(&record) == END:
-            self.at += record.size
-            self.next_offset += 1
-        return self.next_offset
-
     def find(self, int64_t position, uint64_t size):
         """The first loaded byte from `position` on where a record of `size` bytes begins; None: there is none."""
         cdef Py_ssize_t at = position - self.origin
@@ -93,78 +75,15 @@ cdef class TripletAhead(ReadAhead):
         with nogil:
             while not is_found and at < self.loaded and size <= <uint64_t> (self.loaded - at):
                 is_found = (
-                    self.triplets.parts(self.buffer + at, self.loaded - at, &parts) == END
+                    self.keyed.parts(self.buffer + at, self.loaded - at, &parts) == END
                     and <uint64_t> parts.size == size
                 )
                 at += 1
         return self.origin + at - 1 if is_found else None
 
-    def peek(self):
-        """The next message, which stays. None: nothing is admitted, see `why`."""
-        cdef Record record
-        if self.at >= self.admitted or self._decode(&record) != END:
-            return None
-        message = self._made(self.buffer + self.at, &record)
-        self.next_offset -= 1
-        return message
-
-    @property
-    def next_size(self):
-        """Bytes of key and value of the message that comes next; 0 where none is admitted."""
-        cdef Record record
-        return record.body_size if self.at < self.admitted and self._decode(&record) == END else 0
-
-    # --- all at once ------------------------------------------------------------------------------
-
-    def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """The next messages as `Columns`: records of together at most `max_bytes`, but one however large.
-
-        The first of them is message `next_offset`, as it was before. None: nothing is admitted, see `why`.
-        """
-        cdef const char* data = self.buffer + self.at
-        cdef Py_ssize_t left = self.admitted - self.at
-        cdef Record record
-        cdef Extent extent
-        if left <= 0 or max_records <= 0:
-            return None
-        if left > max_bytes:
-            measure(self.triplets.varuint, data, max_bytes, max_records, &extent)
-            if extent.records:
-                left = extent.end
-            else:
-                max_records = 1
-        columns = columns_of(self.triplets.varuint, data, left, max_records)
-        if columns.records == 0:
-            self._decode(&record)
-            return None
-        self.at += columns.valid_end
-        self.next_offset += columns.records
-        self.records += columns.records
-        self.gate.left -= columns.records
-        return columns
-
-    # --- inside -----------------------------------------------------------------------------------
-
     cdef object _made(self, const char* data, const Record* record):
-        cdef int64_t offset = self.next_offset
         self.next_offset += 1
-        return new_message(
-            self.partition,
-            offset,
-            self.parts.timestamp,
-            PyBytes_FromStringAndSize(data + self.parts.key, self.parts.key_size),
-            PyBytes_FromStringAndSize(data + self.parts.value, self.parts.value_size),
-        )
-
-    cdef Stop _decode(self, Record* record) noexcept:
-        # What a message takes is its key and its value: that is what `max_bytes` is of.
-        self.stop = self.triplets.parts(self.buffer + self.at, self.admitted - self.at, &self.parts)
-        record.size = self.parts.size
-        if self.stop == END:
-            record.body = self.parts.value
-            record.body_size = self.parts.key_size + self.parts.value_size
-        self.claimed = 0 if self.stop == END else self.parts.size
-        return self.stop
+        return message_of(self.partition, data, &self.parts)
 
 
 def find_row(

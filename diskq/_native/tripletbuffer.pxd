@@ -21,8 +21,6 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef bint _append_triplet(
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
     ) except -1
-    cdef int _append_encoded(self, const char* record, Py_ssize_t size, int64_t timestamp) except -1
-    cdef int _lay_rows_down(self, Py_ssize_t size, int64_t timestamp) except -1
     cdef int _make_room_for_a_row(self) except -1
     cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1
 
@@ -47,6 +45,7 @@ cdef class StreamDoor:
     cdef TripletBuffer _route(self, object key)
     cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1
     cdef int _make_room_for_routes(self, Py_ssize_t n) except -1
+    cdef int _write_all(self, bint rows) except -1
     cdef int _touch(self, TripletBuffer buffer) except -1
 
 

@@ -11,21 +11,20 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memmove
 
 from diskq._native.appendbuffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
-from diskq._native.framing cimport END
 from diskq._native.gate cimport FORCED, Admission, Gate
 from diskq._native.offsetbuffer cimport OffsetBuffer, Plain, is_plain, key_bytes, now_by, size_of_values
 from diskq._native.triplet cimport (
     INDEX_ROW,
     TIMEINDEX_ROW,
-    Parts,
     TripletFraming,
     fnv1,
     put_index_row,
     put_timeindex_row,
 )
+from diskq._native.views cimport start_of
 
 from diskq._native.message import Position as _Position
 
@@ -95,17 +94,10 @@ cdef class TripletBuffer(OffsetBuffer):
         if self._is_full():
             return False
         self.triplets.lay_down(self._room_for(size), key, key_size, timestamp, value, value_size)
-        self._lay_rows_down(size, timestamp)
+        self._take_in(size, timestamp)
         return True
 
-    cdef int _append_encoded(self, const char* record, Py_ssize_t size, int64_t timestamp) except -1:
-        """Lay a record down that is encoded, and its rows. The segment must have room."""
-        memcpy(self._room_for(size), record, size)
-        self._lay_rows_down(size, timestamp)
-        return 0
-
-    cdef int _lay_rows_down(self, Py_ssize_t size, int64_t timestamp) except -1:
-        """The next record is in the buffer: so are its rows, and it counts."""
+    cdef int _take_in(self, Py_ssize_t size, int64_t timestamp) except -1:
         cdef int64_t offset = self.first + self.records
         cdef Py_ssize_t row = offset - self.rows_from
         if row >= self.rows_room:
@@ -189,7 +181,7 @@ cdef class StreamDoor:
                     return i
             else:
                 value = item
-            if not is_plain(value, key, timestamp, self.framing, self.framing.max_key_size, &plain):
+            if not is_plain(value, key, timestamp, self.framing, &plain):
                 return i
         return -1
 
@@ -279,32 +271,13 @@ cdef class StreamDoor:
     def append_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
         """Take in records that are encoded already, data[start:], at the end of that partition.
 
-        So many as go into one write (about 256 KiB) and into the segment: returns the byte behind them,
-        where the next call is to begin. They wait for `flush`, unless they are so many. Raises ValueError at
-        bytes that are no whole record, and OSError where the disk refuses; nothing of this call is then in.
+        Returns the byte after the last one that was taken, where the next call is to begin; raises as `_take_encoded`.
         """
         cdef TripletBuffer buffer = self.buffers[partition]
-        cdef Py_ssize_t n = data.shape[0]
-        cdef Py_ssize_t at = start
-        cdef Py_ssize_t used = buffer.used
-        cdef int64_t records = buffer.records
-        cdef Parts parts
-        if not 0 <= start <= n:
-            raise IndexError(f"byte {start} of {n}")
-        try:
-            while at < n and not buffer._is_full() and buffer.used - buffer.written < FLUSH_AT:
-                if self.framing.parts(<const char*> &data[at], n - at, &parts) != END:
-                    raise ValueError(f"no whole record at byte {at} of {n}")
-                buffer._append_encoded(<const char*> &data[at], parts.size, parts.timestamp)
-                at += parts.size
-            if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
-                buffer._flush()
-        except BaseException:
-            buffer._rewind(used, records)
-            raise
-        if at > start and buffer._is_full():
+        cdef Py_ssize_t end = buffer._take_encoded(start_of(data), data.shape[0], start)
+        if end > start and buffer._is_full():
             self.on_full(buffer.partition)
-        return at
+        return end
 
     def left_out(self, list items, taken):
         """Those of the batch given to `append_many` last, in order, that are not in.
@@ -325,48 +298,22 @@ cdef class StreamDoor:
 
     def flush(self):
         """Write the records that wait, of all partitions. Raises OSError where one cannot be: it goes on waiting."""
-        cdef TripletBuffer buffer
-        cdef object failure = None
-        for buffer in self.buffers:
-            if buffer.used != buffer.written:
-                try:
-                    buffer._flush()
-                except OSError as its:
-                    failure = failure or its
-        if failure is not None:
-            raise failure
+        self._write_all(False)
 
     def write_rows(self):
         """Write the rows that wait, of all partitions. Raises OSError where one cannot: they go on waiting."""
-        cdef TripletBuffer buffer
-        cdef object failure = None
-        for buffer in self.buffers:
-            if buffer.rows_from != buffer.first + buffer.records_written:
-                try:
-                    buffer.write_rows()
-                except OSError as its:
-                    failure = failure or its
-        if failure is not None:
-            raise failure
+        self._write_all(True)
         self.is_awake = False
 
     @property
     def records(self):
         """Records accepted, by all partitions."""
-        cdef TripletBuffer buffer
-        cdef int64_t total = 0
-        for buffer in self.buffers:
-            total += buffer.records
-        return total
+        return sum([(<TripletBuffer> buffer).records for buffer in self.buffers])
 
     @property
     def accepted_bytes(self):
         """Bytes of records accepted, by all partitions."""
-        cdef TripletBuffer buffer
-        cdef int64_t total = 0
-        for buffer in self.buffers:
-            total += buffer.accepted_bytes
-        return total
+        return sum([(<TripletBuffer> buffer).accepted_bytes for buffer in self.buffers])
 
     @property
     def is_flushed(self):
@@ -388,7 +335,7 @@ cdef class StreamDoor:
         cdef TripletBuffer buffer
         cdef Py_ssize_t used
         cdef int64_t records
-        if not is_plain(value, key, timestamp, self.framing, self.framing.max_key_size, &plain):
+        if not is_plain(value, key, timestamp, self.framing, &plain):
             return None
         if plain.key_size == 0:
             key = self.new_key()
@@ -428,6 +375,22 @@ cdef class StreamDoor:
                 raise MemoryError()
             self.routes = routes
             self.routes_room = n
+        return 0
+
+    cdef int _write_all(self, bint rows) except -1:
+        """Write what waits of each partition, records or rows; then raise the first OSError of them."""
+        cdef TripletBuffer buffer
+        cdef object failure = None
+        for buffer in self.buffers:
+            try:
+                if rows:
+                    buffer.write_rows()
+                elif buffer.used != buffer.written:
+                    buffer._flush()
+            except OSError as its:
+                failure = failure or its
+        if failure is not None:
+            raise failure
         return 0
 
     cdef int _touch(self, TripletBuffer buffer) except -1:

@@ -4,15 +4,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
-from diskq._native.framing cimport END, Stop
-from diskq._native.triplet cimport (
-    INDEX_ROW,
-    TIMEINDEX_ROW,
-    Parts,
-    TripletFraming,
-    put_index_row,
-    put_timeindex_row,
-)
+from diskq._native.framing cimport END, Parts, Stop
+from diskq._native.triplet cimport INDEX_ROW, TIMEINDEX_ROW, TripletFraming, put_index_row, put_timeindex_row
+from diskq._native.views cimport start_of
 
 from typing import NamedTuple
 
@@ -40,7 +34,7 @@ def rows_of(
 
     Never raises for what the bytes say; never reads past `buffer`.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t count = 0
@@ -89,7 +83,7 @@ def compare_rows(
 
     Never raises for what the bytes say; never reads past any of them.
     """
-    cdef const char* data = <const char*> &buffer[0] if buffer.shape[0] else NULL
+    cdef const char* data = start_of(buffer)
     cdef const char* of_index = <const char*> &index[0] if index.shape[0] else NULL
     cdef const char* of_time = <const char*> &timeindex[0] if timeindex.shape[0] else NULL
     cdef Py_ssize_t left = buffer.shape[0]

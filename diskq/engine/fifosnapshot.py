@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from diskq._native.gate import Gate
 from diskq._native.nsq import MAX_BODY, Columns, NsqFraming, columns, count
-from diskq._native.nsqahead import NsqAhead
+from diskq._native.readahead import ReadAhead
 from diskq.engine.fiforecovery import Recovered, survey
 from diskq.engine.nsqfiles import Position, QueueFiles
 from diskq.engine.partitionreader import Gap
@@ -284,7 +284,7 @@ class _Passage(Closing):
                 fs = self._view
                 end_with(fs, sidecar, added)
             self._fs = fs
-            self._ahead = NsqAhead(fs, framing, Gate(), any_size)
+            self._ahead = ReadAhead(fs, framing, Gate(), any_size)
             self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
         except FileNotFoundError:
             self._view.close_all()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from diskq._native.gate import Gate
 from diskq._native.nsq import MAX_BODY, NsqFraming, count
-from diskq._native.nsqahead import NsqAhead
+from diskq._native.readahead import ReadAhead
 from diskq.engine.ackjournal import broken_rows, read_journals
 from diskq.engine.fiforecovery import Recovered
 from diskq.engine.fifosnapshot import steady_slate, steady_survey, waiting_behind
@@ -101,7 +101,7 @@ class _Look:
         path = self._files.data(number)
         sums = None if number in found.unchecked else self._files.sidecar(number)
         any_size = NsqFraming(0, MAX_BODY)
-        ahead = NsqAhead(self._fs, any_size, Gate(), any_size)
+        ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
         try:
             reader = BlockReader(self._fs, ahead, path, sums, start)
         except FileNotFoundError:

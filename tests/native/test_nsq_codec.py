@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from diskq._native.gate import Gate
 from diskq._native.nsq import MAX_BODY, Columns, NsqFraming, columns, count, encode, scan
-from diskq._native.nsqahead import NsqAhead
+from diskq._native.readahead import ReadAhead
 from tests.engine.ram import RamFS
 from tests.reference import nsq_oracle
 
@@ -235,10 +235,10 @@ def test_a_column_is_not_made_on_the_word_of_a_length():
 # --- the read-ahead that hands out columns ----------------------------------------------------
 
 
-def ahead_of(data: bytes, min_size: int = 0) -> NsqAhead:
+def ahead_of(data: bytes, min_size: int = 0) -> ReadAhead:
     """All of it is loaded and admitted."""
     fs = RamFS({"/q/data": data})
-    ahead = NsqAhead(fs, NsqFraming(min_size, 100), Gate())
+    ahead = ReadAhead(fs, NsqFraming(min_size, 100), Gate())
     ahead.load(fs.open("/q/data"), 0, len(data))
     ahead.admit(0, len(data))
     return ahead
