@@ -1,5 +1,5 @@
-# The toctree of the first page ends with every page that no other line of it names: a new page is on
-# the site because it is there.
+# A toctree of the first page ends with every page that no other line names: a new page is on the site
+# because it exists.
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 __all__ = ["setup"]
 
 _PLACE = "<remaining>"
+_NAMED = re.compile(r"^(?:.+ <([\w/]+)>|([\w/]+))$", re.MULTILINE)  # `page`, or `Title <page>`
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -19,9 +20,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
-    """In the first page, the pages of the top directory that it does not name, in place of the word."""
+    """Put the pages of the top directory that the first page does not name in the place of the word."""
     if name != app.config.root_doc:
         return
-    named = {name, *re.findall(r"^[\w/]+$", source[0], re.MULTILINE)}
+    named = {name, *(titled or plain for titled, plain in _NAMED.findall(source[0]))}
     pages = sorted(page for page in app.env.found_docs if "/" not in page)
     source[0] = source[0].replace(_PLACE, "\n".join(page for page in pages if page not in named))
