@@ -122,6 +122,9 @@ cdef class SejFraming(KeyedFraming):
         return JournalColumns(extent.records, max(0, extent.first_offset), timestamps, validity, types, *rest)
 
 
+cdef SejFraming ANY_SIZE = SejFraming()  # for reading, where no caller has one
+
+
 cdef struct Chain:               # records whose offsets follow each other
     int64_t first_offset
     int64_t next_offset
@@ -334,7 +337,7 @@ cdef inline Stop _step_back(
 
 def count(const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, Py_ssize_t max_records=2**62):
     """As `scan`, counting the records instead of making their messages."""
-    return count_of(SejFraming(), start_of(buffer), buffer.shape[0], first_offset, max_records)
+    return count_of(ANY_SIZE, start_of(buffer), buffer.shape[0], first_offset, max_records)
 
 
 def columns(
@@ -345,7 +348,7 @@ def columns(
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.
     """
-    return columns_of(SejFraming(), start_of(buffer), buffer.shape[0], first_offset, max_records, wide)
+    return columns_of(ANY_SIZE, start_of(buffer), buffer.shape[0], first_offset, max_records, wide)
 
 
 def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t size):

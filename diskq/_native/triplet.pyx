@@ -160,6 +160,10 @@ cdef class TripletFraming(KeyedFraming):
         memcpy(out, value, value_size)
 
 
+# For the functions of Python, which say only how lengths are written.
+cdef tuple FRAMINGS = (TripletFraming(), TripletFraming(varuint=True))
+
+
 cdef inline Stop _parts(void* varuint, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
     parts.size = 0
     if left == 0:
@@ -241,7 +245,7 @@ def encode(messages, int64_t first_offset=0, int64_t position=0, bint varuint=Fa
     data file. Raises TypeError for a key or value that is not bytes, or a timestamp that is no whole
     number; OverflowError for one that 64 bits cannot say; ValueError for a key over 2**32 - 1 bytes.
     """
-    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef TripletFraming framing = FRAMINGS[varuint]
     cdef const char* key = NULL
     cdef const char* value = NULL
     cdef Py_ssize_t key_size = 0
@@ -314,7 +318,7 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
 
     No object is made for a message. Raises MemoryError.
     """
-    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef TripletFraming framing = FRAMINGS[varuint]
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Extent extent
@@ -346,7 +350,7 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
 
 def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
     """As `scan`, counting the records instead of making their messages."""
-    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef TripletFraming framing = FRAMINGS[varuint]
     return count_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records)
 
 
@@ -358,7 +362,7 @@ def columns(
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.
     """
-    cdef TripletFraming framing = TripletFraming(varuint=varuint)
+    cdef TripletFraming framing = FRAMINGS[varuint]
     return columns_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records, wide)
 
 
