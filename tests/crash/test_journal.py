@@ -464,7 +464,7 @@ MUTATIONS = [
         by=a_sync_that_failed,
     ),
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[1:]"),
-    Mutation(RECOVERY, "self._debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=a_sync_that_failed),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),

@@ -440,7 +440,7 @@ MUTATIONS = [
         "debts.closing += (self._timeindex, self._index)",
         by=7,
     ),
-    Mutation(RECOVERY, "self._debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=5),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
