@@ -22,6 +22,7 @@ from diskq.engine.log.segmentrecovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, last_byte
 
@@ -93,8 +94,7 @@ class _Judge:
     def follow(self, base: int, point: Point) -> Followed:
         path = self.files.data(base)
         start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
-        handle = self.fs.open(path, write=True)
-        try:
+        with opened(self.fs, path, write=True) as handle:
             size = self.fs.size(handle)
             if size < start:
                 start, offset = 0, base  # somebody cut it
@@ -107,8 +107,6 @@ class _Judge:
             if walked.end < size:
                 self._cut_end(handle, path, walked)
             self._cover(base, handle, walked)
-        finally:
-            self.fs.close(handle)
         return Followed(walked.end, walked.next_offset, walked.next_offset)
 
     def _cut_end(self, handle: int, path: str, walked: Walk) -> None:
@@ -124,12 +122,9 @@ class _Judge:
         pending = [base for base in self.files.bases() if base >= point.base]
         for base, next_base in pairwise(pending):
             path = self.files.data(base)
-            handle = self.fs.open(path)
-            try:
+            with opened(self.fs, path) as handle:
                 start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
                 walked = walk(self.fs, handle, start, self.fs.size(handle), offset, next_base)
-            finally:
-                self.fs.close(handle)
             if walked.next_offset >= next_base:
                 continue
             later = [other for other in pending if other > base]

@@ -29,7 +29,7 @@ from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import write_all
 from diskq.storage.blockreader import Loss
 from diskq.storage.checksums import Row, Rows
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, cut_tail, keep_copy
 
@@ -318,8 +318,7 @@ class _Mender:
 
     def _write(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> None:
         """Write the rows that were decided on, and cut those that belong to no record."""
-        handle = self.fs.open(path, write=True, create=True)
-        try:
+        with opened(self.fs, path, write=True, create=True) as handle:
             size = self.fs.size(handle)
             if size > count * row_size:
                 self.mended.is_changed |= size >= (count + 1) * row_size
@@ -336,18 +335,13 @@ class _Mender:
                 self._report(path, wrong[0], whole, "rows that disagree with their records", 0, aside)
             for (start, content), _ in other:
                 write_all(self.fs, handle, content, start)
-        finally:
-            self.fs.close(handle)
 
     def _cut(self, path: str, end: int, reason: str) -> None:
         """What a torn write left was never acknowledged, and is no message lost."""
-        handle = self.fs.open(path, write=True)
-        try:
+        with opened(self.fs, path, write=True) as handle:
             self.mended.repairs.append(
                 cut_tail(self.fs, handle, path, end, reason, 0, beside=self.files.kept(path))
             )
-        finally:
-            self.fs.close(handle)
 
     def _report(
         self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None = None
@@ -515,8 +509,5 @@ def rows_in(fs: FileSystem, path: str, data: str) -> bytes:
     if not size:
         return b""
     needed = (fs.size_of(data) or 0) // _LEAST_RECORD * INDEX_ROW_SIZE
-    handle = fs.open(path)
-    try:
+    with opened(fs, path) as handle:
         return fs.pread(handle, min(size, max(needed, _ROWS_IN_ANY_CASE)), 0)
-    finally:
-        fs.close(handle)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
+from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.segments import Naming, private_path, sidecar_path
@@ -138,11 +139,8 @@ class QueueFiles:
         """Its content; None where there is none."""
         if self._fs.size_of(self.metadata) is None:
             return None
-        handle = self._fs.open(self.metadata)
-        try:
+        with opened(self._fs, self.metadata) as handle:
             return self._fs.pread(handle, _LARGEST_METADATA, 0)
-        finally:
-            self._fs.close(handle)
 
     def metadata_as(self, metadata: Metadata) -> Replacement:
         return Replacement(self.metadata, metadata.render(), lambda number: f"{self.metadata}.{number}.tmp")

@@ -14,6 +14,7 @@ from diskq.engine.commandlog import SegmentScan, go_over_segment, records_behind
 from diskq.engine.storedqueue import State, UnknownImplementation
 from diskq.engine.storesnapshot import BadSnapshot, load_state, read_head
 from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.storage.closing import opened
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.smallfile import read_small
 
@@ -202,11 +203,8 @@ def _segment(
     skip: int,
     saw: Callable[[int], object] | None,
 ) -> SegmentScan:
-    handle = fs.open(files.segment(base))
-    try:
+    with opened(fs, files.segment(base)) as handle:
         return go_over_segment(fs, handle, tally, skip, saw)
-    finally:
-        fs.close(handle)
 
 
 def _report(
@@ -221,11 +219,8 @@ def _report(
         trouble = "no segment's head"
     has_more = False
     if trouble is not None and not scanned.is_blank:
-        handle = fs.open(files.segment(base))
-        try:
+        with opened(fs, files.segment(base)) as handle:
             has_more = records_behind(fs, handle, scanned.end)
-        finally:
-            fs.close(handle)
     return SegmentReport(
         path=files.segment(base),
         lsn=base,

@@ -19,6 +19,7 @@ from diskq.engine.storedqueue import State, StoredQueue
 from diskq.engine.taskfluxfiles import StoreFiles
 from diskq.errors import UnsupportedFormatError
 from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import keep_copy
 from diskq.storage.segments import private_path
@@ -92,12 +93,9 @@ class StateSnapshot:
         try:
             if self._keeps_old:
                 self._keep_old()
-            handle = fs.open(path, write=True, create=True, exclusive=True)
-            try:
+            with opened(fs, path, write=True, create=True, exclusive=True) as handle:
                 self._write_to(handle)
                 Barrier(files=(handle,)).pay(fs)
-            finally:
-                fs.close(handle)
         except (OSError, SnapshotStopped):
             self.path = path
             self.drop()
@@ -135,11 +133,8 @@ class StateSnapshot:
                 yield piece
 
     def _keep_old(self) -> None:
-        old = self._fs.open(self._files.snapshot)
-        try:
+        with opened(self._fs, self._files.snapshot) as old:
             keep_copy(self._fs, old, private_path(self._files.root, "tflux.snapshot"))
-        finally:
-            self._fs.close(old)
 
     def give_up(self) -> None:
         """Nothing more is written of it. Idempotent."""

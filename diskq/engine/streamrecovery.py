@@ -26,6 +26,7 @@ from diskq.engine.streamstart import read_first
 from diskq.engine.unindexed import find_unindexed
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.recovery import Repair, keep_content
 
@@ -172,8 +173,7 @@ class _Judge:
         self.repairs.cover(self.files.sidecar(base), end, partial(self._cover, base))
 
     def _cover(self, base: int, sums: Sidecar, covered: int) -> None:
-        handle = self.fs.open(self.files.data(base))
-        try:
+        with opened(self.fs, self.files.data(base)) as handle:
             start = end = covered
             first = 0
             block: list[bytes] = []
@@ -194,14 +194,11 @@ class _Judge:
                 end = position + size
             if block:
                 close_block()
-        finally:
-            self.fs.close(handle)
 
     def _places(self, base: int, start: int) -> list[tuple[int, int, int]]:
         """Offset, position and size of the records that begin at byte `start` of the data or later."""
         path = self.files.index_of(base)
-        handle = self.fs.open(path)
-        try:
+        with opened(self.fs, path) as handle:
             places: list[tuple[int, int, int]] = []
             at = self.fs.size(handle)
             while at > 0 and (not places or places[0][1] > start):
@@ -210,5 +207,3 @@ class _Judge:
                 places[:0] = [row for row in rows if row[1] >= start and row[2]]
                 at = first
             return places
-        finally:
-            self.fs.close(handle)

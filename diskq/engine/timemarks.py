@@ -42,7 +42,7 @@ from diskq.engine.momentlookup import EARLIEST, LATEST
 from diskq.engine.streamfiles import PartitionFiles
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 
 __all__ = [
@@ -335,12 +335,9 @@ class TimeMarks:
     def _append(self) -> None:
         if not self._unsealed:
             return
-        handle = self._fs.open(self._files.sealed, write=True, create=True)
-        try:
+        with opened(self._fs, self._files.sealed, write=True, create=True) as handle:
             end = self._fs.size(handle) // SEALED_SIZE * SEALED_SIZE
             write_all(self._fs, handle, self._unsealed, end)
-        finally:
-            self._fs.close(handle)
         self._unsealed = b""
         if end and end // SEALED_SIZE % _ROWS_BETWEEN_LOOKS == 0:
             forget_removed(self._fs, self._files)
@@ -380,12 +377,9 @@ def forget_removed(fs: FileSystem, files: PartitionFiles) -> None:
     kept = b"".join(row.pack() for row in rows if row.entries)
     if kept == content:
         return
-    handle = fs.open(files.sealed, write=True, create=True)
-    try:
+    with opened(fs, files.sealed, write=True, create=True) as handle:
         write_all(fs, handle, kept, 0)
         fs.truncate(handle, len(kept))
-    finally:
-        fs.close(handle)
 
 
 def _cuts_from(fs: FileSystem, files: PartitionFiles, base: int, marked: int) -> list[tuple[str, int]]:

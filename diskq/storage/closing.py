@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from diskq.errors import ForkedError
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Closing", "let_go"]
+__all__ = ["Closing", "let_go", "opened"]
 
 
 def let_go(fs: FileSystem, *handles: int) -> None:
@@ -22,6 +23,18 @@ def let_go(fs: FileSystem, *handles: int) -> None:
         if handle >= 0:
             with contextlib.suppress(OSError):
                 fs.close(handle)
+
+
+@contextlib.contextmanager
+def opened(
+    fs: FileSystem, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False
+) -> Iterator[int]:
+    """The handle of a file, for the block: it is closed at the end. Raises OSError, as `fs.open`."""
+    handle = fs.open(path, write=write, create=create, exclusive=exclusive)
+    try:
+        yield handle
+    finally:
+        fs.close(handle)
 
 
 class Closing(ABC):
