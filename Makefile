@@ -52,6 +52,7 @@ torture-crashes:
 
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)
+	$(if $(QUICK),,@$(PY) -m scripts.readme_table)
 
 torture-killed:
 	@$(PY) -m tests.torture.killed --cases $(if $(QUICK),300,5000)
@@ -101,6 +102,7 @@ spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one wi
 
 bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers, and report (an hour); QUICK=1: five minutes
 	@$(PY) -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+	$(if $(QUICK)$(ARGS),,@$(PY) -m scripts.readme_table)
 
 instructions: $(STAMPS)/install $(STAMPS)/compiled ## instructions a message, against what is recorded (needs valgrind)
 	@$(PY) -m benchmarks.instructions --check $(ARGS)
