@@ -240,6 +240,7 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         super().__init__(partial(Journal, path, checked, uses_slate=time_slice > 0), time_slice, fs)
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
+        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
         thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = JournalLoop(engine.steps, thread, neighbours_of(self._fs, engine.path), self._fs)
+        loop = JournalLoop(engine.steps, thread, neighbours, self._fs)
         return loop, JournalWriter(loop)

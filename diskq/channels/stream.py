@@ -176,6 +176,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         super().__init__(engine, time_slice, fs)
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
+        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
         thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = StreamLoop(engine.steps, thread, neighbours_of(self._fs, engine.path), self._fs)
+        loop = StreamLoop(engine.steps, thread, neighbours, self._fs)
         return loop, StreamProducer(loop)
