@@ -2,7 +2,8 @@
 
     python -m scripts.readme_table        writes it between its marks
 
-A figure of the README is one of the reports', without its "/s": nothing stands there that was not measured. Speed comes from report.md, losses from torture.md, each from its section "At a glance".
+A figure of the README is one of the reports', without its "/s": nothing stands there that was not
+measured. Speed comes from report.md, losses from torture.md, each from its section "At a glance".
 """
 
 from __future__ import annotations
