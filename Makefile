@@ -11,8 +11,8 @@ FUZZ_JOBS ?= $(shell nproc 2>/dev/null || echo 1)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --no-input --disable-pip-version-check
 STAMPS := $(VENV)/stamps
-COMPILED_FROM := setup.py $(wildcard diskq/_native/*.pyx diskq/_native/*.pxd diskq/_native/*.h)
-STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*.pyi)))
+COMPILED_FROM := setup.py $(foreach kind,pyx pxd h,$(wildcard diskq/_native/*/*.$(kind)))
+STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
@@ -109,7 +109,7 @@ instructions: $(STAMPS)/install $(STAMPS)/compiled ## instructions a message, ag
 
 clean: ## remove what builds and tests leave (.venv stays)
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	@rm -f diskq/_native/*.so diskq/_native/*.c diskq/_native/*.html $(STAMPS)/compiled
+	@rm -f diskq/_native/*/*.so diskq/_native/*/*.c diskq/_native/*/*.html $(STAMPS)/compiled
 	@find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## ... and .venv

@@ -27,7 +27,7 @@ def is_set(name: str) -> bool:
 
 
 def extensions() -> list[Extension]:
-    """One per diskq/_native/*.pyx: a new codec needs no line here."""
+    """One for each .pyx file below diskq/_native/: a new codec needs no line here."""
     compile_args = ["/O2"] if sys.platform == "win32" else ["-O2", "-g0"]
     link_args = []
     if os.environ.get("DISKQ_SANITIZE") == "fuzz":
@@ -39,14 +39,14 @@ def extensions() -> list[Extension]:
         link_args = [SANITIZERS]
     return [
         Extension(
-            f"diskq._native.{source.stem}",
+            ".".join(source.with_suffix("").parts),
             [source.as_posix()],
-            depends=["diskq/_native/crc32c.h", "diskq/_native/platform.h"],
-            include_dirs=["diskq/_native"],
+            depends=["diskq/_native/core/crc32c.h", "diskq/_native/core/platform.h"],
+            include_dirs=["diskq/_native/core"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )
-        for source in sorted(Path("diskq/_native").glob("*.pyx"))
+        for source in sorted(Path("diskq/_native").rglob("*.pyx"))
     ]
 
 

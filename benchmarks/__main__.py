@@ -31,7 +31,7 @@ from benchmarks import (
 from benchmarks.compare import compare
 from benchmarks.floors import Section
 from benchmarks.report import Report
-from benchmarks.sparkworks import SparkWork
+from benchmarks.spark_works import SparkWork
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS: dict[str, ModuleType] = {

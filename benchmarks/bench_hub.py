@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.floors import HUB
 from benchmarks.harness import Measurement, MissingError, Readings, Scale
 from benchmarks.stopwatch import cpu_seconds_of, reading
-from tests.compat.gohub import GoHub
+from tests.compat.go_hub import GoHub
 from tests.compat.golang import GoUnavailableError
 
 ROUNDS = 7

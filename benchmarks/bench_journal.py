@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.floors import JOURNAL, go_journal, sej_calls
 from benchmarks.harness import GoBench, Measurement, Scale, Work
-from benchmarks.systemcalls import GoCalls, GoJournal
+from benchmarks.system_calls import GoCalls, GoJournal
 
 ROUNDS = 5
 SECTIONS = JOURNAL

@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks.floors import SPARK
 from benchmarks.harness import Measurement, Scale
-from benchmarks.sparkworks import Rows, SparkWork
+from benchmarks.spark_works import Rows, SparkWork
 
 ROUNDS = 5
 SECTIONS = SPARK

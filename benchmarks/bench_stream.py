@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.floors import STREAM, calls
 from benchmarks.harness import GoBench, Measurement, Scale, Work
-from benchmarks.systemcalls import GoCalls
+from benchmarks.system_calls import GoCalls
 
 ROUNDS = 5
 SECTIONS = STREAM

@@ -20,11 +20,16 @@ from importlib import import_module
 _WARM: tuple[str, ...] = (
     "trio",
     "benchmarks.works",
-    "benchmarks.streamworks",
-    "benchmarks.journalworks",
-    "benchmarks.priorityworks",
+    "benchmarks.stream_works",
+    "benchmarks.journal_works",
+    "benchmarks.priority_works",
 )
-_WARM += ("benchmarks.spoolworks", "benchmarks.convertworks", "benchmarks.verifyworks", "benchmarks.topworks")
+_WARM += (
+    "benchmarks.spool_works",
+    "benchmarks.convert_works",
+    "benchmarks.verify_works",
+    "benchmarks.top_works",
+)
 
 
 def main(module: str, work: str, directory: str, options: str) -> None:

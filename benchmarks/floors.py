@@ -522,7 +522,7 @@ VERIFY = tuple(
     for size, told in ((100, "100 B"), (1024, "1 KiB"))
 )
 
-# Each gets a message and says that it is done, in a loop (benchmarks/spoolworks.py).
+# Each gets a message and says that it is done, in a loop (benchmarks/spool_works.py).
 _GET_AND_ACK = ("localqueue", "persist-queue ack", "persist-queue file")
 
 SPOOL = (

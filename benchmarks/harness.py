@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from benchmarks.floors import FIGURES, Row, Section
+from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
-from tests.compat.gopeer import GoPeer
 
 __all__ = ["GoBench", "Measurement", "MissingError", "Result", "Scale", "Spread", "Work", "forking", "run"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import trio
 
-from benchmarks.hotpaths import PATHS, mark
+from benchmarks.hot_paths import PATHS, mark
 
 __all__ = ["TOLERANCE", "compare", "count", "main"]
 

@@ -64,40 +64,40 @@ from diskq.options import (
 )
 
 if TYPE_CHECKING:
-    from diskq.channels.consumer import ConsumerStatistics, StreamConsumer, open_consumer
-    from diskq.channels.fromthreads import ThreadSender, from_threads
-    from diskq.channels.journal import JournalStatistics, JournalWriter, open_journal
-    from diskq.channels.merging import merge
-    from diskq.channels.moments import offset_after, offset_at_or_after
-    from diskq.channels.priority import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
-    from diskq.channels.priorityqueue import DiskPriorityQueue, PriorityQueueStatistics
-    from diskq.channels.queue import ChannelStatistics, DiskQueue, open_queue
-    from diskq.channels.replaying import Replay, ReplayStatistics, replay
-    from diskq.channels.rootwatch import RootWatch, watch_root
-    from diskq.channels.scanner import JournalScanner, ScannerStatistics, open_scanner
-    from diskq.channels.selecting import select, select_nowait
-    from diskq.channels.shards import ShardWriter, open_shards
-    from diskq.channels.shardscanner import ShardScanner, scan_shards
-    from diskq.channels.spool import Spool, SpoolStatistics, open_spool
-    from diskq.channels.stream import ProducerStatistics, StreamProducer, open_producer
-    from diskq.channels.work import DiskWork
-    from diskq.engine.deadletters import DeadLetter, DeadLetters
-    from diskq.engine.fifo import FifoQueue, QueueStatistics
-    from diskq.engine.journal import Journal
-    from diskq.engine.journaloffsets import (
+    from diskq.channels.core.from_threads import ThreadSender, from_threads
+    from diskq.channels.core.merging import merge
+    from diskq.channels.core.replay import Replay, ReplayStatistics, replay
+    from diskq.channels.core.selecting import select, select_nowait
+    from diskq.channels.core.time_lookup import offset_after, offset_at_or_after
+    from diskq.channels.journal.root_watch import RootWatch, watch_root
+    from diskq.channels.journal.scanner import JournalScanner, ScannerStatistics, open_scanner
+    from diskq.channels.journal.shard_scanner import ShardScanner, scan_shards
+    from diskq.channels.journal.shard_writer import ShardWriter, open_shards
+    from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open_journal
+    from diskq.channels.priority.queue import DiskPriorityQueue, PriorityQueueStatistics
+    from diskq.channels.priority.store import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
+    from diskq.channels.queue.queue import ChannelStatistics, DiskQueue, open_queue
+    from diskq.channels.queue.work import DiskWork
+    from diskq.channels.spool.spool import Spool, SpoolStatistics, open_spool
+    from diskq.channels.stream.consumer import ConsumerStatistics, StreamConsumer, open_consumer
+    from diskq.channels.stream.producer import ProducerStatistics, StreamProducer, open_producer
+    from diskq.engine.journal.journal import Journal
+    from diskq.engine.journal.reader import JournalReader
+    from diskq.engine.journal.reader_offset import (
         JournalOffset,
         ReaderOffset,
         read_journal_offset,
         read_journal_offsets,
     )
-    from diskq.engine.journalreader import JournalReader
-    from diskq.engine.journaltimes import JournalTimes
-    from diskq.engine.priority import PriorityRecord, PriorityStore, QueueInfo, StoreStatistics
-    from diskq.engine.stream import Stream
-    from diskq.engine.work import FifoWork, Lease, MessageId, WorkStatistics
+    from diskq.engine.journal.time_lookup import JournalTimes
+    from diskq.engine.priority.store import PriorityRecord, PriorityStore, QueueInfo, StoreStatistics
+    from diskq.engine.queue.fifo_queue import FifoQueue, QueueStatistics
+    from diskq.engine.queue.work import FifoWork, Lease, MessageId, WorkStatistics
+    from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
+    from diskq.engine.stream.stream import Stream
     from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
     from diskq.storage.durations import Durations
-    from diskq.storage.recovery import Repair
+    from diskq.storage.repairs import Repair
 
     __version__: str
 
@@ -220,40 +220,40 @@ __all__ = [
 # Who has what: Spark starts many processes, which use little of it each, and no Trio. `__all__` and the
 # imports above say it again, for type checkers, which run nothing; a test compares the three.
 _HOMES = {
-    "channels.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
-    "channels.fromthreads": ("ThreadSender", "from_threads"),
-    "channels.journal": ("JournalStatistics", "JournalWriter", "open_journal"),
-    "channels.merging": ("merge",),
-    "channels.moments": ("offset_after", "offset_at_or_after"),
-    "channels.priority": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
-    "channels.priorityqueue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
-    "channels.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
-    "channels.replaying": ("Replay", "ReplayStatistics", "replay"),
-    "channels.rootwatch": ("RootWatch", "watch_root"),
-    "channels.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
-    "channels.selecting": ("select", "select_nowait"),
-    "channels.shards": ("ShardWriter", "open_shards"),
-    "channels.shardscanner": ("ShardScanner", "scan_shards"),
-    "channels.spool": ("Spool", "SpoolStatistics", "open_spool"),
-    "channels.stream": ("ProducerStatistics", "StreamProducer", "open_producer"),
-    "channels.work": ("DiskWork",),
-    "engine.deadletters": ("DeadLetter", "DeadLetters"),
-    "engine.fifo": ("FifoQueue", "QueueStatistics"),
-    "engine.journal": ("Journal",),
-    "engine.journaloffsets": (
+    "channels.core.from_threads": ("ThreadSender", "from_threads"),
+    "channels.core.merging": ("merge",),
+    "channels.core.replay": ("Replay", "ReplayStatistics", "replay"),
+    "channels.core.selecting": ("select", "select_nowait"),
+    "channels.core.time_lookup": ("offset_after", "offset_at_or_after"),
+    "channels.journal.root_watch": ("RootWatch", "watch_root"),
+    "channels.journal.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
+    "channels.journal.shard_scanner": ("ShardScanner", "scan_shards"),
+    "channels.journal.shard_writer": ("ShardWriter", "open_shards"),
+    "channels.journal.writer": ("JournalStatistics", "JournalWriter", "open_journal"),
+    "channels.priority.queue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
+    "channels.priority.store": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
+    "channels.queue.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
+    "channels.queue.work": ("DiskWork",),
+    "channels.spool.spool": ("Spool", "SpoolStatistics", "open_spool"),
+    "channels.stream.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
+    "channels.stream.producer": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "engine.journal.journal": ("Journal",),
+    "engine.journal.reader": ("JournalReader",),
+    "engine.journal.reader_offset": (
         "JournalOffset",
         "ReaderOffset",
         "read_journal_offset",
         "read_journal_offsets",
     ),
-    "engine.journalreader": ("JournalReader",),
-    "engine.journaltimes": ("JournalTimes",),
-    "engine.priority": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
-    "engine.stream": ("Stream",),
-    "engine.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
+    "engine.journal.time_lookup": ("JournalTimes",),
+    "engine.priority.store": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
+    "engine.queue.fifo_queue": ("FifoQueue", "QueueStatistics"),
+    "engine.queue.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
+    "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
+    "engine.stream.stream": ("Stream",),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.durations": ("Durations",),
-    "storage.recovery": ("Repair",),
+    "storage.repairs": ("Repair",),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from diskq._native.message import NULL_TIMESTAMP, JournalMessage, Message, Position
+from diskq._native.core.message import NULL_TIMESTAMP, JournalMessage, Message, Position
 
 __all__ = ["NULL_TIMESTAMP", "Batch", "JournalMessage", "Message", "Position"]
 

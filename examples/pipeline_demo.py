@@ -65,7 +65,7 @@ def missing() -> str | None:
 def spark_session(directory: Path) -> Iterator[SparkSession]:
     """A session on this machine, whose own talk nobody hears."""
     import diskq.spark
-    from diskq.cli.pipelineruns import unheard
+    from diskq.cli.pipeline.runs import unheard
 
     settings: dict[str, bool | int | float | str] = {
         "spark.local.dir": str(directory),

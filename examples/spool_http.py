@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import httpx
 import trio
-from farend import FarEnd
+from destination import FarEnd
 
 import diskq
 

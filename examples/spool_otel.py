@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import httpx
 import trio
-from farend import FarEnd
+from destination import FarEnd
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource

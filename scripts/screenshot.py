@@ -21,8 +21,8 @@ import trio
 from rich.console import Console
 
 import diskq
-from diskq.cli.topview import Screen
-from diskq.tools.watching import Reading, Watch
+from diskq.cli.top.screen import Screen
+from diskq.tools.watch.watch import Reading, Watch
 
 TARGET = Path(__file__).parent.parent / "docs" / "top.svg"
 WIDTH, HEIGHT = 160, 14

@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.compare import WIDER, Comparison, Pair, compare
 from benchmarks.floors import Row
 from benchmarks.harness import Result, Spread
-from tests import benchruns
+from tests import bench_runs as benchruns
 
 ABOUT = benchruns.ABOUT | {"rounds": 3}
 

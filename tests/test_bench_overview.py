@@ -10,7 +10,7 @@ from benchmarks import bench_queue, bench_sweep, overview, summary
 from benchmarks.floors import Row
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
-from tests import benchruns
+from tests import bench_runs as benchruns
 
 ABOUT = benchruns.ABOUT | {
     "began": "2026-01-02T03:04:05+00:00",

@@ -17,7 +17,7 @@ from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.limits import Act, Limit
 from benchmarks.report import Report
-from tests import benchruns
+from tests import bench_runs as benchruns
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 SMOKE = Scale("smoke", 0.001)

@@ -42,7 +42,7 @@ from benchmarks.floors import (
 )
 from benchmarks.harness import Result, Scale, Spread
 from benchmarks.report import Report
-from tests import benchruns
+from tests import bench_runs as benchruns
 
 SMOKE = Scale("smoke", 0.004)
 BENCHMARKS = (

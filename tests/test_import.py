@@ -27,7 +27,7 @@ def test_trio_is_imported_when_a_channel_is_first_asked_for() -> None:
 def test_engines_are_imported_when_they_are_first_asked_for() -> None:
     before, after = (
         "assert not any('.engine' in name for name in sys.modules)",
-        "assert 'diskq.engine.fifo' in sys.modules",
+        "assert 'diskq.engine.queue.fifo_queue' in sys.modules",
     )
     program = f"import sys, diskq; {before}; diskq.FifoQueue; {after}"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from benchmarks import hotpaths
-from benchmarks.hotpaths import PATHS
+from benchmarks import hot_paths as hotpaths
+from benchmarks.hot_paths import PATHS
 from benchmarks.instructions import RECORDED, TOLERANCE, compare
 
 

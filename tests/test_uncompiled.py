@@ -65,12 +65,12 @@ def test_the_sentence_hides_no_second_traceback(uncompiled_tree):
 
 
 def test_another_missing_module_is_not_blamed_on_the_compiler(uncompiled_tree):
-    (uncompiled_tree / "diskq/_native/nsq.py").write_text("import a_module_that_nobody_has")
+    (uncompiled_tree / "diskq/_native/queue/codec.py").write_text("import a_module_that_nobody_has")
     done = run_in(uncompiled_tree, "import diskq._native")
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_module_that_nobody_has'"
 
 
 def test_a_broken_compiled_module_is_not_called_uncompiled(uncompiled_tree):
-    (uncompiled_tree / "diskq/_native/nsq.py").write_text("from math import no_such_name")
+    (uncompiled_tree / "diskq/_native/queue/codec.py").write_text("from math import no_such_name")
     done = run_in(uncompiled_tree, "import diskq._native")
     assert "cannot import name 'no_such_name'" in done.stderr.splitlines()[-1]

@@ -1,12 +1,13 @@
 # The compiled room. Law: bytes in, records out; no judgement, and no room above it is imported.
 #
 # A source tree is not compiled by looking at it, and Python's own "No module named
-# 'diskq._native.nsq'" would send its reader looking for a missing package. So say it here, once; and where
-# there are modules for another Python or machine, or in a zip file, from which Python imports none, say that:
-# on an executor of Spark's this is the first that is met of it. diskq/spark/errors.py knows these sentences.
+# 'diskq._native.queue.codec'" would send its reader looking for a missing package. So say it here, once; and
+# where there are modules for another Python or machine, or in a zip file, from which Python imports none, say
+# that: on an executor of Spark's this is the first that is met of it. diskq/spark/errors.py knows these
+# sentences.
 
 try:
-    import diskq._native.nsq  # noqa: F401  (any compiled module would tell; this one is always used)
+    import diskq._native.queue.codec  # noqa: F401  (any compiled module would tell; this one is always used)
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(f"{__name__}."):
         raise

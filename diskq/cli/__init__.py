@@ -23,24 +23,18 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import (
-    bench,
-    completion,
-    convert,
-    hub,
-    info,
-    jobs,
-    journal,
-    pipeline,
-    queue,
-    repair,
-    spool,
-    stream,
-    top,
-    verify,
-)
-from diskq.cli.parsing import CommandError, CommandParser, UsageError, described, parse
-from diskq.cli.terminal import note, sentence, warnings_on_stderr
+from diskq.cli import completion, convert, info, repair, verify
+from diskq.cli.bench import bench
+from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, described, parse
+from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
+from diskq.cli.hub import parser as hub
+from diskq.cli.journal import parser as journal
+from diskq.cli.pipeline import parser as pipeline
+from diskq.cli.priority import parser as jobs
+from diskq.cli.queue import parser as queue
+from diskq.cli.spool import parser as spool
+from diskq.cli.stream import parser as stream
+from diskq.cli.top import top
 from diskq.errors import DiskqError
 
 __all__ = ["command_parser", "main"]

@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from diskq.cli.parsing import CommandError, CommandParser, Commands, add_command
-from diskq.cli.streamview import StreamView
-from diskq.cli.terminal import warnings_left_out
-from diskq.engine.groups import groups
+from diskq.cli.core.parsing import CommandError, CommandParser, Commands, add_command
+from diskq.cli.core.terminal import warnings_left_out
+from diskq.cli.stream.view import StreamView
+from diskq.engine.stream.groups import groups
 from diskq.errors import DiskqError
-from diskq.tools.queueview import queue_names
+from diskq.tools.view.queue import queue_names
 
 __all__ = ["add_parser", "answer"]
 

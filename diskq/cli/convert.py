@@ -13,15 +13,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from diskq.cli import units
-from diskq.cli.moments import MOMENTS, moment
-from diskq.cli.parsing import CommandError, Commands, UsageError, add_command, count, number, usage_errors
-from diskq.cli.terminal import note, printable, progress, warnings_left_out
+from diskq.cli.core import units
+from diskq.cli.core.parsing import (
+    CommandError,
+    Commands,
+    UsageError,
+    add_command,
+    count,
+    number,
+    usage_errors,
+)
+from diskq.cli.core.terminal import note, printable, progress, warnings_left_out
+from diskq.cli.core.times import MOMENTS, moment
 from diskq.errors import ConversionLossError, QueueNameError
-from diskq.tools.carrying import FORMATS, ConvertOptions, Format
-from diskq.tools.convert import Conversion, convert, tell_losses
-from diskq.tools.reading import Lines, Selection, Source
-from diskq.tools.things import things_at
+from diskq.tools.convert.conversion import Conversion, convert, tell_losses
+from diskq.tools.convert.field_mapping import FORMATS, ConvertOptions, Format
+from diskq.tools.convert.sources import Lines, Selection, Source
+from diskq.tools.stores import things_at
 
 __all__ = ["add_parser"]
 

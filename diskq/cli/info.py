@@ -8,13 +8,13 @@ import dataclasses
 import json
 from typing import Any
 
-from diskq.cli import units
-from diskq.cli.moments import show_moment
-from diskq.cli.parsing import Commands, add_command
-from diskq.cli.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
+from diskq.cli.core import units
+from diskq.cli.core.parsing import Commands, add_command
+from diskq.cli.core.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
+from diskq.cli.core.times import show_moment
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
-from diskq.tools.things import things_found
+from diskq.tools.stores import things_found
 
 __all__ = ["add_parser"]
 

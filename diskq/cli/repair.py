@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from diskq.cli.opening import patient
-from diskq.cli.parsing import CommandError, Commands, UsageError, add_command
-from diskq.cli.terminal import note, printable, say, sentence, shown, warnings_left_out
-from diskq.engine.storelook import Repair
+from diskq.cli.core.opening import patient
+from diskq.cli.core.parsing import CommandError, Commands, UsageError, add_command
+from diskq.cli.core.terminal import note, printable, say, sentence, shown, warnings_left_out
+from diskq.engine.priority.view import Repair
 from diskq.errors import DiskqError, LockedError
 from diskq.tools.findings import Finding
-from diskq.tools.repair import Repairs, repair
-from diskq.tools.salvage import Salvaged, new_file, salvage
-from diskq.tools.things import Thing, things_below
-from diskq.tools.verify import verify
+from diskq.tools.repair.repair import Repairs, repair
+from diskq.tools.salvage.salvage import Salvaged, new_file, salvage
+from diskq.tools.stores import Thing, things_below
+from diskq.tools.verify.verification import verify
 
 __all__ = ["add_parser", "told"]
 

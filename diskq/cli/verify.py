@@ -11,13 +11,13 @@ import sys
 import time
 from typing import Any
 
-from diskq.cli import units
-from diskq.cli.parsing import Commands, add_command, add_json
-from diskq.cli.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
+from diskq.cli.core import units
+from diskq.cli.core.parsing import Commands, add_command, add_json
+from diskq.cli.core.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.things import Thing, things_found
-from diskq.tools.verify import verify
+from diskq.tools.stores import Thing, things_found
+from diskq.tools.verify.verification import verify
 
 __all__ = ["add_parser"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from diskq.engine.journalfiles import JournalFiles
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.stream.files import StreamFiles
 from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import FileSystem
 

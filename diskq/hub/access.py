@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from diskq.hub.names import checked_client
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 
 __all__ = ["Tls", "Tokens", "is_loopback", "read_token"]
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Self
 import grpc
 import trio
 
-from diskq._native import hubwire, sej
-from diskq._native.sej import JournalColumns
+from diskq._native.hub import wire as hubwire
+from diskq._native.journal import codec as sej
+from diskq._native.journal.codec import JournalColumns
 from diskq.errors import HubError
 from diskq.hub.access import Tls, is_loopback
 from diskq.hub.names import checked_client, checked_journal

@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from diskq._native import sej
-from diskq._native.sej import JournalColumns
-from diskq.channels.retrying import Again, tries
-from diskq.channels.watch import listen
-from diskq.engine.journalreader import JournalReader
+from diskq._native.journal import codec as sej
+from diskq._native.journal.codec import JournalColumns
+from diskq.channels.core.retrying import Again, tries
+from diskq.channels.core.watch import listen
+from diskq.engine.journal.reader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
 from diskq.hub.client import HubClient
 from diskq.hub.store import Range
@@ -29,7 +29,7 @@ from diskq.options import ReplicationOptions
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 
 __all__ = ["Progress", "ReplicationStatistics", "Taking", "replicate"]
 

@@ -15,15 +15,15 @@ from typing import Any
 import grpc
 import trio
 
-from diskq.channels.barrierthread import in_a_thread
-from diskq.channels.opening import Opening
+from diskq.channels.core.barrier_thread import in_a_thread
+from diskq.channels.core.opening import Opening
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers
 from diskq.hub.store import HubJournal, HubStatistics, HubStore
 from diskq.options import HubOptions
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 
 __all__ = ["Hub", "open_hub"]
 

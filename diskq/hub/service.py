@@ -21,11 +21,11 @@ from typing import Any
 
 import grpc
 
-from diskq._native import hubwire
+from diskq._native.hub import wire as hubwire
 from diskq.errors import DiskqError, HubError
 from diskq.hub.access import Tokens
 from diskq.hub.store import Allows, HubStore, Range
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["BEGIN", "FIRST", "NEXT", "Patience", "handlers"]

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diskq._native import hubwire
-from diskq._native.sej import JournalColumns
-from diskq.engine.journal import Journal
-from diskq.engine.journalfiles import JournalFiles
-from diskq.engine.journalreader import JournalReader
+from diskq._native.hub import wire as hubwire
+from diskq._native.journal.codec import JournalColumns
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
 from diskq.errors import (
     DiskFullError,
     ForkedError,
@@ -31,7 +31,7 @@ from diskq.hub.names import checked_client, checked_journal, directory_name, par
 from diskq.options import HubOptions
 from diskq.storage.forks import tell_of_forks
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["HubJournal", "HubStatistics", "HubStore", "Range"]

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 from diskq.errors import DiskqError
 from diskq.metrics.table import METRICS, PARTS, Metric, kind_of
 from diskq.storage.durations import Durations
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 
 __all__ = ["Labels", "Sample", "Watch", "Watched", "Watchlist", "samples_of"]
 

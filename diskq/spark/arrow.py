@@ -24,10 +24,11 @@ __all__ = ["Batches", "Piece", "floor_to_micros"]
 
 
 class Piece(Protocol):
-    """Messages with offsets one after the other, by column: `diskq._native.triplet.Columns` is one.
+    """Messages with consecutive offsets, by column: `diskq._native.stream.codec.Columns` is one.
 
     Where messages have types, and need not have times, it has two more buffers: `types` of u8, and
-    `time_validity`, a bit for each, or None if all have a time (`diskq._native.sej.JournalColumns`).
+    `time_validity`, a bit for each, or None if all have a time
+    (`diskq._native.journal.codec.JournalColumns`).
     """
 
     @property

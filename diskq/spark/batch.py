@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from diskq.spark.errors import telling
 from diskq.spark.filters import Wanted
-from diskq.spark.layout_choice import open_layout
-from diskq.spark.layouts import Losses, OffsetRange
+from diskq.spark.layouts.choice import open_layout
+from diskq.spark.layouts.layout import Losses, OffsetRange
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot, plan
 
@@ -53,7 +53,7 @@ def read_range(options: ReadOptions, schema: StructType, partition: InputPartiti
         return
     _spare_collections()
     if partition.layout == "taskflux":
-        from diskq.spark.stores import state_of
+        from diskq.spark.layouts.priority import state_of
 
         yield from state_of(options, schema, partition)
         return

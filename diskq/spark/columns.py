@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from diskq._native.tripletcolumns import Binary, ColumnBatch, Numbers
+from diskq._native.stream.columns import Binary, ColumnBatch, Numbers
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import NANOS, TYPE
 

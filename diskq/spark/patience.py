@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 from diskq.errors import LockedError
 from diskq.options import StreamOptions
 

@@ -14,7 +14,7 @@ from typing import Any
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts import Losses, OffsetRange, Span
+from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.offsets import EARLIEST, LATEST, Bound
 from diskq.spark.options import ReadOptions
 from diskq.spark.streams import NamedStream, open_streams

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from diskq.engine.logreader import LogReader
+from diskq.engine.log.reader import LogReader
 from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError
-from diskq.spark.layouts import Losses
+from diskq.spark.layouts.layout import Losses
 
 if TYPE_CHECKING:
     from diskq.spark.arrow import Piece

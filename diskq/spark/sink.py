@@ -7,7 +7,7 @@
 #
 # What a killed commit leaves undone, the next one to open the stream finishes, be it Spark or not. Who
 # has the stream open meanwhile keeps a commit waiting, for ownerLockTimeout at most. All that makes this
-# hold is below Spark: diskq/engine/transactions.py.
+# hold is below Spark: diskq/engine/stream/transactions/transaction.py.
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from diskq._native.tripletcolumns import RowError
-from diskq.engine.staging import Abandoned, StagedFile, StagedName, StagingWriter
-from diskq.engine.stream import Stream
-from diskq.engine.streamsettings import settings_at
-from diskq.engine.transactions import Transaction, abandon, forget_sinks, sweep_staging
+from diskq._native.stream.columns import RowError
+from diskq.engine.stream.settings import settings_at
+from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.transactions.staging import Abandoned, StagedFile, StagedName, StagingWriter
+from diskq.engine.stream.transactions.transaction import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
 from diskq.options import Encoding, StreamOptions
 from diskq.spark.columns import check_columns, columns_of
 from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, telling
 from diskq.spark.patience import open_patiently
-from diskq.spark.sinkoptions import WriteOptions, sink_name
+from diskq.spark.sink_options import WriteOptions, sink_name
 
 __all__ = ["DiskqBatchWriter", "DiskqStreamWriter", "StagedCommit"]
 

@@ -82,7 +82,7 @@ class DiskqDataSource(DataSource):
         kinds = _kinds_of(options)
         check_projection(schema, kinds)
         if is_of_stores(kinds):
-            from diskq.spark.stores import check_options
+            from diskq.spark.layouts.priority import check_options
 
             check_options(self.options)
             return DiskqReader(options, schema, self._snapshot)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from diskq.spark.batch import read_range
 from diskq.spark.errors import DiskqSparkError, telling
-from diskq.spark.layouts import Losses, OffsetRange
+from diskq.spark.layouts.layout import Losses, OffsetRange
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import bounds_at, range_of, split, within

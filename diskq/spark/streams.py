@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layout_choice import find_layout, open_layout
-from diskq.spark.layouts import Layout, Span
+from diskq.spark.layouts.choice import find_layout, open_layout
+from diskq.spark.layouts.layout import Layout, Span
 from diskq.spark.options import ReadOptions, Selection
 
 __all__ = ["NamedStream", "kinds_of", "open_streams", "paths_of"]
@@ -58,7 +58,7 @@ def paths_of(selection: Selection) -> Mapping[str, str]:
     """Where the streams are, by topic; with a pattern, those that are there now."""
     if selection.streams is not None:
         return selection.streams
-    from diskq.spark.snapshots import log_at, queue_names
+    from diskq.spark.layouts.queue import log_at, queue_names
 
     matches = re.compile(selection.pattern).fullmatch
     try:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from diskq._native.blocks import ROW_SIZE, Blocks
+from diskq._native.core.blocks import ROW_SIZE, Blocks
 from diskq.storage.barrier import write_all
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem

@@ -2,9 +2,9 @@
 # touch no file.
 #
 # The memory of a child says that it holds locks, and where files end; its parent says the same, and goes on.
-# So in a child all that there was is made unusable at once (os.register_at_fork), and nobody has to ask
-# at each call: turns are taken for good (_native/turn.pyx), file systems refuse every verb (fs.py), and who
-# neither takes a turn nor touches a file with each call is told here.
+# So in a child all that there was is made unusable at once (os.register_at_fork), and nobody has to ask at
+# each call: turns are taken for good (_native/core/thread_guard.pyx), file systems refuse every verb (fs.py),
+# and who neither takes a turn nor touches a file with each call is told here.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
-from diskq._native.turn import leave_turns_to
+from diskq._native.core.thread_guard import leave_turns_to
 from diskq.errors import ForkedError
 
 __all__ = ["Heir", "tell_of_forks"]

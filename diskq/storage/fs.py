@@ -22,9 +22,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from diskq._native.door import has_name, size_at, size_of_file, start_writeback, sync_file_system
+from diskq._native.core.file_calls import has_name, size_at, size_of_file, start_writeback, sync_file_system
 from diskq.errors import ForkedError, NotAFileError
-from diskq.storage.filewatch import FileWatch, open_inotify
+from diskq.storage.file_watch import FileWatch, open_inotify
 from diskq.storage.forks import tell_of_forks
 
 __all__ = [
@@ -86,8 +86,8 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 AnyPath = str | os.PathLike[str]
 
 if sys.platform == "darwin":
-    from diskq._native.door import boot_id as _boot_session
-    from diskq._native.door import full_sync
+    from diskq._native.core.file_calls import boot_id as _boot_session
+    from diskq._native.core.file_calls import full_sync
 
     # Its fsync leaves the bytes in the disk's own cache.
     _datasync = _fsync = full_sync

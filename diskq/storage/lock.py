@@ -18,7 +18,7 @@ from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
-from diskq.storage.smallfile import read_small
+from diskq.storage.small_file import read_small
 
 __all__ = ["Holder", "Lock", "as_bits", "bits_in", "holder_of", "parse_holder", "read_holder"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from diskq.errors import CorruptionError
 from diskq.storage.closing import let_go
-from diskq.storage.filewatch import FileWatch
+from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
 
 __all__ = ["OverlayFS"]

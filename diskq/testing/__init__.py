@@ -40,12 +40,12 @@ writes down every call:
     disk.delay("sync_files", seconds=0.05, path="*.dat")
     disk.capacity(64 * 1024)  # so many bytes more, then ENOSPC
 
-What a power cut may leave, and what not, is written at the top of `diskq/testing/crashfs.py`.
+What a power cut may leave, and what not, is written at the top of `diskq/testing/crash_fs.py`.
 """
 
 from __future__ import annotations
 
-from diskq.testing.crashfs import CrashFS, PowerCut
-from diskq.testing.faultfs import Call, Fault, FaultFS
+from diskq.testing.crash_fs import CrashFS, PowerCut
+from diskq.testing.fault_fs import Call, Fault, FaultFS
 
 __all__ = ["Call", "CrashFS", "Fault", "FaultFS", "PowerCut"]

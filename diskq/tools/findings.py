@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from diskq.tools.things import Thing
+from diskq.tools.stores import Thing
 
 __all__ = ["Finding", "Progress", "Severity", "Verdict", "Verification"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from diskq.storage.fs import FileSystem
-from diskq.storage.smallfile import checked, is_checked, read_small
+from diskq.storage.small_file import checked, is_checked, read_small
 
 __all__ = ["Gap", "gaps_as", "known_gaps", "unknown_parts"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamowner import owner_state
-from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.owner import owner_state
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Holder, holder_of
 

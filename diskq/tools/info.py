@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from diskq.engine.groups import groups
-from diskq.engine.journaloffsets import read_journal_offsets
-from diskq.engine.journalreader import JournalReader
-from diskq.engine.nsqfiles import QueueFiles
-from diskq.engine.spoolfiles import DEAD, SPOOL
-from diskq.engine.storelook import try_opening
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamsettings import StreamSettings, read_settings
-from diskq.engine.streamstats import stream_statistics
-from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.reader_offset import read_journal_offsets
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.priority.view import try_opening
+from diskq.engine.queue.files import QueueFiles
+from diskq.engine.spool.files import DEAD, SPOOL
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import groups
+from diskq.engine.stream.settings import StreamSettings, read_settings
+from diskq.engine.stream.statistics import stream_statistics
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
-from diskq.tools.queueview import QueueView, look, queue_names
-from diskq.tools.spoolview import look_at_spool
-from diskq.tools.things import Kind, Thing
+from diskq.tools.stores import Kind, Thing
+from diskq.tools.view.queue import QueueView, look, queue_names
+from diskq.tools.view.spool import look_at_spool
 
 __all__ = ["FORMATS", "Info", "info"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 import diskq
-from diskq.engine.outbox import Outbox
+from diskq.engine.spool.delivery_cursor import Outbox
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diskq.cli import bench
-from diskq.cli.benchworks import ENGINES, WORKS, run_engine
+from diskq.cli.bench import bench
+from diskq.cli.bench.works import ENGINES, WORKS, run_engine
 from tests.cli.conftest import start, until
 
 SMALL = bench.Scale(rounds=2, seconds=0.001, file_size=2**20, sync_seconds=0.0)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.journal import Journal
-from diskq.engine.stream import Stream
+from diskq.engine.journal.journal import Journal
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
+from diskq.tools.convert.sources import entries
 from diskq.tools.entries import Entry
-from diskq.tools.reading import entries
-from diskq.tools.things import things_at
+from diskq.tools.stores import things_at
 from tests.cli.conftest import PROGRAM, Run, drain, fill
 
 

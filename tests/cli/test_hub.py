@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from tests.cli.conftest import PROGRAM, program, until
 from tests.hub.rig import bytes_of, messages, records, write_journal
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.journal import Journal
-from diskq.engine.journaloffsets import JournalOffset, read_journal_offset
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions
 from tests.cli.conftest import frames, start

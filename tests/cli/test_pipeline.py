@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from diskq.cli import main, pipelineruns
-from diskq.engine.stream import Stream
+from diskq.cli import main
+from diskq.cli.pipeline import runs as pipelineruns
+from diskq.engine.stream.stream import Stream
 
 VERBS = ["archive", "aggregate", "replay", "reshard", "audit", "merge", "dedupe-merge"]
 

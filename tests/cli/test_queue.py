@@ -15,7 +15,7 @@ import pytest
 
 from diskq import FifoQueue
 from diskq.cli import main
-from diskq.tools.queueview import look
+from diskq.tools.view.queue import look
 from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
 
 VERBS = ["send", "receive", "peek", "info", "empty"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.errors import DamagedStoreError
 from tests.tools.damaged import COUNT, digest, flip, made, messages_in
 

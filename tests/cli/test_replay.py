@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from diskq import Journal, JournalReader, Stream, StreamOptions
-from diskq.cli import replays
-from diskq.engine.streamreader import StreamReader
+from diskq.cli.replay import replay as replays
+from diskq.engine.stream.reader import StreamReader
 from diskq.messages import JournalMessage, Message
 from tests.cli.conftest import drain, start, until
 

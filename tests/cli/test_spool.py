@@ -16,9 +16,9 @@ import trio
 import diskq
 from diskq import FifoQueue
 from diskq.cli import main
-from diskq.engine.deadletters import DeadLetter, DeadLetters
-from diskq.engine.nsqfiles import Position
-from diskq.engine.spoolfiles import SPOOL, SpoolFiles, SpoolState, SpoolStatus
+from diskq.engine.queue.files import Position
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
+from diskq.engine.spool.files import SPOOL, SpoolFiles, SpoolState, SpoolStatus
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import OsFileSystem
 from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until

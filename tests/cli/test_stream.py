@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from diskq.cli import command_parser, main, stream
-from diskq.cli.moments import moment, show_moment
-from diskq.cli.parsing import parse
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
+from diskq.cli import command_parser, main
+from diskq.cli.core.parsing import parse
+from diskq.cli.core.times import moment, show_moment
+from diskq.cli.stream import parser as stream
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.storage.fs import OsFileSystem
 from tests.cli.conftest import Terminal, frames, program, start, until

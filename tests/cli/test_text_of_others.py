@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from diskq.cli.parsing import CommandError
-from diskq.cli.terminal import note, sentence, show_table
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.terminal import note, sentence, show_table
 from tests.tools.damaged import KINDS, flip, made
 
 EVIL = "a\ndiskq: error: all is lost\x1b[2J\r"

@@ -15,12 +15,12 @@ import pytest
 from rich.console import Console
 
 from diskq import FifoQueue, Journal, Stream
-from diskq.cli.toprows import COLUMNS, SORTS, sparkline
-from diskq.cli.topview import Screen
-from diskq.engine.priority import PriorityStore
-from diskq.tools.samples import Part, Sample
-from diskq.tools.things import Thing
-from diskq.tools.watching import Reading, Watch
+from diskq.cli.top.rows import COLUMNS, SORTS, sparkline
+from diskq.cli.top.screen import Screen
+from diskq.engine.priority.store import PriorityStore
+from diskq.tools.stores import Thing
+from diskq.tools.watch.samples import Part, Sample
+from diskq.tools.watch.watch import Reading, Watch
 from tests.cli.conftest import PROGRAM, Terminal, fill
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.options import QueueOptions
 from tests.cli.conftest import PROGRAM, fill
 from tests.tools.damaged import KINDS, flip, made

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
+from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
-from tests.compat.gopeer import GoPeer
 from tests.compat.nsqd import Nsqd
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import trio
 from diskq.errors import HubError
 from diskq.hub import HubClient, Tokens, open_hub, replicate
 from tests.compat.conftest import built
-from tests.compat.gohub import GoHub
+from tests.compat.go_hub import GoHub
 from tests.hub.rig import bytes_of, messages, records, write_journal
 
 pytestmark = pytest.mark.interop

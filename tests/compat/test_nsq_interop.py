@@ -15,7 +15,7 @@ import pytest
 from diskq import FifoQueue, QueueOptions
 from tests.compat import nsqd
 from tests.compat.conftest import StartNsqd
-from tests.compat.gopeer import GoPeer
+from tests.compat.go_peer import GoPeer
 from tests.reference import nsq_oracle as oracle
 
 pytestmark = pytest.mark.interop

@@ -10,8 +10,8 @@ import pytest
 
 from tests.compat import golang, nsqd
 from tests.compat.conftest import StartNsqd, built
+from tests.compat.go_peer import GoPeer, GoPeerError
 from tests.compat.golang import GoUnavailableError
-from tests.compat.gopeer import GoPeer, GoPeerError
 from tests.reference import nsq_oracle as oracle
 from tests.reference.nsq_oracle import Meta
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diskq.tools.repair import repair
+from diskq.tools.repair.repair import repair
 from tests.tools.damaged import COUNT, body, flip, made
 
 pytestmark = pytest.mark.interop

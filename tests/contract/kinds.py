@@ -24,18 +24,18 @@ from typing import Any
 import trio
 
 import diskq
-from diskq.engine.deadletters import DeadLetters
-from diskq.engine.journalfiles import JournalFiles
-from diskq.engine.journalreader import JournalReader
-from diskq.engine.nsqfiles import QueueFiles
-from diskq.engine.outbox import Outbox
-from diskq.engine.spoolfiles import SPOOL
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamreader import StreamReader
-from diskq.engine.taskfluxfiles import StoreFiles
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.queue.files import QueueFiles
+from diskq.engine.spool.dead_letters import DeadLetters
+from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.files import SPOOL
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.reader import StreamReader
 from diskq.options import Durability
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.recovery import Repair
+from diskq.storage.repairs import Repair
 
 __all__ = [
     "CHANNELS",

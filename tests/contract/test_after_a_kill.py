@@ -18,12 +18,12 @@ import trio
 
 import diskq
 from diskq.errors import LockedError
-from diskq.storage.recovery import Repair
-from diskq.storage.slate import ROWS_SIZE, SIZE, read_slate
+from diskq.storage.repairs import Repair
+from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_slate
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
-from diskq.tools.things import Thing
-from diskq.tools.verify import verify
+from diskq.tools.stores import Thing
+from diskq.tools.verify.verification import verify
 from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 

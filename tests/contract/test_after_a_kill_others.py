@@ -15,8 +15,8 @@ import trio.testing
 import diskq
 from diskq.errors import DamagedStoreError
 from diskq.testing import CrashFS
-from diskq.tools.things import Thing
-from diskq.tools.verify import verify
+from diskq.tools.stores import Thing
+from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, NAME, bodies
 from tests.sampling import sampled
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.logreader import Gap
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.log.reader import Gap
+from diskq.engine.stream.reader import StreamReader
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.slate import rows_on
+from diskq.storage.write_ahead_log import rows_on
 from diskq.testing import CrashFS
-from diskq.tools.reading import entries
-from diskq.tools.things import Thing
+from diskq.tools.convert.sources import entries
+from diskq.tools.stores import Thing
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, Opened, body, channels, engines
 from tests.contract.test_after_a_kill import APPENDERS, ON_SLATE, PATH, files, killed
 

@@ -12,14 +12,14 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.transactions import abandon, forget_sinks, sweep_staging
+from diskq.engine.stream.transactions.transaction import abandon, forget_sinks, sweep_staging
 from diskq.hub.replication import replicate
 from diskq.storage.callbacks import text_of
 from diskq.testing import CrashFS
-from diskq.tools.convert import convert
-from diskq.tools.salvage import salvage
-from diskq.tools.things import things_at
-from diskq.tools.verify import verify
+from diskq.tools.convert.conversion import convert
+from diskq.tools.salvage.salvage import salvage
+from diskq.tools.stores import things_at
+from diskq.tools.verify.verification import verify
 
 
 async def asynchronous(*_: object) -> Any:

@@ -17,19 +17,19 @@ import trio
 
 import diskq
 from diskq import DiskqError
-from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.membership import Membership
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
+from diskq.engine.stream.membership import Membership
+from diskq.engine.stream.reader import StreamReader
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
-from diskq.tools.gauges import gauge_of
 from diskq.tools.info import info
-from diskq.tools.repair import repair
-from diskq.tools.salvage import salvage
-from diskq.tools.things import Thing, things_below
-from diskq.tools.verify import verify
+from diskq.tools.repair.repair import repair
+from diskq.tools.salvage.salvage import salvage
+from diskq.tools.stores import Thing, things_below
+from diskq.tools.verify.verification import verify
+from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import ENGINES, ChannelKind, Kind, bodies, body, channels, engines
 from tests.hub.rig import message, put, store
 from tests.sampling import IS_FULL

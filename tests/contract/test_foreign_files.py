@@ -23,15 +23,15 @@ import pytest
 
 import diskq
 from diskq import DiskqError
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import OsFileSystem
-from diskq.tools.gauges import gauge_of
 from diskq.tools.info import info
-from diskq.tools.repair import repair
-from diskq.tools.salvage import salvage
-from diskq.tools.things import Thing, things_below
-from diskq.tools.verify import verify
+from diskq.tools.repair.repair import repair
+from diskq.tools.salvage.salvage import salvage
+from diskq.tools.stores import Thing, things_below
+from diskq.tools.verify.verification import verify
+from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import Kind, bodies, engines
 from tests.sampling import IS_FULL
 

@@ -18,10 +18,10 @@ import trio.testing
 
 import diskq
 from diskq import ForkedError, LockedError
-from diskq.engine.fifosnapshot import FifoSnapshot, SnapshotReader
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
+from diskq.engine.stream.reader import StreamReader
 from diskq.hub.store import HubStore
 from diskq.storage.fs import OsFileSystem
 from tests.contract.channels import Handle, disk, handles, left

@@ -14,9 +14,9 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.fifosnapshot import FifoSnapshot
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.queue.snapshot import FifoSnapshot
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, OffsetNameError, QueueNameError, ShardNameError
 from diskq.storage.fs import OsFileSystem
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from diskq import DiskqError, JournalOffset, LockedError, StorageFailedError
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.offsets import OffsetMarker
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.log.committed_offset import OffsetMarker
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.contract.kinds import ENGINES, bodies

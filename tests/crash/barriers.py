@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from diskq.storage import appendfile, barrier
+from diskq.storage import append_file as appendfile
+from diskq.storage import barrier
 from tests.crash.mutations import Mutation
 
 __all__ = ["APPENDFILE", "BARRIER", "WEAKER"]

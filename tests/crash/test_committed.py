@@ -8,8 +8,8 @@ import random
 import pytest
 
 import diskq
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.testing import CrashFS
 
 OPTIONS = diskq.StreamOptions(partition_count=1, segment_size=700, sync_timeout=1000.0)

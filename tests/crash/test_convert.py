@@ -8,15 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from diskq.testing import CrashFS
-from diskq.tools import placing, targets
-from diskq.tools.carrying import ConvertOptions, Format
-from diskq.tools.convert import convert
+from diskq.tools import placing
+from diskq.tools.convert import targets
+from diskq.tools.convert.conversion import convert
+from diskq.tools.convert.field_mapping import ConvertOptions, Format
+from diskq.tools.convert.sources import Lines
 from diskq.tools.entries import Entry, EntryBatch
-from diskq.tools.jsonlines import to_lines
-from diskq.tools.reading import Lines
+from diskq.tools.json_lines import to_lines
 from tests.crash.harness import PromiseBroken, Witness, run_cuts
 from tests.crash.mutations import Mutation
-from tests.tools.things import at, found
+from tests.tools.stores import at, found
 
 MESSAGES = [Entry(b"%03d" % number * 50, b"k", 1000 + number, queue="q") for number in range(20)]
 KINDS: tuple[Format, ...] = ("nsq", "triplet", "sej", "jsonl")

@@ -231,7 +231,7 @@ MUTATIONS = [
     Mutation(APPENDFILE, "debts.directories[directory_of(sidecar)] = None", "pass"),
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
     Mutation("diskq.engine.log.trust", "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
-    Mutation("diskq.engine.fiforecovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
+    Mutation("diskq.engine.queue.recovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
     Mutation("diskq.engine.log.recovery", "self._asides.freeze((), ()).pay(self._fs)", "pass"),
 ]
 

@@ -8,10 +8,11 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels import gathering, priorityloop
+from diskq.channels.core import gathering
+from diskq.channels.priority import loop as priorityloop
 from diskq.testing import CrashFS, FaultFS
-from tests.crash import failingwrites
-from tests.crash.failingwrites import Plan
+from tests.crash import failing_writes as failingwrites
+from tests.crash.failing_writes import Plan
 from tests.crash.mutations import Mutation
 from tests.engine import stores
 

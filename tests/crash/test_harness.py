@@ -18,7 +18,7 @@ from tests.crash.harness import (
     run_cuts,
 )
 from tests.crash.mutations import Mutation
-from tests.crash.toystore import ToyStore
+from tests.crash.toy_store import ToyStore
 
 
 def append_three_lines(fs, witness):
@@ -39,7 +39,7 @@ def lines_are_the_promised_ones(outcome, fs, witness):
     store.close()
 
 
-TOY = "tests.crash.toystore"
+TOY = "tests.crash.toy_store"
 BREAKAGES = [
     Mutation(TOY, "        self.fs.sync_files((self.data,))\n", ""),
     Mutation(TOY, "        self.fs.sync_files((temporary,))\n", ""),

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import journalfiles, journalsteps
-from diskq.engine.appending import Admission, Mode
-from diskq.engine.journal import Journal
+from diskq.engine.journal import files as journalfiles
+from diskq.engine.journal import steps as journalsteps
+from diskq.engine.journal.journal import Journal
 from diskq.engine.log import recovery, trust, writer
+from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
-from diskq.storage import checksums, slate
+from diskq.storage import checksums
+from diskq.storage import write_ahead_log as slate
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from diskq.engine.log.committed_offset import OffsetMarker, joined
 from diskq.engine.log.sync import Sync
-from diskq.engine.offsets import OffsetMarker, joined
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
@@ -178,7 +178,7 @@ def test_a_group_that_goes_on_after_each_of_many_power_cuts_never_falls_behind()
 # --- do they bite? ------------------------------------------------------------------------------
 
 BARRIER = "diskq.storage.barrier"
-OFFSETS = "diskq.engine.offsets"
+OFFSETS = "diskq.engine.log.committed_offset"
 
 MUTATIONS = [
     # An fsync left out: of the marker before its name, of the twin before the next marker.

@@ -12,9 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from diskq.engine import commandsegment, prioritysteps, storerecovery, storesnapshot
 from diskq.engine.log import recovery
-from diskq.engine.priority import PriorityStore
+from diskq.engine.priority import command_segment as commandsegment
+from diskq.engine.priority import recovery as storerecovery
+from diskq.engine.priority import snapshot as storesnapshot
+from diskq.engine.priority import steps as prioritysteps
+from diskq.engine.priority.store import PriorityStore
 from diskq.errors import StorageFailedError
 from diskq.options import Durability, PriorityOptions, StoreLayout
 from diskq.storage import barrier

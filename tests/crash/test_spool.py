@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 import diskq
-from diskq.engine.outbox import Outbox
-from diskq.engine.spoolfiles import SpoolStatus
+from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.files import SpoolStatus
 from diskq.options import Durability
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, run_cuts
@@ -277,7 +277,7 @@ def test_a_note_says_nothing_of_what_came_after_it() -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-OUTBOX, LETTERS = "diskq.engine.outbox", "diskq.engine.deadletters"
+OUTBOX, LETTERS = "diskq.engine.spool.delivery_cursor", "diskq.engine.spool.dead_letters"
 
 MUTATIONS = [
     # What has left is not noted; nor is a try, before it is made.

@@ -14,14 +14,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import mending, missingstart, streamrecovery, streamsteps, tripletsegment
-from diskq.engine.appending import Admission, Mode
-from diskq.engine.log import recovery, segmentrecovery, trust, writer
+from diskq.engine.log import missing_start as missingstart
+from diskq.engine.log import recovery, trust, writer
 from diskq.engine.log import segment as logsegment
-from diskq.engine.partitionreader import PartitionReader
-from diskq.engine.retention import retain
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.log import segment_recovery as segmentrecovery
+from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.stream import index_rebuild as mending
+from diskq.engine.stream import recovery as streamrecovery
+from diskq.engine.stream import segment as tripletsegment
+from diskq.engine.stream import steps as streamsteps
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.retention import retain
+from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, Encoding, StreamOptions
 from diskq.storage import checksums

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from diskq.engine.stream import Stream
-from diskq.engine.timelookup import TimeLookup
+from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.options import StreamOptions
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, Witness, run_cuts

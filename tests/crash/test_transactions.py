@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine import rollforward, staging, streamrecovery, streamsteps, transactions
-from diskq.engine import stream as engine
 from diskq.engine.log import recovery
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.transactions import Transaction, committed, forget_sinks
+from diskq.engine.stream import recovery as streamrecovery
+from diskq.engine.stream import steps as streamsteps
+from diskq.engine.stream import stream as engine
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.transactions import roll_forward as rollforward
+from diskq.engine.stream.transactions import staging
+from diskq.engine.stream.transactions import transaction as transactions
+from diskq.engine.stream.transactions.transaction import Transaction, committed, forget_sinks
 from diskq.errors import DiskqError
 from diskq.options import Durability, Encoding, StreamOptions
 from diskq.testing import CrashFS

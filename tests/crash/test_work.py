@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 import diskq
-from diskq.engine import ackjournal
-from diskq.engine.work import FifoWork, Lease
+from diskq.engine.queue import ack_log as ackjournal
+from diskq.engine.queue.work import FifoWork, Lease
 from diskq.testing import CrashFS
 from tests.crash.harness import Check, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
@@ -272,7 +272,7 @@ MUTATIONS = [
         WORK_MODULE, "        self._write([])\n        self._move_head()\n", "        self._move_head()\n"
     ),
     Mutation(JOURNAL, "        return (self._handle,)", "        return ()"),
-    Mutation("diskq.engine.fifosteps", "active += self.head.worker.settle()", "self.head.worker.settle()"),
+    Mutation("diskq.engine.queue.steps", "active += self.head.worker.settle()", "self.head.worker.settle()"),
     # A new file is durable before the old one goes, and says all that mattered.
     Mutation(
         WORK_MODULE,
@@ -282,7 +282,7 @@ MUTATIONS = [
     Mutation(WORK_MODULE, "        yield handed_row(self._handed)\n", ""),
     # The read position is not beyond what is not acknowledged.
     Mutation(
-        "diskq.engine.fifohead",
+        "diskq.engine.queue.head",
         "return self.worker.head or self.reader.position",
         "return self.reader.position",
     ),
@@ -298,7 +298,7 @@ MUTATIONS = [
     ),
     # The queue goes on where the work had not done with it.
     Mutation(
-        "diskq.engine.fifohead", "            self._read_again(head, worker.kept)\n", "            pass\n"
+        "diskq.engine.queue.head", "            self._read_again(head, worker.kept)\n", "            pass\n"
     ),
 ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import diskq
-from diskq.engine.streamsettings import StreamSettings
+from diskq.engine.stream.settings import StreamSettings
 from tests.docs.documents import DOCUMENTS, ROOT, Block, blocks, links, named_tests, prose, table_rows
 from tests.docs.pages import PROGRAM_INFO, agrees, extras_of, run_page, steps
 

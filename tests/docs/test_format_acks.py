@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 import diskq
-from diskq.engine.ackjournal import Tried, read_journals
-from diskq.engine.nsqfiles import Position, QueueFiles
+from diskq.engine.queue.ack_log import Tried, read_journals
+from diskq.engine.queue.files import Position, QueueFiles
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block, table_rows
 from tests.docs.test_format_nsq import castagnoli

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diskq import FifoQueue, QueueOptions
-from diskq._native import nsq
-from diskq.engine.nsqfiles import Metadata, Position
+from diskq._native.queue import codec as nsq
+from diskq.engine.queue.files import Metadata, Position
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
 from tests.reference import nsq_oracle as oracle
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native import sej
-from diskq.engine.journal import Journal
-from diskq.engine.journaloffsets import JournalOffset, read_journal_offset
-from diskq.engine.journalreader import JournalReader
+from diskq._native.journal import codec as sej
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
 from diskq.messages import NULL_TIMESTAMP
 from tests.docs.documents import ROOT, hex_block, named_tests, table_rows
 from tests.reference import sej_oracle as oracle

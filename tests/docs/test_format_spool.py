@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import struct
 
-from diskq.engine.deadletters import DeadLetter
-from diskq.engine.nsqfiles import Position
-from diskq.engine.spoolfiles import Note, SpoolState, SpoolStatus, Trace
+from diskq.engine.queue.files import Position
+from diskq.engine.spool.dead_letters import DeadLetter
+from diskq.engine.spool.files import Note, SpoolState, SpoolStatus, Trace
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
 from tests.docs.test_format_nsq import castagnoli
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from diskq.storage.statusnote import Bound, StatusNote
+from diskq.storage.status_file import Bound, StatusNote
 from tests.docs.documents import ROOT, hex_block
 from tests.docs.test_format_nsq import castagnoli
 

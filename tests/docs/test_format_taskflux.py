@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native import taskflux
-from diskq.engine.priority import PriorityStore
-from diskq.engine.taskfluxfiles import Point
+from diskq._native.priority import codec as taskflux
+from diskq.engine.priority.files import Point
+from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 from tests.docs.documents import ROOT, blocks, hex_block
 from tests.reference import taskflux_oracle as oracle

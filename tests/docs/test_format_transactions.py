@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native import triplet
-from diskq.engine.rollforward import intent_of, verified
-from diskq.engine.staging import Extent, StagedFile, StagedName, StagingWriter
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.transactions import Committed, Intent, Share, Transaction, committed
+from diskq._native.stream import codec as triplet
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.transactions.roll_forward import intent_of, verified
+from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName, StagingWriter
+from diskq.engine.stream.transactions.transaction import Committed, Intent, Share, Transaction, committed
 from diskq.options import StreamOptions
 from diskq.storage.fs import OsFileSystem
 from tests.docs.documents import ROOT, blocks, hex_block

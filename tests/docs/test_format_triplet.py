@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from diskq._native import triplet
-from diskq.engine.log.points import Point, Points
-from diskq.engine.stream import Stream
+from diskq._native.stream import codec as triplet
+from diskq.engine.log.recovery_points import Point, Points
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from tests.docs.documents import ROOT, blocks, hex_block, named_tests, table_rows
 from tests.docs.test_format_nsq import castagnoli

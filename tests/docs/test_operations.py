@@ -18,7 +18,7 @@ import trio
 import trio.testing
 
 import diskq
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.stream.reader import StreamReader
 from diskq.storage.fs import Identity, OsFileSystem
 from tests.docs.documents import ROOT, table_rows
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 import diskq
-from diskq._native import nsq
+from diskq._native.queue import codec as nsq
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.syncpolicy import SyncPolicy
+from diskq.storage.sync_policy import SyncPolicy
 from tests.engine.queues import (
     ROOT,
     bodies,

@@ -21,8 +21,8 @@ from typing import Any
 
 import diskq
 from diskq.storage.fs import OsFileSystem
-from diskq.tools.reading import entries
-from diskq.tools.things import things_at
+from diskq.tools.convert.sources import entries
+from diskq.tools.stores import things_at
 from tests.torture.messages import message, number_of
 
 __all__ = ["CROWDS", "meet", "number_in"]

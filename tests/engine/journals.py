@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diskq.engine.journal import Journal
-from diskq.engine.journalfiles import JournalFiles
-from diskq.engine.journalreader import JournalReader
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
 from diskq.messages import JournalMessage
 from diskq.options import JournalOptions
 from diskq.storage.fs import FileSystem

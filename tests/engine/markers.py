@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq.engine.groups import ConsumerGroup
-from diskq.engine.offsets import Found, OffsetMarker, read_offset
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.log.committed_offset import Found, OffsetMarker, read_offset
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from diskq._native import triplet
-from diskq._native.triplet import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
-from diskq.engine.streamfiles import PartitionFiles, StreamFiles
-from diskq.engine.timelookup import TimeLookup
-from diskq.engine.timemarks import TimeMarks
+from diskq._native.stream import codec as triplet
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.engine.stream.time_summary import TimeMarks
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from diskq._native.appendbuffer import BLOCK_SIZE
-from diskq._native.message import Message
-from diskq.engine.partitionreader import LiveEnd, PartitionReader
-from diskq.engine.streamfiles import StreamFiles
+from diskq._native.core.append_buffer import BLOCK_SIZE
+from diskq._native.core.message import Message
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import LiveEnd, PartitionReader
 from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import FileSystem
 from tests.engine.ram import RamFS

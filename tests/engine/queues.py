@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS

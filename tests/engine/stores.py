@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq._native.recordtable import PriorityRecord
-from diskq.engine.priority import PriorityStore
+from diskq._native.priority.record_table import PriorityRecord
+from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import PartitionFiles, StreamFiles
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS

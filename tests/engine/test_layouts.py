@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diskq.engine.fifo import FifoQueue
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from diskq.engine.layouts import layout_of, queue_names
-from diskq.engine.stream import Stream
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.stream.stream import Stream
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS
 from tests.golden import test_nsq as golden

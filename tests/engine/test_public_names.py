@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from diskq.engine.fifo import FifoQueue
-from diskq.engine.journal import Journal
-from diskq.engine.priority import PriorityStore
-from diskq.engine.stream import Stream
+from diskq.engine.journal.journal import Journal
+from diskq.engine.priority.store import PriorityStore
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.stream.stream import Stream
 from diskq.storage.closing import Closing
 from diskq.testing import CrashFS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diskq._native.triplet import encode
-from diskq.engine.staging import StagedFile, StagingWriter
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.transactions import Transaction
+from diskq._native.stream.codec import encode
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.transactions.staging import StagedFile, StagingWriter
+from diskq.engine.stream.transactions.transaction import Transaction
 from diskq.options import Encoding
 from diskq.storage.fs import FileSystem
 from tests.engine.streams import ROOT, Triple, listed, parted

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diskq._native import triplet
-from diskq._native.message import Message
+from diskq._native.core.message import Message
+from diskq._native.stream import codec as triplet
 from tests.golden.streams import (
     HERE,
     STREAMS,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamstats import as_go, stream_statistics
-from diskq.engine.timestamps import as_text
+from diskq.engine.log.timestamps import as_text
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.statistics import as_go, stream_statistics
 from diskq.storage.fs import OsFileSystem
 from tests.golden.streams import case, every_stream, golden_stream
 

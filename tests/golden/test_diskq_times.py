@@ -7,9 +7,9 @@ from bisect import bisect_right
 
 import pytest
 
-from diskq._native import triplet
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.timelookup import TimeLookup
+from diskq._native.stream import codec as triplet
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.fs import OsFileSystem
 from tests.engine.moments import offset_after_once
 from tests.golden.streams import STREAMS, Case, Lookup, case, every_stream, golden_stream

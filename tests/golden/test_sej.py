@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.journal import Journal
-from diskq.engine.journalreader import JournalReader
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
 from diskq.errors import CorruptionError
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions

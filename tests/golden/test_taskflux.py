@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq.engine.priority import PriorityStore
+from diskq.engine.priority.store import PriorityStore
 
 HERE = Path(__file__).parent / "taskflux"
 MANIFEST = json.loads((HERE / "manifest.json").read_text())

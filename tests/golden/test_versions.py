@@ -20,15 +20,15 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.staging import Extent, StagedFile
-from diskq.engine.streamfiles import StreamFiles
-from diskq.engine.streamreader import StreamReader
-from diskq.engine.transactions import Transaction, committed
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.transactions.staging import Extent, StagedFile
+from diskq.engine.stream.transactions.transaction import Transaction, committed
 from diskq.messages import JournalMessage, Message
 from diskq.storage.fs import Identity, OsFileSystem
-from diskq.storage.recovery import Repair
-from diskq.tools.things import things_found
-from diskq.tools.verify import verify
+from diskq.storage.repairs import Repair
+from diskq.tools.stores import things_found
+from diskq.tools.verify.verification import verify
 
 HERE = Path(__file__).parent / "versions"
 CASES = sorted(path.with_suffix("") for path in HERE.glob("*/*.json"))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diskq._native import hubwire, sej
-from diskq.engine.journal import Journal
+from diskq._native.hub import wire as hubwire
+from diskq._native.journal import codec as sej
+from diskq.engine.journal.journal import Journal
 from diskq.hub.store import HubStore, Range
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from diskq.options import HubOptions, JournalOptions

@@ -12,7 +12,7 @@ import stamina
 import trio
 
 import diskq
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from diskq.errors import HubError, JournalNotFoundError, OffsetOutOfRangeError
 from diskq.hub import HubClient, Range, ReplicationOptions, ReplicationStatistics, open_hub, replicate
 from diskq.options import JournalOptions

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from diskq._native import hubwire
-from diskq.engine.journal import Journal
+from diskq._native.hub import wire as hubwire
+from diskq.engine.journal.journal import Journal
 from diskq.errors import HubError
 from diskq.hub.store import HubStore, Range
 from diskq.messages import JournalMessage

@@ -11,7 +11,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq._native import hubwire, sej
+from diskq._native.hub import wire as hubwire
+from diskq._native.journal import codec as sej
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from tests.hub.rig import items, messages, put_request, records
 

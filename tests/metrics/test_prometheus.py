@@ -18,7 +18,7 @@ import diskq
 from diskq.hub.replication import Progress, ReplicationStatistics
 from diskq.metrics.prometheus import DiskqCollector
 from diskq.testing import CrashFS
-from tests.channels.test_statistics import everything
+from tests.channels.queue.test_statistics import everything
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import diskq
 import diskq.hub
-from diskq.channels.consumer import PartitionLag
+from diskq.channels.stream.consumer import PartitionLag
 from diskq.metrics import METRICS, Metric
 from diskq.metrics.table import KINDS, PARTS
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import trio
 
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from diskq.errors import HubError
 from diskq.hub import HubClient, open_hub, replicate
 from diskq.options import JournalOptions

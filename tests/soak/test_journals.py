@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.journalreader import JournalReader
+from diskq.engine.journal.reader import JournalReader
 from diskq.errors import JournalNotFoundError
 
 ROLLS = int(os.environ.get("DISKQ_SOAK_ROLLS", "100"))
@@ -27,7 +27,7 @@ LONGEST = 60.0 + ROLLS / 10
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from diskq.options import JournalOptions
 
 root, total = Path(sys.argv[1]), int(sys.argv[2])

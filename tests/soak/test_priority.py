@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.priority import PriorityStore
+from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 
 RECORDS = int(os.environ.get("DISKQ_SOAK_RECORDS", "20000"))

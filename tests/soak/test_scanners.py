@@ -14,7 +14,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.journal import Journal
+from diskq.engine.journal.journal import Journal
 from tests.soak.test_journals import TOTAL, WRITER, directory
 
 __all__ = ["directory"]

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from tests.spark.cluster import LIGHT
 from tests.spark.conftest import require_java
 from tests.spark.sinks import found
 
 KILLS = int(os.environ.get("DISKQ_SOAK_KILLS", "1"))
-QUERY = Path(__file__).parent / "sparkquery.py"
+QUERY = Path(__file__).parent / "spark_query.py"
 ROWS_A_BATCH = 200
 SECONDS = 120.0
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.soak.farend import requests
-from tests.soak.spoolhistory import Run, judged
+from tests.soak.destination import requests
+from tests.soak.spool_history import Run, judged
 
 MESSAGES = int(os.environ.get("DISKQ_SOAK_SPOOL_MESSAGES", "5000"))
 KILLS = int(os.environ.get("DISKQ_SOAK_SPOOL_KILLS", "5"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 
 WORKERS = Path(__file__).parent / "workers.py"
 

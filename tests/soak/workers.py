@@ -14,8 +14,8 @@ from typing import Any
 import trio
 
 import diskq
-from diskq.engine.retention import retain
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.retention import retain
 from diskq.storage.fs import OsFileSystem
 
 SEGMENT = 1024

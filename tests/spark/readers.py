@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
-from diskq._native.triplet import key_hash
-from diskq.engine.stream import Stream
+from diskq._native.stream.codec import key_hash
+from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskqError
 from diskq.options import StreamOptions
 from diskq.spark.batch import DiskqPushdownReader, DiskqReader
-from diskq.spark.layouts import OffsetRange
+from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot
 from diskq.spark.schema import SCHEMA, arrow_schema, schema_of

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.stream.reader import StreamReader
 from diskq.messages import Message
 from diskq.spark.sink import DiskqBatchWriter, DiskqStreamWriter
 from diskq.spark.source import DiskqDataSource

@@ -23,9 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from diskq._native.triplet import columns, encode
-from diskq.engine.stream import Stream
-from diskq.engine.streamreader import StreamReader
+from diskq._native.stream.codec import columns, encode
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark.arrow import Batches, floor_to_micros
 from diskq.spark.errors import DiskqSparkError

@@ -6,10 +6,11 @@ from __future__ import annotations
 import pytest
 from pyspark import cloudpickle
 
-from benchmarks import bench_spark, harness, tuplesource
+from benchmarks import bench_spark, harness
+from benchmarks import tuple_source as tuplesource
 from benchmarks.floors import SPARK
 from benchmarks.harness import Scale
-from benchmarks.sparkworks import SparkWork
+from benchmarks.spark_works import SparkWork
 
 SMOKE = Scale("smoke", 0.002)
 

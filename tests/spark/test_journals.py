@@ -11,14 +11,14 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
-from diskq.engine.journal import Item, Journal
-from diskq.engine.journalreader import JournalReader
+from diskq.engine.journal.journal import Item, Journal
+from diskq.engine.journal.reader import JournalReader
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions
 from diskq.spark import classify
 from diskq.spark.batch import DiskqReader
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts import OffsetRange
+from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.schema import NANOS, SCHEMA, TYPE, schema_of
 from diskq.spark.streaming import DiskqStreamReader
 from tests.golden.journals import every_journal, golden_journal

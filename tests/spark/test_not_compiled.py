@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 from diskq.spark import shipping
 from diskq.spark.batch import DiskqReader
 from diskq.spark.errors import Fault, classify

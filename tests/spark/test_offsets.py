@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts import OffsetRange
+from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.schema import SCHEMA
 from diskq.spark.streaming import DiskqStreamReader
@@ -216,7 +216,7 @@ def test_a_stream_that_was_moved_is_the_same_one(path, tmp_path):
 
 def removed(path) -> int:
     """Retention takes all segments but the last. Returns the first offset that is left."""
-    from diskq.engine.stream import Stream
+    from diskq.engine.stream.stream import Stream
     from diskq.options import StreamOptions
 
     with Stream(path, StreamOptions(retention_max_bytes=1)) as stream:

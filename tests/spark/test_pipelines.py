@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from diskq import NULL_TIMESTAMP, Message
-from diskq.engine.jobs import Job
-from diskq.engine.journal import Item, Journal
-from diskq.engine.stream import Stream
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.journal.journal import Item, Journal
+from diskq.engine.stream.copy_job import Job
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import pipelines
 from diskq.spark.errors import DiskqSparkError

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.options import QueueOptions
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts import OffsetRange
+from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.planning import Snapshot, plan, split
 from diskq.spark.schema import SCHEMA
 from diskq.spark.streaming import DiskqStreamReader

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from diskq.engine.fifo import FifoQueue
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.spark import classify, register
 from diskq.spark.schema import SCHEMA
 from tests.spark.readers import VALUE, numbers, write

@@ -1,5 +1,5 @@
 # Damage, met by Spark itself: what a task finds comes out with its code, or costs what is damaged alone.
-# What each fault costs, exactly, is in test_arrow.py and test_offsets.py.
+# What each fault costs, exactly, is in test_arrow.py and test_committed_offset.py.
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.sink import DiskqStreamWriter
-from diskq.spark.sinkoptions import WriteOptions, sink_name
+from diskq.spark.sink_options import WriteOptions, sink_name
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 from tests.spark.sinks import batch, found, options_of, rows, schema, write, writer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from diskq.engine.priority import PriorityStore
+from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 from diskq.spark import classify
 from diskq.spark.errors import DiskqSparkError

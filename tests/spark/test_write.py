@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from diskq.engine.stream import Stream
+from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import classify
 from tests.spark import sinks

@@ -17,7 +17,7 @@ import pytest
 from diskq.errors import LockedError
 from diskq.storage.fs import FileSystem, OsFileSystem, PortableFileSystem, PosixFileSystem
 from diskq.storage.lock import Lock, parse_holder
-from diskq.storage.slates import was_restarted
+from diskq.storage.write_ahead_logs import was_restarted
 from diskq.testing import CrashFS
 
 HOLD = """

@@ -158,7 +158,11 @@ def test_a_torn_tail_is_cut_and_kept_aside(fs, tmp_path):
 
 @pytest.mark.slow
 def test_the_tests_of_the_real_disk_pass_on_it():
-    files = ["tests/storage/test_fs.py", "tests/storage/test_lock.py", "tests/engine/test_fifo.py"]
+    files = [
+        "tests/storage/test_fs.py",
+        "tests/storage/test_lock.py",
+        "tests/engine/queue/test_fifo_queue.py",
+    ]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "DISKQ_PORTABLE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from diskq.storage.recovery import Repair, cut_tail, rewrite
+from diskq.storage.repairs import Repair, cut_tail, rewrite
 from diskq.testing import CrashFS, FaultFS, PowerCut
 
 PATH = "/q/data"

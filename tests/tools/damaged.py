@@ -9,15 +9,15 @@ from pathlib import Path
 import trio
 
 import diskq
-from diskq.engine.fifo import FifoQueue
-from diskq.engine.journal import Journal
-from diskq.engine.journalreader import JournalReader
-from diskq.engine.partitionreader import PartitionReader
-from diskq.engine.priority import PriorityStore
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.priority.store import PriorityStore
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.stream import Stream
 from diskq.storage.fs import FileSystem, OsFileSystem
-from diskq.tools.things import Kind, Thing
+from diskq.tools.stores import Kind, Thing
 
 __all__ = ["COUNT", "KINDS", "body", "digest", "flip", "made", "messages_in"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diskq.engine.journalfiles import JournalFiles
+from diskq.engine.journal.files import JournalFiles
 from diskq.testing import CrashFS
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
 

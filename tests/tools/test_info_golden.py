@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from diskq.tools.info import FORMATS, info
-from diskq.tools.things import things_at
-from tests.tools.test_verify_golden import CASES, GOLDEN, TORN, rows
+from diskq.tools.stores import things_at
+from tests.tools.verify.test_golden import CASES, GOLDEN, TORN, rows
 
 
 @pytest.mark.parametrize("format_, case, expected", rows(), ids=[f"{row[0]}-{row[1]}" for row in rows()])

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from benchmarks.machine import commit, describe
 from tests.torture.judging import Tally
+from tests.torture.reporting import Measured, Results, broken, by_rig, cell, load, save
 from tests.torture.rigs import RIGS, Bench, RecorderError
 from tests.torture.systems import SYSTEMS, System
-from tests.torture.telling import Measured, Results, broken, by_rig, cell, load, save
 from tests.torture.tracing import can_trace
 
 __all__ = ["main"]

@@ -11,22 +11,28 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from diskq._native import hubwire, nsq, sej, taskflux, taskstate, triplet
-from diskq._native.triplet import TripletFraming
-from diskq._native.tripletrows import rows_of
-from diskq.engine import streamsettings, timestamps
-from diskq.engine.deadletters import DeadLetter
-from diskq.engine.log.points import Point, Points
-from diskq.engine.nsqfiles import Metadata, Position
-from diskq.engine.offsets import Twin
-from diskq.engine.spoolfiles import Note, SpoolState, Trace
-from diskq.engine.staging import Extent, StagedFile, StagedName
-from diskq.engine.taskfluxfiles import read_settings
-from diskq.engine.transactions import Intent, Share
+from diskq._native.hub import wire as hubwire
+from diskq._native.journal import codec as sej
+from diskq._native.priority import codec as taskflux
+from diskq._native.priority import state_codec as taskstate
+from diskq._native.queue import codec as nsq
+from diskq._native.stream import codec as triplet
+from diskq._native.stream.codec import TripletFraming
+from diskq._native.stream.index_entries import rows_of
+from diskq.engine.log import timestamps
+from diskq.engine.log.committed_offset import Twin
+from diskq.engine.log.recovery_points import Point, Points
+from diskq.engine.priority.files import read_settings
+from diskq.engine.queue.files import Metadata, Position
+from diskq.engine.spool.dead_letters import DeadLetter
+from diskq.engine.spool.files import Note, SpoolState, Trace
+from diskq.engine.stream import settings as streamsettings
+from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName
+from diskq.engine.stream.transactions.transaction import Intent, Share
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.storage.fs import Stamp
 from diskq.storage.lock import holder_of, read_holder
-from diskq.storage.statusnote import Bound, StatusNote
+from diskq.storage.status_file import Bound, StatusNote
 from tests.engine.ram import RamFS
 from tests.torture import vouching
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from diskq import FifoQueue, Journal, JournalOptions, PriorityStore, QueueOptions, Stream, StreamOptions
 from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
-from diskq.tools.reading import open_reading
-from diskq.tools.things import things_at
-from diskq.tools.verify import verify
+from diskq.tools.convert.sources import open_reading
+from diskq.tools.stores import things_at
+from diskq.tools.verify.verification import verify
 from tests.engine.ram import RamFS
 from tests.torture.decoders import Decoder
 from tests.torture.vouching import voucher_of

@@ -2,7 +2,7 @@
 # compiled modules, and keeps the cases that reach something new. Law: what was learned is kept. The corpus of
 # a decoder lies below .cache/fuzz/corpus, and a run goes on where the last one stopped.
 #
-# libFuzzer owns its process and a crash ends it. So each decoder has a process (guidedchild.py), and after a
+# libFuzzer owns its process and a crash ends it. So each decoder has a process (guided_child.py), and after a
 # crash another one for what is left of its time. They have a build of their own, in build/fuzz: compiled by
 # clang for coverage and both sanitizers. Their runtime is atheris's, loaded before all else: it has libFuzzer
 # inside, where clang's own would take the coverage and drop it.
@@ -208,7 +208,7 @@ class Guided:
         """One to each thread, ready when this returns. It leads a group, with what it forks."""
         with (self._kept / "logs" / f"child-{len(self._children)}").open("w") as log:
             self._mine.child = subprocess.Popen(
-                [sys.executable, "-m", "tests.torture.guidedchild", self._source],
+                [sys.executable, "-m", "tests.torture.guided_child", self._source],
                 cwd=ROOT,
                 env=environment(),
                 stdin=subprocess.PIPE,

@@ -3,9 +3,9 @@
     python -m tests.torture.killed --cases 5000 --seed 1
     python -m tests.torture.killed --seed 1 --only 'stream/three:flip:1234'
 
-A case is a killed directory (killedmaking.py) with one damage (killedcases.py). It is verified, opened, read,
-read as its peer reads it, opened again and consumed, and judged (killedjudging.py). The command ends with 1
-where one case has a fault. `--log` keeps what each of those said; `--only` runs one again.
+A case is a killed directory (killed_making.py) with one damage (killed_cases.py). It is verified, opened,
+read, read as its peer reads it, opened again and consumed, and judged (killed_judging.py). The command ends
+with 1 where one case has a fault. `--log` keeps what each of those said; `--only` runs one again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import diskq
-from tests.torture.killedcases import DAMAGES, load, make
-from tests.torture.killedjudging import FAULTS, Verdict, judge
-from tests.torture.killedkinds import KINDS
-from tests.torture.killedmaking import TEMPLATES
+from tests.torture.killed_cases import DAMAGES, load, make
+from tests.torture.killed_judging import FAULTS, Verdict, judge
+from tests.torture.killed_kinds import KINDS
+from tests.torture.killed_making import TEMPLATES
 
 __all__ = ["ids", "main"]
 
@@ -80,7 +80,7 @@ def _source() -> str:
     for path in [
         *sorted(root.rglob("*.py")),
         *sorted(root.rglob("*.so")),
-        Path(__file__).with_name("killedmaking.py"),
+        Path(__file__).with_name("killed_making.py"),
     ]:
         told.update(path.read_bytes())
     return told.hexdigest()[:12]

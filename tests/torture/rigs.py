@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.torture.disk import Files, Model, Platter, acts_of, files_in, write_files
 from tests.torture.judging import Tally, judge
-from tests.torture.platter import Files, Model, Platter, acts_of, files_in, write_files
 from tests.torture.systems import System
 from tests.torture.tracing import CHANGING, Call, Ran, Tamed, calls_of
 

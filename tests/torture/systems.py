@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import diskq
 from diskq.storage.fs import Identity, OsFileSystem
-from diskq.tools.reading import entries
-from diskq.tools.things import things_at
+from diskq.tools.convert.sources import entries
+from diskq.tools.stores import things_at
+from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
-from tests.compat.gopeer import GoPeer
 from tests.torture.promises import DOCUMENTS, NOTHING, OURS, Documents
 
 __all__ = ["SYSTEMS", "Opened", "Program", "System", "disk"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diskq._native import taskflux
+from diskq._native.priority import codec as taskflux
 from tests.torture.decoders import DECODERS, Decoder
 from tests.torture.directories import directories
 from tests.torture.fuzz import fuzz

@@ -12,9 +12,9 @@ from tests.torture import guided
 from tests.torture.decoders import Decoder
 from tests.torture.findings import Fuzzed, file_name
 from tests.torture.fuzz import fuzz, main, replay
-from tests.torture.toydecoders import COMPILED_IN, compile_toy, toys
+from tests.torture.toy_decoders import COMPILED_IN, compile_toy, toys
 
-SOURCE = "tests.torture.toydecoders:toys"
+SOURCE = "tests.torture.toy_decoders:toys"
 SECONDS = 40.0  # at most; a fault in a toy takes one or two
 TOYS = toys()
 
@@ -37,7 +37,7 @@ def guided_search(name: str, kept: Path, *, seconds: float = SECONDS) -> Fuzzed:
 def test_a_fault_behind_three_branches_of_python_is_found(kept: Path) -> None:
     found = guided_search("toy, Python", kept, seconds=12)
     ((what, data),) = found.findings.items()
-    assert what.startswith("IndexError at toydecoders.py:")
+    assert what.startswith("IndexError at toy_decoders.py:")
     assert data.startswith(b"dsk")
     assert found.coverage is not None
     assert found.coverage[1] > found.coverage[0]

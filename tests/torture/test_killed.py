@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.torture.killed import ids, main
-from tests.torture.killedcases import DAMAGES, Killed, load, make
-from tests.torture.killedjudging import Verdict, judge
-from tests.torture.killedkinds import KINDS, Seen
-from tests.torture.killedmaking import TEMPLATES, Template
+from tests.torture.killed_cases import DAMAGES, Killed, load, make
+from tests.torture.killed_judging import Verdict, judge
+from tests.torture.killed_kinds import KINDS, Seen
+from tests.torture.killed_making import TEMPLATES, Template
 from tests.torture.messages import message
 
 SOME = ("queue/taken", "journal/rolls-slice")

@@ -11,13 +11,13 @@ import pytest
 from tests.crash.mutations import Mutation
 from tests.torture import toys
 from tests.torture.__main__ import main as torture
+from tests.torture.disk import Act, Platter
 from tests.torture.judging import Tally, judge
 from tests.torture.leaks import POOLED, SUBJECTS, Sample, grown, growth, most_owed, run
 from tests.torture.messages import message, number_of
-from tests.torture.platter import Act, Platter
+from tests.torture.reporting import broken
 from tests.torture.rigs import RIGS, Bench
 from tests.torture.systems import SYSTEMS, System
-from tests.torture.telling import broken
 from tests.torture.tracing import Ran, can_trace
 
 OURS = [name for name, system in SYSTEMS.items() if system.is_ours]

@@ -30,18 +30,18 @@ import trio
 
 import diskq
 from diskq import cli
-from diskq.engine.deadletters import DeadLetters
-from diskq.engine.fifo import FifoQueue
-from diskq.engine.journal import Journal
-from diskq.engine.journalreader import JournalReader
-from diskq.engine.partitionreader import PartitionReader
-from diskq.engine.priority import PriorityStore
-from diskq.engine.stream import Stream
-from diskq.engine.streamfiles import StreamFiles
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.priority.store import PriorityStore
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.spool.dead_letters import DeadLetters
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.stream import Stream
 from diskq.errors import CorruptionError, DiskqError, LockedError, UnsupportedFormatError
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.things import Kind, Thing
+from diskq.tools.stores import Kind, Thing
 from tests.torture.messages import message, number_of
 
 __all__ = ["DAMAGES", "KINDS", "Case", "Judged", "Root", "judge", "main", "run"]

@@ -140,7 +140,7 @@ def _warm_up(system: System) -> None:
     used = [SYSTEMS["queue"], system] if system.is_ours else [system]
     for each in used:
         if each.name == "spool":  # threads do not survive a fork
-            import_module("diskq.channels.spool")
+            import_module("diskq.channels.spool.spool")
             continue
         with tempfile.TemporaryDirectory() as directory:
             assert each.open is not None

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from diskq._native.turn import Turn
+from diskq._native.core.thread_guard import Turn
 from diskq.engine.log.writer import LogWriter
 from diskq.storage.closing import Closing
-from diskq.storage.recovery import Repair
+from diskq.storage.repairs import Repair
 
 __all__ = ["LogEngine"]
 

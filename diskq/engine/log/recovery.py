@@ -10,7 +10,7 @@
 #                the lock is signed: whoever opens next in the same boot would believe their framing.
 #   begin after  Messages are gone whose offsets somebody may have read: a new segment begins behind them.
 #   put back     Acknowledged messages that a kill left in the staging area go into their files, before
-#                anything else is looked at: storage/slates.py.
+#                anything else is looked at: storage/write_ahead_logs.py.
 #
 # Which act it is, is the format's judgement: journalrecovery, streamrecovery, fiforecovery, storerecovery.
 
@@ -23,8 +23,8 @@ from diskq.errors import CorruptionError
 from diskq.storage.barrier import Debts
 from diskq.storage.checksums import Sidecar, rows_before
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
-from diskq.storage.recovery import Repair, cut_tail, rewrite
-from diskq.storage.segments import free_aside
+from diskq.storage.numbered_files import free_aside
+from diskq.storage.repairs import Repair, cut_tail, rewrite
 
 __all__ = ["MISSING", "UNSYNCED", "FoundLog", "Repairs"]
 

@@ -1,19 +1,20 @@
 # A log in segments. Law: a segment is complete, rows and all, before the next one has a name; and
 # what was complete is synced by the next barrier, without anybody waiting for it.
 #
-# What a segment is made of is its type's business: tripletsegment.py, journalsegment.py, commandsegment.py.
-# What the first two share, a data file with checksums beside it and offsets in its buffer, is here.
+# What a segment is made of is its type's business: stream/segment.py, journal/segment.py,
+# priority/command_segment.py. What the first two share, a data file with checksums beside it and offsets in
+# its buffer, is here.
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from diskq._native.gate import Gate
-from diskq._native.offsetbuffer import OffsetBuffer
-from diskq._native.readahead import ReadAhead
-from diskq.engine.log.points import Point
-from diskq.storage.appendfile import AppendFile, OnBlock
+from diskq._native.core.gate import Gate
+from diskq._native.core.offset_buffer import OffsetBuffer
+from diskq._native.core.read_ahead import ReadAhead
+from diskq.engine.log.recovery_points import Point
+from diskq.storage.append_file import AppendFile, OnBlock
 from diskq.storage.barrier import Debts, cut_to
 from diskq.storage.fs import FileSystem
 

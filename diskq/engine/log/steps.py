@@ -8,8 +8,8 @@ from typing import cast
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.writer import MOST_WAITING, LogWriter
 from diskq.storage.fs import AnyPath, FileSystem, as_path
-from diskq.storage.logs import Log
-from diskq.storage.recovery import Repair
+from diskq.storage.log_events import Log
+from diskq.storage.repairs import Repair
 
 __all__ = ["DirectorySteps", "LogSteps"]
 

@@ -5,7 +5,7 @@
 #     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
 #     closed    every call but `close` raises ValueError
 #
-# A log's writer (writer.py) and a committed offset (engine/offsets.py) are of this kind.
+# A log's writer (writer.py) and a committed offset (engine/log/committed_offset.py) are of this kind.
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.barrier import NO_ROOM, Barrier
 from diskq.storage.fs import FileSystem
-from diskq.storage.logs import Log
-from diskq.storage.syncpolicy import SyncPolicy
+from diskq.storage.log_events import Log
+from diskq.storage.sync_policy import SyncPolicy
 
 __all__ = ["Sync", "Synced"]
 

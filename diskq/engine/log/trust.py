@@ -10,20 +10,20 @@
 #   PEER_WROTE  Another program has written since we did, of whose bytes no checksum tells: framing is
 #               believed, also after a power cut.
 #
-# What the recovery point is, is the format's: journals and streams have points (points.py), a queue has
-# its metadata, a store a point (taskfluxfiles.py). Before it everything of ours is durable.
+# What the recovery point is, is the format's: journals and streams have points (recovery_points.py), a queue
+# has its metadata, a store a point (priority/files.py). Before it everything of ours is durable.
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-from diskq.engine.log.points import Points
-from diskq.engine.taskfluxfiles import Point as StorePoint
+from diskq.engine.log.recovery_points import Points
+from diskq.engine.priority.files import Point as StorePoint
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
-from diskq.storage.slate import Waiting, holds_all, tells_nothing
-from diskq.storage.slates import Slates, was_restarted
+from diskq.storage.write_ahead_log import Waiting, holds_all, tells_nothing
+from diskq.storage.write_ahead_logs import Slates, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from diskq._native.gate import Gate
-from diskq._native.turn import Turn
-from diskq.engine.alone import alone
+from diskq._native.core.gate import Gate
+from diskq._native.core.thread_guard import Turn
+from diskq.engine.log.exclusive import alone
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import Sync, Synced
@@ -26,11 +26,11 @@ from diskq.storage.barrier import Debts, Replacement, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import Lock
-from diskq.storage.logs import Log
+from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.recovery import Repair
-from diskq.storage.slates import Slates
-from diskq.storage.syncpolicy import SyncPolicy
+from diskq.storage.repairs import Repair
+from diskq.storage.sync_policy import SyncPolicy
+from diskq.storage.write_ahead_logs import Slates
 
 __all__ = ["MOST_WAITING", "LogWriter"]
 
@@ -42,7 +42,7 @@ _POINT_EVERY = 16 * 1024 * 1024
 
 
 class LogWriter(Synced):
-    """What all kinds do alike with their files. For one thread at a time: see alone.py."""
+    """What all kinds do alike with their files. For one thread at a time: see exclusive.py."""
 
     def __init__(
         self,

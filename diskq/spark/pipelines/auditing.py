@@ -1,5 +1,5 @@
-# Is a stream as it should be? Law: what is wrong with a segment the engine says (diskq/engine/audit.py);
-# Spark only shares the segments out.
+# Is a stream as it should be? Law: what is wrong with a segment the engine says
+# (diskq/engine/stream/audit.py); Spark only shares the segments out.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from diskq.engine.audit import AuditTask, SegmentAudit, audit_segment, audit_tasks
+from diskq.engine.stream.audit import AuditTask, SegmentAudit, audit_segment, audit_tasks
 from diskq.spark.errors import telling
 from diskq.spark.pipelines.progress import Watch, watched
 

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from diskq.spark.errors import DiskqSparkError
+from diskq.spark.layouts.queue import log_at
 from diskq.spark.pipelines.progress import Watch
 from diskq.spark.pipelines.rounds import (
     LOCK_TIMEOUT,
@@ -30,7 +31,6 @@ from diskq.spark.pipelines.rounds import (
     carry_out,
 )
 from diskq.spark.schema import NANOS, TYPE
-from diskq.spark.snapshots import log_at
 
 __all__ = ["dedupe_merge", "merge"]
 

@@ -19,9 +19,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from diskq.engine.partitionreader import PartitionReader
-from diskq.engine.streamreader import StreamReader
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.reader import StreamReader
 from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.layouts.queue import log_at
 from diskq.spark.offsets import share
 from diskq.spark.pipelines.progress import Watch
 from diskq.spark.pipelines.rounds import (
@@ -36,7 +37,6 @@ from diskq.spark.pipelines.rounds import (
     carry_out,
 )
 from diskq.spark.schema import NANOS
-from diskq.spark.snapshots import log_at
 
 __all__ = ["replay"]
 

@@ -1,9 +1,9 @@
 # Copying into a stream, round by round. Law: a round is planned, the plan is durable, then its messages are
 # written under its number; so it is in the stream once, and a run that is killed anywhere is resumed.
 #
-# Why not a streaming query: its checkpoint is not synced, and after a power cut may be behind what the
-# stream has; a batch planned anew under an old number would count as committed, whatever is in it. The
-# plan of a round lies in the stream itself (diskq/engine/jobs.py), synced before it is carried out.
+# Why not a streaming query: its checkpoint is not synced, and after a power cut may be behind what the stream
+# has; a batch planned anew under an old number would count as committed, whatever is in it. The plan of a
+# round lies in the stream itself (diskq/engine/stream/copy_job.py), synced before it is carried out.
 #
 # A round is a batch: planned by partition and offset, read without a shuffle, appended in the order of its
 # tasks. So what lies in a partition in some order is written in that order.
@@ -20,18 +20,18 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from diskq.engine.jobs import Job, check_job_name
-from diskq.engine.streamsettings import settings_at
+from diskq.engine.stream.copy_job import Job, check_job_name
+from diskq.engine.stream.settings import settings_at
 from diskq.options import StreamOptions
 from diskq.spark.errors import DiskqSparkError, telling
-from diskq.spark.journals import JournalLayout
-from diskq.spark.layouts import Layout
+from diskq.spark.layouts.journal import JournalLayout
+from diskq.spark.layouts.layout import Layout
+from diskq.spark.layouts.queue import log_at
+from diskq.spark.layouts.stream import TripletLayout
 from diskq.spark.offsets import share
 from diskq.spark.options import name_of
 from diskq.spark.patience import LOCK_TIMEOUT, open_patiently
 from diskq.spark.pipelines.progress import Progress, Watch, watched
-from diskq.spark.snapshots import log_at
-from diskq.spark.triplets import TripletLayout
 
 __all__ = [
     "LOCK_TIMEOUT",

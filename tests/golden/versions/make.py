@@ -328,8 +328,8 @@ async def stream_killed_group(path: str) -> Told:
 
 
 def _stage(path: str, epoch: int, rows: list[tuple[bytes, bytes, int]]) -> Any:
-    from diskq._native.triplet import encode
-    from diskq.engine.staging import StagingWriter
+    from diskq._native.stream.codec import encode
+    from diskq.engine.stream.transactions.staging import StagingWriter
 
     with StagingWriter(path, sink="sink", epoch=epoch, task=0, partition_count=2, encoding="fixed") as writer:
         for partition in range(2):
@@ -339,7 +339,7 @@ def _stage(path: str, epoch: int, rows: list[tuple[bytes, bytes, int]]) -> Any:
 
 
 def _commit(stream: diskq.Stream, epoch: int, staged: Any) -> None:
-    from diskq.engine.transactions import Transaction
+    from diskq.engine.stream.transactions.transaction import Transaction
 
     assert stream.commit(Transaction("sink", epoch, "query", (staged,)))
 

@@ -1,0 +1,96 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from diskq._native.core.file_calls cimport Door
+from diskq._native.core.gate cimport Gate
+
+cdef enum:
+    FLUSH_AT = 256 * 1024                  # so many waiting bytes are written without being asked for
+    MOST_CUTS = 80
+    SHOWN_ROWS = 24                        # more than ever wait to be written beside the data
+
+
+cpdef enum Mode:
+    # Where a record is when the call that adds it returns; more may be done.
+    STAGED = 0                             # on the slate, or written where that is not there or has no room
+    WRITTEN = 1                            # in the page cache
+    HELD = 2                               # in memory
+
+
+cdef struct Cut:
+    Py_ssize_t at                          # the byte of the buffer where a block ends
+    int64_t records                        # records accepted up to there, over all files
+
+
+cdef struct ShownRow:
+    # The checksum of a block, for who comes after a kill: the row beside the data file may not be written
+    # yet.
+    int64_t file                           # the number of the file that the block is of
+    uint64_t end                           # the byte after it there
+    uint32_t size                          # its bytes
+    uint32_t records
+    uint32_t crc                           # crc32c of its bytes
+    uint32_t check                         # crc32c of all before it
+
+
+cdef struct Slate:
+    # A page of shared memory, for who comes after a kill: records accepted and not yet written, as an entry
+    # that says itself where they belong; and the checksums of what is written and has no row in its file yet.
+    char magic[8]
+    uint32_t header_check                  # crc32c of the machine's run and the magic, once and for all
+    uint32_t unused
+    uint64_t sequence                      # of the entry: each has a higher one
+    int64_t file                           # the number of the file that its records belong to
+    int64_t position                       # where in it the first of them lies
+    uint64_t state                         # how many bytes, and above them the crc32c of the three numbers
+                                           # before and of the records. 0: none wait. Stored last, in one
+                                           # piece
+    ShownRow[2] open_rows                  # of the block that is not finished, in turn
+    ShownRow[SHOWN_ROWS] rows              # of finished ones, around and around
+    char unused_too[80]
+    char records[1]
+
+
+cdef class AppendBuffer:
+    cdef Door door
+    cdef Gate gate
+    cdef object on_block
+    cdef int handle
+    cdef public int64_t file_number        # of the file that the handle is of, for the slate
+    cdef char* buffer
+    cdef Py_ssize_t capacity
+    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef Py_ssize_t used                   # bytes in the buffer
+    cdef Py_ssize_t written                # of them, in the page cache
+    cdef Cut block                         # where the open block begins
+    cdef Cut[MOST_CUTS] cuts               # block ends not yet handed to on_block
+    cdef int cut_count
+    cdef readonly int64_t records          # records accepted, over all files
+    cdef readonly int64_t records_written  # of them, in the page cache
+    cdef readonly int64_t accepted_bytes   # of records, over all files
+    cdef uint32_t block_crc                # crc32c of the open block, up to
+    cdef Py_ssize_t summed                 # this byte of the buffer
+    cdef int64_t blocks                    # finished blocks
+    cdef int64_t flushes                   # so often the open block's checksum was shown
+    cdef Slate* slate                      # NULL: there is none
+    cdef uint32_t staged                   # bytes of the slate's entry
+    cdef uint32_t staged_crc
+    cdef Py_ssize_t slate_room             # bytes of records that it holds
+    cdef Py_buffer* slate_memory           # not one: the collector would take it apart before it is released
+    cdef public int64_t limit              # the file may not grow past this without asking
+    cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1
+    cdef bint _stage(self, Py_ssize_t before) noexcept
+    cdef void _begin_entry(self) noexcept
+    cdef bint _goes_on(self, Py_ssize_t before) noexcept
+    cdef void _put_on_slate(self, Py_ssize_t before) noexcept
+    cdef void _sum_to(self, Py_ssize_t at) noexcept
+    cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept
+    cdef char* _room_for(self, Py_ssize_t size) except NULL
+    cdef char* _space_for(self, Py_ssize_t size) except NULL
+    cdef void _laid_down(self, Py_ssize_t size) noexcept
+    cdef int _flush(self) except -1
+    cdef int _write_out(self) except -1
+    cdef int _hand_over_blocks(self) except -1
+    cdef void _keep_open_block(self) noexcept
+    cdef int _hand_over(self, Cut cut) except -1
+    cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept
+    cdef int _grow(self, Py_ssize_t size) except -1

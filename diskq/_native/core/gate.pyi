@@ -1,0 +1,16 @@
+from enum import IntEnum
+
+from diskq._native.core.thread_guard import Turn
+
+class Admission(IntEnum):
+    TIMED = 0
+    COUNTED = 1
+    FORCED = 2
+
+class Gate:
+    left: int
+    turn: Turn
+    def __init__(self, time_slice: float = 0.0, turn: Turn | None = None) -> None: ...
+    def restart(self) -> None: ...
+    @property
+    def is_slice_over(self) -> bool: ...

@@ -1,0 +1,36 @@
+from libc.stdint cimport int64_t
+
+from diskq._native.core.file_calls cimport Door
+from diskq._native.core.framing cimport Framing, KeyedFraming, Parts, Record, Stop
+from diskq._native.core.gate cimport Gate
+
+
+cdef class ReadAhead:
+    cdef Door door
+    cdef Framing framing
+    cdef Framing of_verified
+    cdef Framing current                   # of the two, the one for what is admitted
+    cdef Gate gate
+    cdef char* buffer
+    cdef Py_ssize_t capacity
+    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef Py_ssize_t loaded                 # bytes in the buffer
+    cdef Py_ssize_t at                     # the next record
+    cdef Py_ssize_t admitted               # records may be handed out up to here
+    cdef readonly int64_t records          # records handed out, over all files
+    cdef Stop stop
+    cdef readonly Py_ssize_t claimed       # the size that a torn record at `position` gives itself, or 0
+    cdef int _make_room(self, Py_ssize_t size) except -1
+    cdef int hold(self, const char* data, Py_ssize_t size) except -1
+    cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes)
+    cdef object _take(self)
+    cdef object _take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes, int64_t first_offset)
+    cdef object _made(self, const char* data, const Record* record)
+    cdef Stop _decode(self, Record* record) noexcept
+
+
+cdef class OffsetAhead(ReadAhead):
+    cdef KeyedFraming keyed
+    cdef Parts parts                       # of the record that was decoded last
+    cdef public int partition
+    cdef public int64_t next_offset

@@ -1,0 +1,17 @@
+from typing import NamedTuple
+
+from diskq._native.priority.record_table import RecordTable
+
+class Gone(NamedTuple):
+    records: int
+    end: int
+    stop: str
+    term: int
+    is_narrow: bool
+    is_document: bool
+
+class Tally:
+    def __init__(self, tables: dict[bytes, RecordTable]) -> None: ...
+    @property
+    def stored(self) -> int: ...
+    def go_over(self, buffer: bytes | bytearray | memoryview, rest: int = -1, skip: int = 0) -> Gone: ...

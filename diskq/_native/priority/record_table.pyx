@@ -1,0 +1,667 @@
+# The records of one priority queue, in memory. Law: a record keeps its slot from the moment it is logged
+# until it is acknowledged, whoever has it meanwhile; smaller keys come out first, and of equal ones the
+# record with the smaller id.
+#
+#   hidden    logged, and not yet as durable as its sender wanted it: nobody is given it
+#   ready     in the lane of its key; or, where it came back out of turn, in the heap of the returned
+#   taken     with somebody, who will acknowledge it or give it back
+#
+# A frozen table can be written down while it goes on being used: records that came later are told by
+# their ids, and those that are acknowledged meanwhile linger in their slots until they were written.
+#
+# What a million records cost more than a thousand is waiting for memory. So the lane that is next is read
+# ahead of its head, while other things are done; and what is loaded is laid in the order of its turn.
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memcpy
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+from diskq._native.priority.key_order cimport NOBODY, HeapOrder, KeyOrder, Lane
+from diskq._native.core.views cimport start_of
+from diskq._native.core.byte_order cimport get_i32_be, get_u64_be, is_number, put_u32_be, put_u64_be
+
+cdef extern from * nogil:
+    """
+    #define prefetch(address) __builtin_prefetch((const void *) (address))
+    """
+    void prefetch(size_t address)         # a hint: any number will do
+
+cdef enum:
+    LEAD = 96                    # so many records of a lane are read ahead
+    POOL = 1 << 14               # where each piece of so many bytes begins, CPython notes what is free in it
+    BLOCK_BITS = 12              # slots are allocated so many at once, and never move
+    BLOCK = 1 << BLOCK_BITS
+    HEAD = 20                    # of a record in a snapshot: id, key, length
+
+cdef enum State:
+    FREE
+    READY
+    HIDDEN
+    TAKEN
+    LINGERING                    # gone, and still to be written to the snapshot
+
+# What may be done with a record that was handed out.
+cdef enum Hold:
+    HELD
+    SETTLING
+    SETTLED
+    LOOKED_AT                    # it never was anybody's
+
+
+cdef struct Slot:
+    int64_t key
+    uint64_t id
+    PyObject* payload            # owned
+    uint32_t next                # of its lane, of the hidden, of the free ones
+    uint32_t state
+
+
+cdef struct Loaded:
+    uint64_t id
+    uint32_t slot
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+cdef class PriorityRecord:
+    """One message of a priority queue: its id there, its priority (the smallest comes first), its payload.
+
+    Handed out to be acknowledged or given back, which only its queue does.
+    """
+
+    cdef readonly uint64_t id
+    cdef readonly int64_t priority
+    cdef readonly bytes payload
+    cdef RecordTable table
+    cdef uint32_t slot
+    cdef Hold hold
+
+    def __init__(self):
+        raise TypeError("a PriorityRecord is received, not made")
+
+    @property
+    def queue(self):
+        """The name of its queue."""
+        return self.table.name
+
+    @property
+    def is_settled(self):
+        """Was it acknowledged, or given back?"""
+        return self.hold == SETTLED
+
+    def __repr__(self):
+        return f"PriorityRecord(queue={self.queue!r}, id={self.id}, priority={self.priority}, {len(self.payload)} bytes)"
+
+
+@cython.final
+cdef class RecordTable:
+    """The records of the queue `name`; `order` is what tells which key comes first."""
+
+    cdef readonly str name
+    cdef KeyOrder order
+    cdef Slot** blocks
+    cdef Py_ssize_t block_count
+    cdef uint32_t used                   # slots that were ever in use
+    cdef uint32_t spare                  # the free ones among them
+    cdef uint32_t first_hidden, last_hidden
+    cdef uint32_t ahead                  # up to here the lane that is next was read; a hint, perhaps a stale one
+    cdef int lead                        # so many records ahead of its head
+    cdef int64_t ahead_key               # the lane's
+    cdef uint32_t* returned              # a heap, by (key, id)
+    cdef Py_ssize_t returned_count, returned_room
+    cdef Loaded* loaded
+    cdef Py_ssize_t loaded_count, loaded_room
+    cdef bint is_sorted
+    cdef public uint64_t last_id
+    """The last id that was given."""
+    cdef readonly Py_ssize_t ready
+    cdef readonly Py_ssize_t taken
+    cdef readonly Py_ssize_t hidden
+    cdef readonly int64_t payload_bytes
+    cdef bint is_frozen
+    cdef uint64_t frozen_id
+    cdef uint32_t frozen_end, written
+
+    def __cinit__(self, str name not None, KeyOrder order=None):
+        self.name = name
+        self.order = HeapOrder() if order is None else order
+        self.spare = self.first_hidden = self.last_hidden = self.ahead = NOBODY
+        self.is_sorted = True
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        cdef Slot* slot
+        for i in range(self.used):
+            slot = self._slot(i)
+            if slot.state != FREE:
+                Py_DECREF(<object> slot.payload)
+        for i in range(self.block_count):
+            free(self.blocks[i])
+        free(self.blocks)
+        free(self.returned)
+        free(self.loaded)
+
+    @property
+    def stored(self):
+        """How many there are, whoever has them."""
+        return self.ready + self.taken + self.hidden
+
+    @property
+    def allocated(self):
+        """Bytes of memory, but for the payloads'."""
+        return (
+            self.block_count * (BLOCK * sizeof(Slot) + sizeof(Slot*))
+            + self.returned_room * sizeof(uint32_t)
+            + self.loaded_room * sizeof(Loaded)
+            + self.order.allocated()
+        )
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    cdef inline Slot* _slot(self, uint32_t index) noexcept:
+        return &self.blocks[index >> BLOCK_BITS][index & (BLOCK - 1)]
+
+    cdef int64_t _new_slot(self, uint64_t id, int64_t key, bytes payload) except -1:
+        cdef uint32_t index = self.spare
+        cdef Slot** blocks
+        cdef Slot* slot
+        if index != NOBODY:
+            self.spare = self._slot(index).next
+        else:
+            if self.used == <uint32_t> (self.block_count << BLOCK_BITS):
+                if self.used >= <uint32_t> NOBODY - BLOCK:
+                    raise MemoryError("a queue holds at most 2**32 records")
+                blocks = <Slot**> realloc(self.blocks, (self.block_count + 1) * sizeof(Slot*))
+                if blocks == NULL:
+                    raise MemoryError
+                self.blocks = blocks
+                blocks[self.block_count] = <Slot*> malloc(BLOCK * sizeof(Slot))
+                if blocks[self.block_count] == NULL:
+                    raise MemoryError
+                self.block_count += 1
+            index = self.used
+            self.used += 1
+        slot = self._slot(index)
+        slot.key = key
+        slot.id = id
+        Py_INCREF(payload)
+        slot.payload = <PyObject*> payload
+        slot.next = NOBODY
+        slot.state = READY
+        self.payload_bytes += PyBytes_GET_SIZE(payload)
+        return index
+
+    cdef void _leave(self, uint32_t index) noexcept:
+        """The record is no more, but for a snapshot that is being written."""
+        cdef Slot* slot = self._slot(index)
+        self.payload_bytes -= PyBytes_GET_SIZE(<object> slot.payload)
+        if self.is_frozen and slot.id <= self.frozen_id and self.written <= index < self.frozen_end:
+            slot.state = LINGERING
+        else:
+            self._free(index)
+
+    cdef void _free(self, uint32_t index) noexcept:
+        cdef Slot* slot = self._slot(index)
+        Py_DECREF(<object> slot.payload)
+        slot.payload = NULL
+        slot.state = FREE
+        slot.next = self.spare
+        self.spare = index
+
+    cdef void _forget_slots(self) noexcept:
+        """Nothing is stored: give memory back."""
+        self.used = 0
+        self.spare = self.ahead = NOBODY
+        self._keep_blocks(1)
+        free(self.returned)
+        self.returned = NULL
+        self.returned_room = 0
+
+    cdef void _keep_blocks(self, Py_ssize_t count) noexcept:
+        while self.block_count > count:
+            self.block_count -= 1
+            free(self.blocks[self.block_count])
+
+    # --- order ------------------------------------------------------------------------------------
+
+    cdef int _push(self, uint32_t index) except -1:
+        """Into the lane of its key; out of turn, among the returned."""
+        cdef Slot* slot = self._slot(index)
+        cdef Lane* lane
+        # First what may fail: a lane that was made for nothing would be empty.
+        self._make_room(1)
+        lane = self.order.lane(slot.key)
+        if lane == NULL or (lane.head != NOBODY and self._slot(lane.tail).id > slot.id):
+            self._push_returned(index)
+        else:
+            slot.next = NOBODY
+            if lane.head == NOBODY:
+                lane.head = index
+            else:
+                self._slot(lane.tail).next = index
+            lane.tail = index
+        slot.state = READY
+        self.ready += 1
+        return 0
+
+    cdef int _make_room(self, Py_ssize_t more) except -1:
+        """So many more may be returned, without anything that can fail."""
+        cdef Py_ssize_t room = max(<Py_ssize_t> 16, self.returned_count + more, self.returned_room * 2)
+        cdef uint32_t* larger
+        if self.returned_count + more <= self.returned_room:
+            return 0
+        larger = <uint32_t*> realloc(self.returned, room * sizeof(uint32_t))
+        if larger == NULL:
+            raise MemoryError
+        self.returned = larger
+        self.returned_room = room
+        return 0
+
+    cdef inline bint _precedes(self, uint32_t one, uint32_t other) noexcept:
+        cdef Slot* a = self._slot(one)
+        cdef Slot* b = self._slot(other)
+        return a.key < b.key or (a.key == b.key and a.id < b.id)
+
+    cdef void _push_returned(self, uint32_t index) noexcept:
+        cdef Py_ssize_t place = self.returned_count
+        cdef Py_ssize_t parent
+        self.returned_count += 1
+        while place:
+            parent = (place - 1) // 2
+            if not self._precedes(index, self.returned[parent]):
+                break
+            self.returned[place] = self.returned[parent]
+            place = parent
+        self.returned[place] = index
+
+    cdef void _pop_returned(self) noexcept:
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t child
+        cdef uint32_t last
+        self.returned_count -= 1
+        last = self.returned[self.returned_count]
+        while True:
+            child = place * 2 + 1
+            if child >= self.returned_count:
+                break
+            if child + 1 < self.returned_count and self._precedes(self.returned[child + 1], self.returned[child]):
+                child += 1
+            if not self._precedes(self.returned[child], last):
+                break
+            self.returned[place] = self.returned[child]
+            place = child
+        self.returned[place] = last
+
+    cdef uint32_t _first(self) noexcept:
+        """The next one; NOBODY is ready."""
+        cdef Lane* lane = self.order.first()
+        if self.returned_count and (lane == NULL or self._precedes(self.returned[0], lane.head)):
+            return self.returned[0]
+        return NOBODY if lane == NULL else lane.head
+
+    cdef void _drop(self, uint32_t index) noexcept:
+        """It was the next one; now the one behind it is."""
+        cdef Lane* lane
+        self.ready -= 1
+        if self.returned_count and self.returned[0] == index:
+            self._pop_returned()
+            return
+        lane = self.order.first()
+        if index == lane.tail:
+            self.order.drop_first()
+        else:
+            lane.head = self._slot(index).next
+            self._follow(lane)
+
+    cdef inline void _follow(self, Lane* lane) noexcept:
+        """The head of the lane that is next has gone on: be ahead of it."""
+        if self.lead > 0 and self.ahead_key == lane.key:
+            self.lead -= 1
+        else:
+            self.ahead = lane.head
+            self.ahead_key = lane.key
+            self.lead = 0
+        self._look_ahead()
+        self._look_ahead()
+
+    cdef inline void _look_ahead(self) noexcept:
+        """Have one record more on its way from memory, and the slot of the one behind it."""
+        cdef Slot* slot
+        if self.ahead != NOBODY and self.lead < LEAD:
+            slot = self._slot(self.ahead)
+            prefetch(<size_t> slot.payload)
+            prefetch(<size_t> slot.payload & ~<size_t> (POOL - 1))
+            self.lead += 1
+            self.ahead = slot.next
+            if self.ahead != NOBODY:
+                prefetch(<size_t> self._slot(self.ahead))
+
+    # --- in and out -------------------------------------------------------------------------------
+
+    def add(self, list payloads not None, keys, Py_ssize_t start, Py_ssize_t stop, bint is_hidden=False):
+        """Store `payloads[start:stop]`, with the next ids; `keys` is one for all, or a list.
+
+        Hidden ones are given to nobody before `reveal`. Raises MemoryError.
+        """
+        cdef bint is_list = isinstance(keys, list)
+        cdef int64_t key = 0
+        cdef uint32_t index
+        cdef Py_ssize_t i
+        if not is_list:
+            key = keys
+        for i in range(start, stop):
+            if is_list:
+                key = (<list> keys)[i]
+            index = <uint32_t> self._new_slot(self.last_id + 1, key, <bytes?> payloads[i])
+            self.last_id += 1
+            self._look_ahead()
+            if is_hidden:
+                self._slot(index).state = HIDDEN
+                if self.first_hidden == NOBODY:
+                    self.first_hidden = index
+                else:
+                    self._slot(self.last_hidden).next = index
+                self.last_hidden = index
+                self.hidden += 1
+            else:
+                self._push(index)
+
+    def reveal(self, uint64_t last_id):
+        """Hidden records up to this id are ready now."""
+        cdef uint32_t index
+        while self.first_hidden != NOBODY and self._slot(self.first_hidden).id <= last_id:
+            index = self.first_hidden
+            self.first_hidden = self._slot(index).next
+            self.hidden -= 1
+            self._push(index)
+
+    def take(self, Py_ssize_t most, Py_ssize_t max_bytes=-1):
+        """The next records, at most so many, of so many bytes in all (a negative number is no bound).
+
+        The first one comes however large it is.
+        """
+        cdef list found = []
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t i
+        cdef uint32_t index
+        for i in range(min(most, self.ready)):
+            index = self._first()
+            size += PyBytes_GET_SIZE(<object> self._slot(index).payload)
+            if found and 0 <= max_bytes < size:
+                break
+            found.append(self._record(index, HELD))
+            self._drop(index)
+            self._slot(index).state = TAKEN
+            self.taken += 1
+        return found
+
+    def peek(self, Py_ssize_t most):
+        """As `take`, but they stay where they are, and cannot be settled."""
+        cdef list found = []
+        cdef list indices = []
+        cdef Py_ssize_t i
+        cdef uint32_t index
+        most = min(most, self.ready)
+        if most == 1:
+            return [self._record(self._first(), LOOKED_AT)]
+        self._make_room(most)
+        try:
+            for i in range(most):
+                index = self._first()
+                found.append(self._record(index, LOOKED_AT))
+                indices.append(index)
+                self._drop(index)
+        finally:
+            for index in indices:
+                self._push_returned(index)
+                self.ready += 1
+        return found
+
+    cdef PriorityRecord _record(self, uint32_t index, Hold hold):
+        cdef Slot* slot = self._slot(index)
+        cdef PriorityRecord record = PriorityRecord.__new__(PriorityRecord)
+        record.id = slot.id
+        record.priority = slot.key
+        record.payload = <bytes> slot.payload
+        record.table = self
+        record.slot = index
+        record.hold = hold
+        return record
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    def begin_to_settle(self, list records not None):
+        """The index of the first one that is not somebody's, of this table; -1: all are, and are claimed now.
+
+        Raises TypeError for what is no record.
+        """
+        cdef Py_ssize_t i
+        cdef PriorityRecord record
+        for i in range(len(records)):
+            if type(records[i]) is not PriorityRecord:
+                self.unclaim(records, 0, i)
+                raise TypeError(f"a record that was received, not {type(records[i]).__name__}")
+            record = records[i]
+            if record.table is not self or record.hold != HELD:
+                self.unclaim(records, 0, i)
+                return i
+            record.hold = SETTLING
+        return -1
+
+    def unclaim(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
+        """`records[start:stop]` could not be settled: they are somebody's as before."""
+        cdef Py_ssize_t i
+        for i in range(start, stop):
+            (<PriorityRecord> records[i]).hold = HELD
+
+    def forget(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
+        """`records[start:stop]`, which were claimed, are no more."""
+        cdef Py_ssize_t i
+        cdef PriorityRecord record
+        for i in range(start, stop):
+            record = records[i]
+            assert record.table is self and record.hold == SETTLING
+            record.hold = SETTLED
+            self.taken -= 1
+            self._look_ahead()
+            self._leave(record.slot)
+        if not (self.taken or self.ready or self.hidden or self.is_frozen):
+            self._forget_slots()
+
+    def give_back(self, list records not None):
+        """Records that were claimed are ready again, each in its place by (key, id)."""
+        cdef PriorityRecord record
+        self._make_room(len(records))
+        for each in records:
+            record = each
+            assert record.table is self and record.hold == SETTLING
+            self._slot(record.slot).state = READY
+            self._push_returned(record.slot)
+            self.taken -= 1
+            self.ready += 1
+            record.hold = SETTLED
+
+    # --- written down while it is in use ----------------------------------------------------------
+
+    def freeze(self):
+        """What is stored now is what `write_frozen` will tell. Returns how many records that are."""
+        assert not self.is_frozen
+        self.is_frozen = True
+        self.frozen_id = self.last_id
+        self.frozen_end = self.used
+        self.written = 0
+        return self.stored
+
+    def write_frozen(self, Py_ssize_t at_least=65536):
+        """The next records as a snapshot has them, so many bytes or the rest; empty behind the last one."""
+        cdef uint32_t start = self.written
+        cdef uint32_t end = self.frozen_end
+        cdef uint32_t i
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t length
+        cdef Slot* slot
+        cdef char* at
+        cdef bytes out
+        assert self.is_frozen
+        for i in range(start, self.frozen_end):
+            slot = self._slot(i)
+            if slot.state != FREE and slot.id <= self.frozen_id:
+                size += HEAD + PyBytes_GET_SIZE(<object> slot.payload)
+                if size >= at_least:
+                    end = i + 1
+                    break
+        out = PyBytes_FromStringAndSize(NULL, size)
+        at = PyBytes_AS_STRING(out)
+        for i in range(start, end):
+            slot = self._slot(i)
+            if slot.state == FREE or slot.id > self.frozen_id:
+                continue
+            length = PyBytes_GET_SIZE(<object> slot.payload)
+            put_u64_be(at, slot.id)
+            put_u64_be(at + 8, <uint64_t> slot.key)
+            put_u32_be(at + 16, <uint32_t> length)
+            memcpy(at + HEAD, PyBytes_AS_STRING(<object> slot.payload), length)
+            at += HEAD + length
+            if slot.state == LINGERING:
+                self._free(i)
+        self.written = end
+        return out
+
+    def thaw(self):
+        """The snapshot is written, or given up."""
+        cdef uint32_t i
+        if self.is_frozen:
+            for i in range(self.written, self.frozen_end):
+                if self._slot(i).state == LINGERING:
+                    self._free(i)
+            self.is_frozen = False
+
+    # --- read at the open -------------------------------------------------------------------------
+
+    cdef int _load(self, uint64_t id, int64_t key, bytes payload) except -1:
+        cdef Loaded* larger
+        cdef Py_ssize_t room
+        if self.loaded_count == self.loaded_room:
+            room = max(<Py_ssize_t> 64, self.loaded_room * 2)
+            larger = <Loaded*> realloc(self.loaded, room * sizeof(Loaded))
+            if larger == NULL:
+                raise MemoryError
+            self.loaded = larger
+            self.loaded_room = room
+        self.loaded[self.loaded_count].slot = <uint32_t> self._new_slot(id, key, payload)
+        self.loaded[self.loaded_count].id = id
+        if self.loaded_count and self.loaded[self.loaded_count - 1].id >= id:
+            self.is_sorted = False
+        self.loaded_count += 1
+        self.ready += 1
+        self.last_id = max(self.last_id, id)
+        return 0
+
+    def load(self, const unsigned char[::1] buffer, Py_ssize_t at, Py_ssize_t most):
+        """At most `most` records of a snapshot, from byte `at` on: how many are there whole, and where they end.
+
+        Raises ValueError for a length or an id that no writer wrote.
+        """
+        cdef const char* data = start_of(buffer)
+        cdef Py_ssize_t count = 0
+        cdef int32_t length
+        while count < most and buffer.shape[0] - at >= HEAD:
+            length = get_i32_be(data + at + 16)
+            if length < 0:
+                raise ValueError("a record of less than no bytes")
+            if not is_number(get_u64_be(data + at)):
+                raise ValueError("a record with an impossible id")
+            if buffer.shape[0] - at - HEAD < length:
+                break
+            self._load(
+                get_u64_be(data + at),
+                <int64_t> get_u64_be(data + at + 8),
+                PyBytes_FromStringAndSize(data + at + HEAD, length),
+            )
+            at += HEAD + length
+            count += 1
+        return count, at
+
+    def sort_loaded(self):
+        """All of the snapshot's are loaded. False: two of them have the same id."""
+        cdef Py_ssize_t i
+        if not self.is_sorted:
+            qsort(self.loaded, self.loaded_count, sizeof(Loaded), _by_id)
+            self.is_sorted = True
+        for i in range(1, self.loaded_count):
+            if self.loaded[i - 1].id == self.loaded[i].id:
+                return False
+        return True
+
+    def load_add(self, int64_t key, bytes payload not None):
+        """One more, with the next id, as the log has it."""
+        self._load(self.last_id + 1, key, payload)
+
+    def load_remove(self, uint64_t id):
+        """Remove the record with this id, wherever it stands. False: there is none."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.loaded_count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.loaded[middle].id < id:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.loaded_count or self.loaded[low].id != id or self.loaded[low].slot == NOBODY:
+            return False
+        self.ready -= 1
+        self._leave(self.loaded[low].slot)
+        self.loaded[low].slot = NOBODY
+        return True
+
+    def finish_loading(self):
+        """Everything is loaded: bring it in order. Nothing else is called before, and this once."""
+        cdef uint32_t i
+        free(self.loaded)
+        self.loaded = NULL
+        self.loaded_count = self.loaded_room = 0
+        self._lay_in_order()
+        self.ready = 0
+        for i in range(self.used):
+            self._push(i)
+
+    cdef int _lay_in_order(self) except -1:
+        """Move the records to the first slots, in the order in which they come out."""
+        cdef Slot* slots = <Slot*> malloc(max(<Py_ssize_t> 1, self.ready) * sizeof(Slot))
+        cdef uint32_t count = 0
+        cdef uint32_t i
+        if slots == NULL:
+            raise MemoryError
+        for i in range(self.used):
+            if self._slot(i).state != FREE:
+                slots[count] = self._slot(i)[0]
+                count += 1
+        qsort(slots, count, sizeof(Slot), _by_turn)
+        for i in range(count):
+            self._slot(i)[0] = slots[i]
+        free(slots)
+        self.used = count
+        self.spare = NOBODY
+        self._keep_blocks((<Py_ssize_t> count + BLOCK - 1) >> BLOCK_BITS)
+        return 0
+
+
+cdef int _by_turn(const void* one, const void* other) noexcept nogil:
+    cdef const Slot* a = <const Slot*> one
+    cdef const Slot* b = <const Slot*> other
+    if a.key != b.key:
+        return 1 if a.key > b.key else -1
+    return (a.id > b.id) - (a.id < b.id)
+
+
+cdef int _by_id(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t a = (<const Loaded*> one).id
+    cdef uint64_t b = (<const Loaded*> other).id
+    return (a > b) - (a < b)

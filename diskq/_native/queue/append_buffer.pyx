@@ -1,0 +1,117 @@
+# The way of a queue's messages into the page cache: one body in each record, and nothing beside it.
+#
+# Law: a body past the file's limit is never taken in; the owner rolls, and asks again.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+
+from diskq._native.core.append_buffer cimport FLUSH_AT, HELD, WRITTEN, AppendBuffer, Mode
+from diskq._native.core.framing cimport Framing
+from diskq._native.core.gate cimport FORCED, Admission, Gate
+from diskq._native.core.thread_guard cimport check_turn
+
+
+cdef class NsqBuffer(AppendBuffer):
+    """A queue's active file: bodies in, whole records in the page cache."""
+
+    def __cinit__(self, fs, Framing framing not None, Gate gate not None, on_block):
+        self.framing = framing
+
+    def appender(self, Mode mode, Admission admission):
+        """What adds records in that mode, and asks that of the gate."""
+        return NsqAppender(self, mode, admission)
+
+    cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start, Mode mode) except -1:
+        """Accept bodies[start:] as far as the limit goes; returns the index of the first one left out.
+
+        The gate is not asked. HELD, they are left to `flush`, unless much is waiting; else they are written.
+        Raises OSError where the disk refuses; `records` then tells how many are in all the same.
+        """
+        cdef Py_ssize_t i = start
+        cdef Py_ssize_t n = len(bodies)
+        cdef Py_ssize_t used = self.used
+        cdef int64_t records = self.records
+        check_turn(self.gate.turn)  # once: nobody comes in between, but while it is flushed, which has the turn
+        try:
+            while i < n and self._lay(bodies[i]):
+                i += 1
+                if self.used - self.written >= FLUSH_AT:
+                    self._flush()
+                    used = self.used
+                    records = self.records
+            if mode != HELD:
+                self._flush()
+        except OSError:
+            self._rewind(used, records)
+            raise
+        return i
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    cdef bint _fits(self, list bodies) except -1:
+        """Are they what may be written, all of them, and by one system call?"""
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t size
+        for body in bodies:
+            if type(body) is not bytes:
+                return False
+            size = PyBytes_GET_SIZE(body)
+            if size < self.framing.min_size or size > self.framing.max_size:
+                return False
+            total += size + self.framing.overhead
+        return self.origin + self.used + total <= self.limit and self.used - self.written + total < FLUSH_AT
+
+    cdef bint _lay(self, object body) except -1:
+        """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
+        cdef Py_ssize_t size, total
+        if type(body) is not bytes:
+            return False
+        size = PyBytes_GET_SIZE(body)
+        if size < self.framing.min_size or size > self.framing.max_size:
+            return False
+        total = size + self.framing.overhead
+        if self.origin + self.used + total > self.limit:
+            return False
+        self.framing.encode(self._space_for(total), PyBytes_AS_STRING(body), size)
+        self._laid_down(total)
+        return True
+
+
+cdef class NsqAppender:
+    """Adds records to a buffer, in one mode. It judges nothing: what it refuses is for the buffer's owner.
+
+    Where the gate is asked, what is to wait goes only behind others that wait: the first one is refused, as the
+    owner has to see to it that it is written soon.
+    """
+
+    def __cinit__(self, NsqBuffer buffer not None, Mode mode, Admission admission):
+        self.buffer = buffer
+        self.mode = mode
+        self.admission = admission
+
+    def append(self, body):
+        """Add one record. False: not done; ask the owner.
+
+        Raises OSError where the disk refuses; the record is then not in.
+        """
+        cdef Py_ssize_t used = self.buffer.used
+        cdef int64_t records = self.buffer.records
+        if not self.buffer.gate.lets_pass(self.admission):
+            return False
+        if self.admission != FORCED and self.mode != WRITTEN and used == self.buffer.written:
+            if self.mode == HELD or (self.buffer.slate != NULL and self.buffer.slate_room > 0):
+                return False
+        check_turn(self.buffer.gate.turn)
+        if not self.buffer._lay(body):
+            return False
+        self.buffer._settle(used, records, self.mode)
+        return True
+
+    def append_all(self, list bodies):
+        """As `append`, for all of them or none, and written by one system call, whatever the mode."""
+        cdef NsqBuffer buffer = self.buffer
+        if not buffer.gate.lets_pass(self.admission):
+            return False
+        if self.admission != FORCED and buffer.gate.left < len(bodies):
+            return False
+        return buffer._fits(bodies) and buffer.append_many(bodies, 0, WRITTEN) == len(bodies)

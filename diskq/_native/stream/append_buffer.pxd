@@ -1,0 +1,55 @@
+from libc.stdint cimport int64_t
+
+from diskq._native.core.append_buffer cimport Mode
+from diskq._native.core.gate cimport Admission, Gate
+from diskq._native.core.offset_buffer cimport OffsetBuffer
+from diskq._native.stream.codec cimport TripletFraming
+
+
+cdef class TripletBuffer(OffsetBuffer):
+    cdef TripletFraming triplets
+    cdef readonly int partition
+    cdef int64_t rows_from                 # offset of the first record whose rows are not written
+    cdef int index_handle
+    cdef int timeindex_handle
+    cdef char* index_rows                  # rows of the records from rows_from on
+    cdef char* timeindex_rows
+    cdef Py_ssize_t rows_room              # so many fit
+    cdef bint is_in_batch
+    cdef Py_ssize_t batch_used             # what to go back to where a batch cannot be written
+    cdef int64_t batch_records
+    cdef bint _append_triplet(
+        self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
+    ) except -1
+    cdef int _make_room_for_a_row(self) except -1
+    cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1
+
+
+cdef class StreamDoor:
+    cdef tuple buffers
+    cdef Py_ssize_t count
+    cdef TripletFraming framing
+    cdef Gate gate
+    cdef object new_key
+    cdef object clock
+    cdef object on_full
+    cdef public bint is_awake
+    cdef public int64_t room               # so many bytes may pass the fast path
+    cdef public int64_t beside             # so many of which each message takes beside its record
+    cdef list touched
+    cdef int* routes                       # of each item of the batch, the partition it went to
+    cdef Py_ssize_t routes_room
+    cdef Py_ssize_t routed                 # so many of them did
+    cdef bint _may_pass(self, object value) noexcept
+    cdef object _append(self, object value, object key, object timestamp, Mode mode)
+    cdef TripletBuffer _route(self, object key)
+    cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1
+    cdef int _make_room_for_routes(self, Py_ssize_t n) except -1
+    cdef int _write_all(self, bint rows) except -1
+    cdef int _touch(self, TripletBuffer buffer) except -1
+
+
+cdef class StreamAppender:
+    cdef StreamDoor door
+    cdef Mode mode
+    cdef Admission admission

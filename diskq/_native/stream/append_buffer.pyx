@@ -1,0 +1,424 @@
+# The way of a stream's messages into the page cache: one buffer for each partition, and a door in
+# front of them that knows which message goes where.
+#
+# Law: a record's rows are written after the record, the index row last: who finds an index row
+# finds the record. The rows of single records may wait, to be written together; the data file is
+# the authority, and recovery makes the rows again from it.
+#
+# A segment is left for the next one after the record that fills it. The door tells its owner so in
+# the same call (`on_full`), before the next record.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport int64_t
+from libc.string cimport memmove
+
+from diskq._native.core.append_buffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
+from diskq._native.core.gate cimport FORCED, Admission, Gate
+from diskq._native.core.offset_buffer cimport OffsetBuffer, Plain, is_plain, key_bytes, now_by, size_of_values
+from diskq._native.stream.codec cimport (
+    INDEX_ROW,
+    TIMEINDEX_ROW,
+    TripletFraming,
+    fnv1,
+    put_index_row,
+    put_timeindex_row,
+)
+from diskq._native.core.views cimport start_of
+
+from diskq._native.core.message import Position as _Position
+
+cdef enum:
+    START_ROWS = 256
+    MADE_KEY = 32                  # hex digits of a key that is made
+
+cdef object _make_tuple = tuple.__new__
+
+
+cdef class TripletBuffer(OffsetBuffer):
+    """One partition's active segment: records in, records and rows in the page cache."""
+
+    def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, on_block):
+        self.triplets = framing
+        self.index_handle = self.timeindex_handle = -1
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.index_rows)
+        PyMem_RawFree(self.timeindex_rows)
+
+    def number(self, int partition, int64_t next_offset):
+        """Once, before the first record: this is that partition, and its records count from there."""
+        self.partition = partition
+        self.first = self.rows_from = self.base = next_offset
+
+    def begin_rows(self, int64_t base, int index_handle, int timeindex_handle):
+        """The rows of the records to come go to these files, of the segment that begins at `base`."""
+        if self.rows_from != self.first + self.records:
+            raise AssertionError("a segment was left with rows that are not written")
+        self.base = base
+        self.index_handle = index_handle
+        self.timeindex_handle = timeindex_handle
+
+    @property
+    def rows_written(self):
+        """The offset behind the last record whose rows are in the page cache."""
+        return self.rows_from
+
+    @property
+    def is_flushed(self):
+        """Are all records, and their rows, in the page cache?"""
+        return self.used == self.written and self.rows_from == self.first + self.records
+
+    def write_rows(self):
+        """Write the rows of the records that are written. Raises OSError; they then go on waiting."""
+        cdef int64_t count = self.first + self.records_written - self.rows_from
+        cdef int64_t row = self.rows_from - self.base
+        cdef Py_ssize_t left
+        if count <= 0:
+            return
+        self._write(self.timeindex_handle, self.timeindex_rows, count * TIMEINDEX_ROW, row * TIMEINDEX_ROW)
+        self._write(self.index_handle, self.index_rows, count * INDEX_ROW, row * INDEX_ROW)
+        self.rows_from += count
+        left = self.first + self.records - self.rows_from
+        if left:
+            memmove(self.timeindex_rows, self.timeindex_rows + count * TIMEINDEX_ROW, left * TIMEINDEX_ROW)
+            memmove(self.index_rows, self.index_rows + count * INDEX_ROW, left * INDEX_ROW)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    cdef bint _append_triplet(
+        self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
+    ) except -1:
+        """Lay one record and its rows down. False: the segment is full."""
+        cdef Py_ssize_t size = self.triplets.size_of(key_size, value_size)
+        if self._is_full():
+            return False
+        self.triplets.lay_down(self._room_for(size), key, key_size, timestamp, value, value_size)
+        self._take_in(size, timestamp)
+        return True
+
+    cdef int _take_in(self, Py_ssize_t size, int64_t timestamp) except -1:
+        cdef int64_t offset = self.first + self.records
+        cdef Py_ssize_t row = offset - self.rows_from
+        if row >= self.rows_room:
+            self._make_room_for_a_row()
+        put_index_row(self.index_rows + row * INDEX_ROW, offset, self.origin + self.used, size)
+        put_timeindex_row(self.timeindex_rows + row * TIMEINDEX_ROW, offset, timestamp)
+        self._laid_down(size)
+        return 0
+
+    cdef int _make_room_for_a_row(self) except -1:
+        cdef Py_ssize_t room = max(START_ROWS, 2 * self.rows_room)
+        cdef char* rows = <char*> PyMem_RawRealloc(self.index_rows, room * INDEX_ROW)
+        if rows == NULL:
+            raise MemoryError()
+        self.index_rows = rows
+        rows = <char*> PyMem_RawRealloc(self.timeindex_rows, room * TIMEINDEX_ROW)
+        if rows == NULL:
+            raise MemoryError()
+        self.timeindex_rows = rows
+        self.rows_room = room
+        return 0
+
+    cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
+        cdef Py_ssize_t taken
+        while size:
+            taken = self.door.pwrite(handle, data, size, offset)
+            data += taken
+            size -= taken
+            offset += taken
+        return 0
+
+
+cdef class StreamDoor:
+    """In front of a stream's partitions: takes a message in, to where its key belongs.
+
+    `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
+    epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
+    it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon. `room`: so many
+    bytes may pass the fast path, `beside` of which are counted for each message beside its record.
+    """
+
+    def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
+        cdef TripletBuffer buffer
+        for buffer in buffers:
+            pass
+        self.buffers = tuple(buffers)
+        self.count = len(self.buffers)
+        self.framing = framing
+        self.gate = gate
+        self.new_key = new_key
+        self.clock = clock
+        self.on_full = on_full
+        self.touched = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.routes)
+
+    # --- adding records ---------------------------------------------------------------------------
+
+    def appender(self, Mode mode, Admission admission):
+        """What adds messages in that mode, and asks that of the gate."""
+        return StreamAppender(self, mode, admission)
+
+    def first_odd(self, list items, Py_ssize_t start=0):
+        """The index of the first item from `start` on that needs judgement; -1: none does.
+
+        Items are values, (key, value) or (key, value, timestamp).
+        """
+        cdef Py_ssize_t i
+        cdef object value, key, timestamp
+        cdef Plain plain
+        for i in range(start, len(items)):
+            item = items[i]
+            key = timestamp = None
+            if type(item) is tuple:
+                if len(<tuple> item) == 2:
+                    key, value = <tuple> item
+                elif len(<tuple> item) == 3:
+                    key, value, timestamp = <tuple> item
+                else:
+                    return i
+            else:
+                value = item
+            if not is_plain(value, key, timestamp, self.framing, &plain):
+                return i
+        return -1
+
+    def size_of(self, list items):
+        """Bytes of the values of items that are plain, together."""
+        return size_of_values(items)
+
+    def room_of(self, list items, key):
+        """Bytes of the records of items that are plain, together; `key` is for items that have none."""
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t size = 0
+        cdef object own_key, value
+        for item in items:
+            own_key, value = key, item
+            if type(item) is tuple:
+                own_key = (<tuple> item)[0] or key
+                value = (<tuple> item)[1]
+            size = MADE_KEY
+            if own_key:
+                key_bytes(own_key, &size)
+            total += self.framing.size_of(size, len(<bytes> value))
+        return total
+
+    def begin_batch(self):
+        """What `append_many` is given from here on is another batch: for `left_out`."""
+        self.routed = 0
+
+    def append_many(self, list items, Py_ssize_t start, key, timestamp, Mode mode):
+        """Take in items[start:] as far as their segments let them; the index of the first one left out.
+
+        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. The gate
+        is not asked. STAGED, they are written where nobody is awake. Raises OSError where the disk refuses: what
+        was not written by then is not in, of any partition (`left_out`).
+        """
+        cdef Py_ssize_t i = start
+        cdef Py_ssize_t n = len(items)
+        cdef TripletBuffer buffer
+        cdef object own_key, own_time, value
+        cdef object routed_key = None
+        cdef object now = timestamp
+        if now is None:
+            now = now_by(self.clock)
+        self._make_room_for_routes(n)
+        self.routed = start
+        try:
+            while i < n:
+                value = items[i]
+                own_key, own_time = key, now
+                if type(value) is tuple:
+                    if (<tuple> value)[0] is not None:
+                        own_key = (<tuple> value)[0]
+                    if len(<tuple> value) == 3 and (<tuple> value)[2] is not None:
+                        own_time = (<tuple> value)[2]
+                    value = (<tuple> value)[1]
+                own_key = own_key or self.new_key()
+                if own_key is not routed_key:
+                    buffer = self._route(own_key)
+                    routed_key = own_key
+                self.routes[i] = buffer.partition
+                self.routed = i + 1
+                if not buffer.is_in_batch:
+                    self._touch(buffer)
+                if not self._lay(buffer, value, own_key, own_time):
+                    break
+                i += 1
+                if buffer._is_full() or buffer.used - buffer.written >= FLUSH_AT:
+                    buffer._flush()
+                    self._touch(buffer)
+                    if buffer._is_full():
+                        self.on_full(buffer.partition)
+                        self._touch(buffer)
+            if mode == STAGED or mode == WRITTEN:
+                for buffer in self.touched:
+                    if not (mode == STAGED and self.is_awake and buffer._stage(buffer.batch_used)):
+                        buffer._flush()
+                    buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
+        except BaseException:
+            for buffer in self.touched:
+                buffer._rewind(buffer.batch_used, buffer.batch_records)
+            raise
+        finally:
+            for buffer in self.touched:
+                buffer.is_in_batch = False
+            self.touched.clear()
+        return i
+
+    def append_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
+        """Take in records that are encoded already, data[start:], at the end of that partition.
+
+        Returns the byte after the last one that was taken, where the next call is to begin; raises as `_take_encoded`.
+        """
+        cdef TripletBuffer buffer = self.buffers[partition]
+        cdef Py_ssize_t end = buffer._take_encoded(start_of(data), data.shape[0], start)
+        if end > start and buffer._is_full():
+            self.on_full(buffer.partition)
+        return end
+
+    def left_out(self, list items, taken):
+        """Those of the batch given to `append_many` last, in order, that are not in.
+
+        Of partition i the first `taken[i]` are: a batch that fails does so for one partition, and what
+        others have written by then stays.
+        """
+        cdef Py_ssize_t i
+        cdef list left = list(taken)
+        cdef list rest = []
+        for i in range(self.routed):
+            if left[self.routes[i]] > 0:
+                left[self.routes[i]] -= 1
+            else:
+                rest.append(items[i])
+        rest += items[self.routed:]
+        return rest
+
+    def flush(self):
+        """Write the records that wait, of all partitions. Raises OSError where one cannot be: it goes on waiting."""
+        self._write_all(False)
+
+    def write_rows(self):
+        """Write the rows that wait, of all partitions. Raises OSError where one cannot: they go on waiting."""
+        self._write_all(True)
+        self.is_awake = False
+
+    @property
+    def records(self):
+        """Records accepted, by all partitions."""
+        return sum([(<TripletBuffer> buffer).records for buffer in self.buffers])
+
+    @property
+    def accepted_bytes(self):
+        """Bytes of records accepted, by all partitions."""
+        return sum([(<TripletBuffer> buffer).accepted_bytes for buffer in self.buffers])
+
+    @property
+    def is_flushed(self):
+        """Are all records, and their rows, in the page cache?"""
+        cdef TripletBuffer buffer
+        for buffer in self.buffers:
+            if not buffer.is_flushed:
+                return False
+        return True
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    cdef bint _may_pass(self, object value) noexcept:
+        """Without asking: its rows will be written soon, and it is not too much that is unsynced."""
+        return self.is_awake and type(value) is bytes and PyBytes_GET_SIZE(value) <= self.room
+
+    cdef object _append(self, object value, object key, object timestamp, Mode mode):
+        cdef Plain plain
+        cdef TripletBuffer buffer
+        cdef Py_ssize_t used
+        cdef int64_t records
+        if not is_plain(value, key, timestamp, self.framing, &plain):
+            return None
+        if plain.key_size == 0:
+            key = self.new_key()
+            plain.key = key_bytes(key, &plain.key_size)
+        if not plain.has_time:
+            plain.timestamp = now_by(self.clock)
+        buffer = <TripletBuffer> (<tuple> self.buffers)[fnv1(plain.key, plain.key_size) % self.count]
+        used, records = buffer.used, buffer.records
+        if not buffer._append_triplet(plain.key, plain.key_size, plain.timestamp, plain.value, plain.value_size):
+            return None
+        position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
+        self.room -= buffer.used - used + self.beside
+        if buffer._is_full():
+            buffer._settle(used, records, WRITTEN)
+            self.on_full(buffer.partition)
+        else:
+            buffer._settle(used, records, WRITTEN if mode == STAGED and not self.is_awake else mode)
+        return position
+
+    cdef TripletBuffer _route(self, object key):
+        """The partition that `key`, of bytes or str, belongs to."""
+        cdef Py_ssize_t size = 0
+        cdef const char* data = key_bytes(key, &size)
+        return <TripletBuffer> (<tuple> self.buffers)[fnv1(data, size) % self.count]
+
+    cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1:
+        """Lay one message down. False: the segment is full."""
+        cdef Py_ssize_t size = 0
+        cdef const char* data = key_bytes(key, &size)
+        return buffer._append_triplet(data, size, timestamp, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef int _make_room_for_routes(self, Py_ssize_t n) except -1:
+        cdef int* routes
+        if n > self.routes_room:
+            routes = <int*> PyMem_RawRealloc(self.routes, n * sizeof(int))
+            if routes == NULL:
+                raise MemoryError()
+            self.routes = routes
+            self.routes_room = n
+        return 0
+
+    cdef int _write_all(self, bint rows) except -1:
+        """Write what waits of each partition, records or rows; then raise the first OSError of them."""
+        cdef TripletBuffer buffer
+        cdef object failure = None
+        for buffer in self.buffers:
+            try:
+                if rows:
+                    buffer.write_rows()
+                elif buffer.used != buffer.written:
+                    buffer._flush()
+            except OSError as its:
+                failure = failure or its
+        if failure is not None:
+            raise failure
+        return 0
+
+    cdef int _touch(self, TripletBuffer buffer) except -1:
+        """From here on the batch is to be forgotten where it cannot be written."""
+        if not buffer.is_in_batch:
+            buffer.is_in_batch = True
+            self.touched.append(buffer)
+        buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
+        return 0
+
+
+cdef class StreamAppender:
+    """Adds messages to a stream, in one mode. It judges nothing: what it refuses is for the stream.
+
+    Where the gate is asked, the door must be awake, and have room for the message. Its rows wait for `write_rows`.
+    """
+
+    def __cinit__(self, StreamDoor door not None, Mode mode, Admission admission):
+        self.door = door
+        self.mode = mode
+        self.admission = admission
+
+    def append(self, value, key=None, timestamp=None):
+        """Add one message: its `Position`. None: not done, its segment is full or it needs judgement; ask the owner.
+
+        Raises OSError where the disk refuses; the message is then not in.
+        """
+        if self.admission != FORCED:
+            if not self.door._may_pass(value) or not self.door.gate.lets_pass(self.admission):
+                return None
+        return self.door._append(value, key, timestamp, self.mode)

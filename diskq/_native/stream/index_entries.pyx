@@ -1,0 +1,117 @@
+# The rows that belong to records: made again from a data file, for recovery. No I/O, no state.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp
+
+from diskq._native.core.framing cimport END, Parts, Stop
+from diskq._native.stream.codec cimport INDEX_ROW, TIMEINDEX_ROW, TripletFraming, put_index_row, put_timeindex_row
+from diskq._native.core.views cimport start_of
+
+from typing import NamedTuple
+
+from diskq._native.core.framing import STOPS as _STOPS
+
+
+class RowsOf(NamedTuple):
+    """The rows of the whole records of a buffer, the byte after the last of them, and why there is no more.
+
+    `claimed` is what a torn record needs at least, in bytes, where it tells; otherwise 0.
+    """
+
+    records: int
+    index_rows: bytes
+    timeindex_rows: bytes
+    valid_end: int
+    stop: str
+    claimed: int
+
+
+def rows_of(
+    TripletFraming framing not None, const unsigned char[::1] buffer, int64_t offset, int64_t position
+):
+    """Of the records at the start of `buffer`, the first of which has `offset` and lies at byte `position`.
+
+    Never raises for what the bytes say; never reads past `buffer`.
+    """
+    cdef const char* data = start_of(buffer)
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t i
+    cdef Parts parts
+    cdef Stop stop = END
+    parts.size = 0
+    with nogil:
+        while left > at:
+            stop = framing.parts(data + at, left - at, &parts)
+            if stop != END:
+                break
+            at += parts.size
+            count += 1
+    cdef bytes index = PyBytes_FromStringAndSize(NULL, count * INDEX_ROW)
+    cdef bytes timeindex = PyBytes_FromStringAndSize(NULL, count * TIMEINDEX_ROW)
+    cdef char* index_out = PyBytes_AS_STRING(index)
+    cdef char* timeindex_out = PyBytes_AS_STRING(timeindex)
+    cdef Py_ssize_t end = at
+    at = 0
+    with nogil:
+        for i in range(count):
+            framing.parts(data + at, left - at, &parts)
+            put_index_row(index_out + i * INDEX_ROW, offset + i, position + at, parts.size)
+            put_timeindex_row(timeindex_out + i * TIMEINDEX_ROW, offset + i, parts.timestamp)
+            at += parts.size
+        if stop != END:
+            framing.parts(data + end, left - end, &parts)
+    return RowsOf(count, index, timeindex, end, _STOPS[<int> stop], parts.size if stop != END else 0)
+
+
+class Compared(NamedTuple):
+    """How many rows of each file are those of the records, from the first on; and the records' times."""
+
+    index_rows: int
+    timeindex_rows: int
+    first_timestamp: int
+    last_timestamp: int
+
+
+def compare_rows(
+    TripletFraming framing not None, const unsigned char[::1] buffer, int64_t offset, int64_t position,
+    const unsigned char[::1] index, const unsigned char[::1] timeindex,
+):
+    """Are these rows those that `rows_of` makes of the records? `buffer` begins with a whole one.
+
+    Never raises for what the bytes say; never reads past any of them.
+    """
+    cdef const char* data = start_of(buffer)
+    cdef const char* of_index = <const char*> &index[0] if index.shape[0] else NULL
+    cdef const char* of_time = <const char*> &timeindex[0] if timeindex.shape[0] else NULL
+    cdef Py_ssize_t left = buffer.shape[0]
+    cdef Py_ssize_t index_left = index.shape[0] // INDEX_ROW
+    cdef Py_ssize_t time_left = timeindex.shape[0] // TIMEINDEX_ROW
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t index_rows = -1
+    cdef Py_ssize_t time_rows = -1
+    cdef char[INDEX_ROW] index_row
+    cdef char[TIMEINDEX_ROW] time_row
+    cdef int64_t first = 0
+    cdef Parts parts
+    parts.timestamp = 0
+    with nogil:
+        while left > at and framing.parts(data + at, left - at, &parts) == END:
+            if index_rows < 0:
+                put_index_row(index_row, offset + count, position + at, parts.size)
+                if count == index_left or memcmp(index_row, of_index + count * INDEX_ROW, INDEX_ROW):
+                    index_rows = count
+            if time_rows < 0:
+                put_timeindex_row(time_row, offset + count, parts.timestamp)
+                if count == time_left or memcmp(time_row, of_time + count * TIMEINDEX_ROW, TIMEINDEX_ROW):
+                    time_rows = count
+            if count == 0:
+                first = parts.timestamp
+            at += parts.size
+            count += 1
+    return Compared(
+        count if index_rows < 0 else index_rows, count if time_rows < 0 else time_rows, first, parts.timestamp
+    )

@@ -1,0 +1,501 @@
+# The loop behind everything that is written through a channel: it makes durable what others wrote.
+#
+#   go-diskqueue's arm                here
+#   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in `run`
+#   needSync                          the engine forces the next sync
+#   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
+#
+# Law: the state is touched by Trio's thread only; the loop prepares and completes syncs, and a thread
+# executes them, one at a time; a task that waits for one is woken once it is complete, or has failed. What
+# is written, and which tasks wait for what beside that, is the subclass's business.
+
+from __future__ import annotations
+
+import contextlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
+from diskq.channels.core.own_thread import OwnThread, Turn
+from diskq.channels.core.waiting_line import NOTHING, Line
+from diskq.engine.log.sync import Sync
+from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
+from diskq.storage.durations import Durations
+from diskq.storage.forks import tell_of_forks
+from diskq.storage.log_events import Log, Subject
+from diskq.storage.status_file import Bound
+
+__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Writer"]
+
+# After the disk refused what no caller waits for, it is asked again so many seconds later.
+_RETRY = 0.1
+
+# --- what it drives -------------------------------------------------------------------------------
+
+
+class Gate(Protocol):
+    """What records pass without asking, until it is shut."""
+
+    left: int
+
+    @property
+    def turn(self) -> Turn:
+        """Whose it is to pass."""
+
+    def restart(self) -> None: ...
+
+    @property
+    def is_slice_over(self) -> bool: ...
+
+
+class Options(Protocol):
+    """What the loop wants to know of an engine's options."""
+
+    @property
+    def checkpoint_slice(self) -> float:
+        """Seconds."""
+
+
+class Writer(Protocol):
+    """An engine's writer: synchronous, and asked by one thread at a time."""
+
+    @property
+    def gates(self) -> Iterable[Gate]:
+        """What passes its compiled doors without asking goes through these."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Is everything that was accepted in the page cache?"""
+
+    @property
+    def is_half_unsynced(self) -> bool:
+        """Is so much unsynced that a barrier had better begin, before senders have to wait for one?"""
+
+    def note(self) -> bool:
+        """Count what passed the gates, and open them again. True: a barrier is due."""
+
+    def deadline(self) -> float:
+        """When one is due at the latest, on Trio's clock; infinity while nothing is pending."""
+
+    def flush(self) -> None:
+        """Write what was accepted and waits to be written. Raises DiskFullError, StorageFailedError."""
+
+    def prepare(self, *, full: bool) -> Sync:
+        """A sync of all that was written. Have it executed; then `complete` it, or `fail`."""
+
+    def complete(self, sync: Sync, is_replaced: bool) -> None: ...
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """Promise nothing any more. Raises StorageFailedError."""
+
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    """What is written to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def log(self) -> Writer: ...
+
+
+E = TypeVar("E", bound=Engine)
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+class CommitLoop(ABC, Generic[E]):
+    """One open engine, the tasks that wait for its syncs, and the task that prepares and completes them.
+
+    A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
+    and shuts in `_narrow_gates` what they must hear of.
+    """
+
+    kind = ""
+    """What people call it."""
+    subject: Subject
+    """Under which it logs."""
+
+    def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
+        self.engine = engine
+        self._writer: Writer = engine.log
+        self.is_strict = engine.options.checkpoint_slice == 0
+        self.open_handles = 0
+        self.is_closing = False
+        self._thread = thread
+        self._log = Log(self.subject)
+        self._gates = tuple(engine.log.gates)
+        title = f"{self.kind} {engine.name!r}"
+        self.own_thread = OwnThread(title, self._gates[0].turn if self._gates else None)
+        self._own_lines = tuple(lines)
+        self._unsynced: Line[int] = Line()  # each waits for the sync of this number: its messages
+        self._syncing: Line[int] = Line()  # the same: all messages there are
+        self.syncs_prepared = 0
+        self._wants_barrier = False
+        self._wants_metadata = False
+        self._wants_flush = False  # something waits to be written as soon as the loop runs
+        self._is_full = False  # it could not be written
+        self._has_deadline = True  # the loop runs, or sleeps no longer than to one, or to a barrier's end
+        self._alarm_at = math.inf  # when the subclass wants to look after who waits
+        self._flush_at = math.inf  # when `memory` messages are to be in the page cache
+        self._bell = _Bell()
+        self._is_over = False  # no sync is prepared any more
+        self._failure: BaseException | None = None
+        tell_of_forks(self)
+        self._missed: BaseException | None = None  # by the last sync
+        self._in_flight: Sync | None = None  # it is being executed
+        self._executed: outcome.Outcome[bool] | None = None
+        self.new_slice()
+        self._open_gates()
+
+    @property
+    def barrier_seconds(self) -> Durations:
+        """How long its barriers took on the disk."""
+        return self._thread.paid.now()
+
+    @property
+    def title(self) -> str:
+        """What it is called where there are many."""
+        return f"{self.kind} {self.engine.name}"
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    @property
+    def _lines(self) -> Iterable[Line[Any]]:
+        """Whoever waits there is sent away when it is closed."""
+        return self._own_lines
+
+    def _bound(self) -> Bound:
+        """How many bytes it may have on the disk, for who looks at it from elsewhere."""
+        return Bound()
+
+    def _close_engine(self) -> None:
+        """In a thread, when nothing is to be synced any more."""
+        self._writer.close()
+
+    @abstractmethod
+    def _after(self) -> None:
+        """Something has changed: serve who waits as far as it goes, and open the gates again."""
+
+    @abstractmethod
+    def _narrow_gates(self) -> None:
+        """Shut the gates on what somebody waits for: after each opening, and when a task gets in line."""
+
+    def _shut_gates(self) -> None:
+        for gate in self._gates:
+            gate.left = 0
+
+    # --- schedule points --------------------------------------------------------------------------
+
+    def new_slice(self) -> None:
+        for gate in self._gates:
+            gate.restart()
+
+    async def schedule_point(self) -> None:
+        """Let others run if the running task's slice is over. Cancellable then, and only then.
+
+        Every call has begun with a cancellation point of its own: without a yield in between there
+        is nothing new to be found out.
+        """
+        for gate in self._gates:
+            if gate.is_slice_over:
+                await trio.lowlevel.checkpoint()
+                self.new_slice()
+                return
+
+    # --- what a caller asks of the loop -----------------------------------------------------------
+
+    async def barrier(self, *, with_metadata: bool) -> None:
+        """Return when all that is written by now is on the platter. Not cancellable: it is already in.
+
+        With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
+        """
+        if self._failure is not None:
+            raise self._broken()
+        if self._is_over:
+            raise trio.ClosedResourceError(f"the {self.kind} was closed")
+        if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
+            self._wants_metadata |= with_metadata
+            self._bell.ring()
+        line = self._syncing if with_metadata else self._unsynced
+        await line.wait_to_the_end(self.syncs_prepared + 1)
+        self.new_slice()
+
+    def _ask_for_barrier(self) -> None:
+        self._wants_barrier = True
+        if self._in_flight is None:  # else the loop will look when that one was executed
+            self._bell.ring()
+
+    def _ask_for_flush(self) -> None:
+        """Have what waits written when the running task lets others run: the loop is among them."""
+        self._wants_flush = True
+        self._bell.ring()
+
+    def _set_alarm(self, at: float) -> None:
+        """Call `_after` at that time (Trio's clock), and at no other that was asked for before."""
+        if at < self._alarm_at:
+            self._bell.ring()
+        self._alarm_at = at
+
+    def _note_held(self, seconds: float) -> None:
+        """If something waits in memory, have it written in so many seconds at the latest."""
+        if not self._writer.is_flushed and self._flush_at == math.inf:
+            self._flush_at = trio.current_time() + seconds
+            self._bell.ring()
+
+    def _open_gates(self) -> None:
+        """Messages may pass without asking, unless somebody waits to hear of them."""
+        writer = self._writer
+        try:
+            # Where the disk is full, what is unsynced may be what cannot be written.
+            if writer.note() or (writer.is_half_unsynced and self._in_flight is None and not self._is_full):
+                self._ask_for_barrier()
+            elif not self._has_deadline and writer.deadline() < math.inf:
+                self._has_deadline = True
+                self._bell.ring()  # the loop sleeps without a deadline, and has one now
+        except DiskqError as failure:
+            self._break(failure)
+        else:
+            self._narrow_gates()
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.
+
+        Never raises, whatever fails: it breaks the channel, and who uses it is told.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                while not self._is_done:
+                    with trio.CancelScope() as sleep:  # one for many turns: it costs more than a turn
+                        await self._take_turns(sleep)
+            except BaseException as failure:
+                self._break(failure)
+            self._is_over = True
+            while not self.is_closing:
+                await self._bell.wait()
+            if isinstance(self._failure, ForkedError):
+                return
+            self._thread.stop()
+            self.own_thread.let_go()
+            try:
+                await in_a_thread(self._close_engine)
+            except StorageFailedError as failure:
+                self._break(failure)
+            except BaseException as failure:
+                self._log.tell(
+                    "close_failed",
+                    "%s %r could not be closed cleanly: %s",
+                    self.kind,
+                    self.engine.name,
+                    failure,
+                    path=self.engine.name,
+                    error=failure,
+                )
+                self._missed = failure
+
+    @property
+    def _is_done(self) -> bool:
+        if isinstance(self._failure, ForkedError):
+            return True
+        return self.is_closing and not (self._unsynced or self._syncing or self._in_flight)
+
+    async def _take_turns(self, sleep: trio.CancelScope) -> None:
+        """Do what is due when the bell rings; until nothing is to come, or a deadline passes."""
+        while True:
+            self._turn()
+            if self._is_done:
+                return
+            deadline = self._flush_at if self._in_flight else min(self._writer.deadline(), self._flush_at)
+            self._has_deadline = self._in_flight is not None or deadline < math.inf
+            sleep.deadline = min(deadline, self._alarm_at)
+            await self._bell.wait()
+
+    def _turn(self) -> None:
+        if self._wants_flush or trio.current_time() >= self._flush_at:
+            self._flush_held()
+        if self._executed is not None:
+            self._complete()
+        if self._in_flight is None and (self._wants_barrier or self._unsynced or self._syncing):
+            self._begin_sync()
+        if trio.current_time() >= self._alarm_at:
+            self._alarm_at = math.inf
+            self._after()
+        self._open_gates()
+
+    def _begin_sync(self) -> None:
+        with_metadata = self._writer.note() or self._wants_metadata
+        self._wants_barrier = self._wants_metadata = False
+        self._in_flight = self._writer.prepare(full=with_metadata)
+        self.syncs_prepared += 1
+        self._tell_flushed(self._in_flight.left_out)
+        board = self._thread.board
+        if board is not None and board.is_due:
+            board.bound = self._bound()
+        self._thread.execute(self._in_flight, self._note_executed)
+
+    def _note_executed(self, executed: outcome.Outcome[bool]) -> None:
+        self._executed = executed
+        self._bell.ring()
+
+    def _complete(self) -> None:
+        assert self._in_flight is not None
+        assert self._executed is not None
+        sync, executed = self._in_flight, self._executed
+        self._in_flight = self._executed = None
+        try:
+            is_replaced = executed.unwrap()
+        except OSError as failure:
+            self._writer.fail(failure)
+        self._writer.complete(sync, is_replaced)
+        number = self.syncs_prepared
+        self._unsynced.wake_until(number)
+        if self._syncs_again(is_replaced):
+            self._wants_barrier = self._wants_metadata = True
+            number -= 1  # they wait for that one
+        while self._syncing and self._syncing.first <= number:
+            full = self._not_durable(sync, is_replaced)
+            told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            self._syncing.wake_first(told)
+        self._after()
+
+    def _syncs_again(self, is_replaced: bool) -> bool:
+        """True if another sync may do what found no room in this one."""
+        return False
+
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
+        """The error for the tasks that wait for everything; None where the sync covered everything."""
+        return sync.left_out
+
+    def _flush_held(self) -> None:
+        """Write what waits to be written."""
+        try:
+            self._writer.flush()
+        except DiskFullError as full:
+            self._tell_flushed(full)
+        else:
+            self._tell_flushed(None)
+
+    def _tell_flushed(self, full: DiskFullError | None) -> None:
+        """What waited is written now, or it found no room: then it is kept, and tried again."""
+        if full is not None and not self._is_full:
+            self._log.tell("disk_full", "%s", full, path=full.path)
+        self._wants_flush = False
+        self._is_full = full is not None
+        self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def begin_to_close(self) -> None:
+        """Wake whoever waits, and have `run` sync for the last time, let go of the files and end."""
+        self.is_closing = True
+        self._narrow_gates()
+        for line in self._lines:
+            line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
+        self._bell.ring()
+
+    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+        """Wake those of the tasks that wait: their handle was closed. What is in stays in."""
+        for line in self._lines:
+            line.dismiss(tasks, why)
+        self._after()
+
+    def check(self) -> None:
+        """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed.
+
+        And BusyError in another thread than its own: all calls come by here before they touch anything.
+        """
+        self.own_thread.check()
+        if self._failure is not None:
+            raise self._broken()
+        if self.is_closing:
+            raise trio.ClosedResourceError(f"the {self.kind} was closed")
+
+    @property
+    def is_broken(self) -> bool:
+        """Has something failed after which nothing is promised any more?"""
+        return self._failure is not None
+
+    def check_end(self) -> None:
+        """After `run`: raises BrokenResourceError if it is broken, or what the last sync raised."""
+        if self._failure is not None:
+            raise self._broken()
+        if self._missed is not None:
+            raise self._missed
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: it is the parent's, as is who waits for it."""
+        self._failure = ForkedError(self.engine.name, pid)
+        self._is_over = True
+
+    def _broken(self) -> trio.BrokenResourceError | ForkedError:
+        """One of its own for everybody who has to hear it."""
+        if isinstance(self._failure, ForkedError):
+            return ForkedError(self._failure.path, self._failure.pid)
+        error = trio.BrokenResourceError(f"{self.kind} {self.engine.name!r}: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
+    def broke(self, failure: StorageFailedError) -> NoReturn:
+        """A caller met a failure that concerns everybody."""
+        self._break(failure)
+        raise self._broken() from failure
+
+    def _break(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._log.tell(
+                "broken",
+                "%s %r is broken: %s",
+                self.kind,
+                self.engine.name,
+                failure,
+                path=self.engine.name,
+                error=failure,
+            )
+            if not isinstance(failure, DiskqError):
+                # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
+                with contextlib.suppress(StorageFailedError):
+                    self._writer.fail(failure)
+        self._shut_gates()
+        for line in (*self._lines, self._unsynced, self._syncing):
+            line.wake_all(lambda: outcome.Error(self._broken()))
+
+
+class _Bell:
+    """Wakes one task; rung while nobody listens, it is heard later."""
+
+    def __init__(self) -> None:
+        self._was_rung = False
+        self._listener: trio.lowlevel.Task | None = None
+
+    def ring(self) -> None:
+        if self._listener is not None:
+            task, self._listener = self._listener, None
+            trio.lowlevel.reschedule(task)
+        else:
+            self._was_rung = True
+
+    async def wait(self) -> None:
+        if self._was_rung:
+            self._was_rung = False
+            return
+        self._listener = trio.lowlevel.current_task()
+
+        def stop_listening(_: object) -> trio.lowlevel.Abort:
+            self._listener = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(stop_listening)

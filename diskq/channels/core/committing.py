@@ -1,0 +1,135 @@
+# Receivers that commit how far they have come: a consumer for its group, a scanner for a named reader.
+#
+# Law: a commit goes forward only, and a `seek` anywhere; both are durable before long, and nobody waits for
+# the disk but who asks for it. What a marker has, and whether it is there, is the subclass's business.
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.channels.core.receiving import TailReceiver
+from diskq.channels.core.tail import Part, Tail
+from diskq.engine.log.reader import Sized
+from diskq.errors import OffsetOutOfRangeError, StorageFailedError
+
+__all__ = ["CommittingReceiver"]
+
+M = TypeVar("M", bound=Sized)
+
+
+class _Placed(Protocol):
+    """A message, or its place."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+
+class CommittingReceiver(TailReceiver[M]):
+    """Receives from a tail, and commits what was processed if there is whom to commit it for."""
+
+    _no_commits = ""
+    """What is said where there is nobody to commit for."""
+
+    def __init__(self, tail: Tail, commits: MarkerLoop[Any] | None, *, autocommit: bool) -> None:
+        self._commits = commits
+        super().__init__(tail, autocommit=autocommit)
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _marked(self, next_offset: int) -> int | None:
+        """What the marker has when the message at `next_offset` comes next; None: nothing."""
+
+    @abstractmethod
+    def _not_here(self, index: int) -> str:
+        """What is said of a partition, or a journal, in which nothing can be committed."""
+
+    # --- committing -------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def commit(self, *processed: _Placed) -> None:
+        """All messages up to these, each in its partition or journal, are processed.
+
+        By the group, or by the named reader. With no argument: all that was received. It goes forward only.
+        Durable within `sync_timeout`, when the block is left, or with `sync`. Raises ValueError where there
+        is no group and no name, or another member has the partition; trio.BrokenResourceError after the disk
+        failed.
+        """
+        await self._begin()
+        if not processed:
+            self._commit_parts(self._tail.parts.values())
+        for one in processed:
+            self._mark(one.partition, self._marked(one.offset + 1))
+
+    @enable_ki_protection
+    async def sync(self) -> None:
+        """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
+        await self._begin()
+        await self._committing().barrier(with_metadata=True)
+
+    def _committed(self, index: int) -> int | None:
+        """What the marker has; None: nothing, or there is none."""
+        marker = self._commits.engine.marker(index) if self._commits is not None else None
+        return marker.committed if marker is not None else None
+
+    def _commit_received(self) -> None:
+        self._commit_parts(self._unprocessed)
+        self._unprocessed.clear()
+
+    def _commit_block(self, parts: Iterable[Part]) -> None:
+        if self._commits is not None:
+            self._check()
+            self._commit_parts(parts)
+
+    def _commit_parts(self, parts: Iterable[Part]) -> None:
+        self._committing()
+        for part in parts:
+            if (marked := self._marked(part.position)) is not None:
+                self._mark(part.index, marked)
+
+    def _check_commits(self) -> None:
+        if self._commits is not None:
+            self._commits.check()
+
+    def _mark(self, index: int, marked: int | None, *, seek: bool = False) -> None:
+        commits = self._committing()
+        marker = commits.engine.marker(index)
+        if marker is None:
+            raise ValueError(self._not_here(index))
+        try:
+            commits.move(marker, marked, seek=seek)
+        except StorageFailedError as failure:
+            commits.broke(failure)
+
+    def _committing(self) -> MarkerLoop[Any]:
+        if self._commits is None:
+            raise ValueError(self._no_commits)
+        return self._commits
+
+    # --- going elsewhere --------------------------------------------------------------------------
+
+    async def _go(self, part: Part, start: object, find: Callable[[], int]) -> None:
+        """Go on at `start`, which `find` looks up, in a thread. Whom it commits for goes there, too."""
+        while True:
+            offset = await trio.to_thread.run_sync(find)
+            self._check()
+            try:
+                part.reader.seek(offset)
+            except OffsetOutOfRangeError:
+                if isinstance(start, int):
+                    raise
+                continue  # it was removed meanwhile: what was meant is further on now
+            break
+        self._tail.moved(part)
+        self._unprocessed.discard(part)
+        if self._commits is not None:
+            self._mark(part.index, self._marked(offset), seek=True)

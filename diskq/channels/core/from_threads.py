@@ -1,0 +1,241 @@
+# From threads into a channel. Law: a thread leaves its message and goes on; Trio is woken once for many.
+#
+#   any thread:   put -> [ bridge, bounded ] -> run_sync_soon, where Trio's side sleeps
+#   Trio's:                    `run`: send_many, at most so many; what is in leaves the bridge
+#
+# A message is in the bridge until the channel has it: whatever interrupts, it is tried again. Until then
+# it is in memory alone.
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from queue import Full
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.opening import Opening
+from diskq.errors import DiskFullError
+from diskq.storage.log_events import Log
+
+__all__ = ["ThreadSender", "from_threads"]
+
+log = Log("threads")
+
+# So many messages are sent together, at most.
+_BATCH = 100
+# After the disk was full it is asked again so many seconds later.
+_RETRY = 0.1
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class SendsMany(Protocol[T_contra]):
+    """A disk queue, a stream's producer, or what sends as they do."""
+
+    async def send_many(self, messages: Iterable[T_contra], /) -> object: ...
+
+
+class ThreadSender(Generic[T_contra]):
+    """Where any thread leaves messages for a channel, in the words of the standard library's `queue.Queue`.
+
+    Made by `from_threads`. Whatever puts into such a queue can put here, logging's `QueueHandler` for one.
+    """
+
+    def __init__(self, max_items: int) -> None:
+        if max_items < 1:
+            raise ValueError(f"max_items is at least 1, got {max_items}")
+        self._max_items = max_items
+        self._messages: deque[Any] = deque()
+        # Its lock is reentrant: what a signal or the collector runs in the midst of a put may put, too.
+        self._has_room = threading.Condition()
+        self._trio = trio.lowlevel.current_trio_token()
+        self._trio_thread = threading.get_ident()
+        self._news = trio.Event()
+        self._is_told = False  # Trio's side is awake, and looks again before it sleeps
+        self._refusal: Exception | None = None
+
+    def put(self, message: T_contra, block: bool = True, timeout: float | None = None) -> None:
+        """Leave a message, from any thread; waits for room, for `timeout` seconds at most (None: for ever).
+
+        The message is in memory: where the process is killed before the channel has it, it is lost.
+        Raises queue.Full where there is no room, trio.ClosedResourceError when the `from_threads` block was
+        left, trio.BrokenResourceError when the channel failed. Trio's own thread must not wait: RuntimeError.
+        """
+        with self._has_room:
+            if self._refusal is None and len(self._messages) >= self._max_items:
+                self._wait_for_room(block, timeout)
+            if self._refusal is not None:
+                raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
+            if not self._is_told:
+                self._trio.run_sync_soon(self._tell)
+                self._is_told = True
+            self._messages.append(message)
+
+    def put_nowait(self, message: T_contra) -> None:
+        """As `put`, without waiting: raises queue.Full at once."""
+        self.put(message, block=False)
+
+    def qsize(self) -> int:
+        """Messages that the channel does not have yet."""
+        return len(self._messages)
+
+    def _wait_for_room(self, block: bool, timeout: float | None) -> None:
+        if not block:
+            raise Full
+        if threading.get_ident() == self._trio_thread:
+            raise RuntimeError(
+                "the bridge is full, and Trio's own thread must not wait for it: use put_nowait"
+            )
+        if not self._has_room.wait_for(self._is_worth_trying, timeout):
+            raise Full
+
+    def _is_worth_trying(self) -> bool:
+        return self._refusal is not None or len(self._messages) < self._max_items
+
+    def close(self) -> None:
+        """Take no more. What was left here goes into the channel all the same."""
+        self._refuse(trio.ClosedResourceError("the bridge from threads was closed"))
+
+    def _refuse(self, why: Exception) -> None:
+        with self._has_room:
+            self._refusal = self._refusal or why
+            self._has_room.notify_all()
+
+    # --- on Trio's side ---------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        self._news.set()
+
+    def _first(self, count: int) -> list[Any]:
+        """The first messages, which stay. None: whoever comes next tells, see `_news`."""
+        with self._has_room:
+            messages = list(islice(self._messages, count))
+            if not messages:
+                self._is_told = False
+                self._news = trio.Event()
+            return messages
+
+    def _replace_first(self, count: int, rest: Iterable[Any] = ()) -> None:
+        """The first `count` are in the channel, but for `rest`."""
+        with self._has_room:
+            for _ in range(count):
+                self._messages.popleft()
+            self._messages.extendleft(reversed([*rest]))
+            self._has_room.notify_all()
+
+
+class _Bridge(Generic[T]):
+    """What carries messages from a `ThreadSender` into a channel, as long as the block lasts."""
+
+    def __init__(self, sender: ThreadSender[T], channel: SendsMany[T], flush_timeout: float) -> None:
+        self._sender = sender
+        self._channel = channel
+        self._flush_timeout = flush_timeout
+        self._shield = trio.CancelScope(shield=True)
+        self._is_closing = False
+        self._is_full = False
+        self._failure: Exception | None = None
+
+    @property
+    def title(self) -> str:
+        return "from threads"
+
+    @property
+    def is_broken(self) -> bool:
+        return self._failure is not None
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        try:
+            with self._shield:
+                try:
+                    await self._carry()
+                except trio.Cancelled:  # whoever left the block, or waits for its end, is cancelled
+                    with trio.move_on_after(self._flush_timeout, shield=True):
+                        await self._carry()
+        except Exception as failure:
+            self._failure = failure
+            broken = trio.BrokenResourceError(f"the channel of this bridge from threads failed: {failure}")
+            broken.__cause__ = failure
+            self._sender._refuse(broken)
+        if lost := self._sender.qsize():
+            log.tell(
+                "messages_lost",
+                "%d messages that threads have sent are lost: %s",
+                lost,
+                self._why(),
+                count=lost,
+                reason=self._why(),
+            )
+
+    def _why(self) -> str:
+        if self._failure is not None:
+            return str(self._failure)
+        return f"the channel did not take them in {self._flush_timeout:g} s"
+
+    async def _carry(self) -> None:
+        at_once = _BATCH
+        while True:
+            messages = self._sender._first(at_once)
+            if messages:
+                at_once = await self._send(messages)
+            elif self._is_closing:
+                return
+            else:
+                await self._sender._news.wait()
+
+    async def _send(self, messages: list[T]) -> int:
+        """Put them into the channel. Returns how many to try next."""
+        try:
+            await self._channel.send_many(messages)
+        except DiskFullError as full:
+            self._sender._replace_first(len(messages), full.rest or messages[full.accepted :])
+            if len(messages) > 1:
+                return 1  # together they may be more than will ever fit
+            if self._is_closing:
+                raise
+            if not self._is_full:
+                log.tell("disk_full", "messages from threads wait in memory: %s", full, path=full.path)
+            self._is_full = True
+            await trio.sleep(_RETRY)
+            return 1
+        self._is_full = False
+        self._sender._replace_first(len(messages))
+        return _BATCH
+
+    def begin_to_close(self) -> None:
+        self._is_closing = True
+        self._shield.shield = False
+        self._sender._tell()
+
+    def check_end(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a function)
+    """Let threads send into a channel: an async context manager that gives a `ThreadSender`.
+
+    `channel` is a disk queue, a stream's producer, or what has `send_many` as they have. At most `max_items`
+    messages wait in memory; Trio is woken once for all that come while it is busy. While the disk is full
+    they wait, too.
+
+    Leaving the block waits until the channel has them all; cancelled, for `flush_timeout` seconds at most,
+    and what is lost then is logged. It raises what `send_many` raised, after which messages are refused, and
+    DiskFullError where there was no room until the end.
+    """
+
+    def __init__(self, channel: SendsMany[T], *, max_items: int = 10_000, flush_timeout: float = 5.0) -> None:
+        self._channel = channel
+        self._max_items = max_items
+        self._flush_timeout = flush_timeout
+
+    async def _open(self) -> tuple[_Bridge[T], ThreadSender[T]]:
+        sender: ThreadSender[T] = ThreadSender(self._max_items)
+        return _Bridge(sender, self._channel, self._flush_timeout), sender

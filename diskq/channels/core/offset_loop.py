@@ -1,0 +1,39 @@
+# The loop of committed offsets: commits become durable, and only a caller that asks for it waits for that.
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.engine.log.committed_offset import Marker
+from diskq.engine.log.sync import Sync
+from diskq.errors import DiskFullError
+from diskq.storage.barrier import NO_ROOM
+
+__all__ = ["MarkerLoop"]
+
+E = TypeVar("E", bound=Engine)
+
+
+class MarkerLoop(CommitLoop[E]):
+    """Markers, and the task that syncs what is committed to them."""
+
+    def __init__(self, engine: E, thread: BarrierThread, path: str) -> None:
+        self._path = path
+        super().__init__(engine, thread)
+
+    def move(self, marker: Marker, offset: int | None, *, seek: bool = False) -> None:
+        """Commit, durably before long. Raises what `Marker.move` does."""
+        if marker.move(offset, seek=seek) or not self._has_deadline:
+            self._after()
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            self._open_gates()
+
+    def _narrow_gates(self) -> None:
+        """It has none."""
+
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
+        return None if is_replaced else DiskFullError(self._path, f"{NO_ROOM}: commits are not durable")

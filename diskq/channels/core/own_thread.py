@@ -1,0 +1,65 @@
+# A channel belongs to the thread of its Trio run. Law: a call from any other thread is refused before
+# anything is touched, the compiled paths by the turn of their gates, which is bound to the thread, and all
+# others here.
+#
+# Trio refuses to wake a task from another thread, but only then: the message would be in by that time, and
+# who waits for it half woken.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Protocol
+
+from diskq.errors import BusyError, ForkedError
+from diskq.storage.forks import tell_of_forks
+
+__all__ = ["OwnThread", "Turn"]
+
+
+class Turn(Protocol):
+    """As the engines' (diskq.engine.log.exclusive)."""
+
+    def bind(self, busy: Callable[[], Exception], /) -> None: ...
+
+    def unbind(self) -> None: ...
+
+    def check(self) -> None: ...
+
+
+class OwnThread:
+    """The thread in which this is made. `turn`, where there is one, is bound to it until `let_go`."""
+
+    def __init__(self, title: str, turn: Turn | None = None) -> None:
+        self._title = title
+        self._thread = get_ident()
+        self._turn = turn
+        self.check: Callable[[], None] = self._check
+        """Raises BusyError in every other thread, and ForkedError in a child of a fork."""
+        if turn is None:
+            tell_of_forks(self)
+        else:
+            turn.bind(self._error)
+            self.check = turn.check  # the same, compiled
+
+    def let_go(self) -> None:
+        """The turn is anybody's again. Idempotent."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self.check = self._check
+            turn.unbind()
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork: what has no turn is the parent's as well."""
+
+        def refuse() -> None:
+            raise ForkedError(self._title, pid)
+
+        self.check = refuse
+
+    def _check(self) -> None:
+        if get_ident() != self._thread:
+            raise self._error()
+
+    def _error(self) -> BusyError:
+        return BusyError(self._title, is_channel=True)

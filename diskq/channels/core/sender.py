@@ -1,0 +1,167 @@
+# A handle on a log that is open for writing: what a stream's and a journal's have in common.
+#
+# A subclass's `send` tries a compiled door first: a cancellation point, one call, done. Where the door
+# refuses (the slice is over, a sync is due, a message needs judgement, nobody is awake to write what
+# belongs to it) the loop decides.
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from trio.lowlevel import current_task, enable_ki_protection
+
+from diskq.channels.core.handle import SendingHandle
+from diskq.channels.core.sending_loop import SendingLoop
+from diskq.options import Durability
+from diskq.storage.durations import Durations
+from diskq.storage.repairs import Repair
+
+__all__ = ["Sender", "SenderStatistics"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderStatistics:
+    """A log's writer at one moment."""
+
+    sent: int
+    """Since the open, as `written_bytes` and what is told of barriers."""
+    written_bytes: int
+    """Of their records, with keys and framing."""
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    barriers: int
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    open_handles: int
+
+
+S = TypeVar("S", bound=SenderStatistics)
+
+
+class Sender(SendingHandle, Generic[P]):
+    """Sends messages to a log. `P` is what each gets: where it is.
+
+    Any number of tasks may send at once, through one handle or through clones. Every async method is a
+    cancellation point, and a schedule point once per slice; where one raises `Cancelled`, nothing was sent.
+    """
+
+    _loop: SendingLoop[Any, P]
+
+    def __init__(
+        self, loop: SendingLoop[Any, P], put: Callable[..., P | None], put_now: Callable[..., P | None]
+    ) -> None:
+        """`put` and `put_now` are the compiled doors; the second one is for who cannot yield."""
+        super().__init__(loop)
+        self._readers = loop.waiting
+        self._is_written = self._word == "written"
+        self._put: Callable[..., P | None] = put if self._is_written else _refuse
+        self._put_now: Callable[..., P | None] = put_now if self._is_written else _refuse
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], P]]:
+        """How large the message is, and what puts it in, once there is room. Raises what is wrong with it."""
+
+    async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
+        """Send what the compiled door has refused, or was not asked for, behind a cancellation point."""
+        self._loop.own_thread.check()
+        await self._loop.schedule_point()
+        if (durability or self._word) == "synced" and not self._is_closed:
+            gathered = self._loop.gathered or self._loop.gather()
+            if gathered is not None and (number := gathered.add(message, current_task())) >= 0:
+                await self._loop.barrier(with_metadata=False)
+                return gathered.places[number]  # type: ignore[return-value]
+        if durability is None and self._is_written:
+            try:
+                if (position := self._loop.send_simply(*message)) is not None:
+                    return position
+            except OSError as failure:
+                self._write_failed(failure)
+        word = self._checked_word(durability)
+        if word == "synced":
+            position = None
+            try:
+                position = self._loop.send_through(*message)
+            except OSError as failure:
+                self._write_failed(failure)
+            if position is not None:
+                await self._loop.barrier(with_metadata=False)
+                return position
+        size, put_in = self._checked(message, word)
+        return await self._deliver(size, put_in, word)
+
+    def _send_now(self, message: tuple[Any, ...]) -> P:
+        """The same for a caller that will not wait. Raises WouldBlock."""
+        try:
+            if (position := self._put_now(*message)) is not None:
+                if self._readers:
+                    self._loop.tell(self._loop.partition_of(position))
+                return position
+            if (
+                self._is_written
+                and not self._is_closed
+                and (position := self._loop.send_simply(*message)) is not None
+            ):
+                return position
+        except OSError as failure:
+            self._write_failed(failure)
+        word = self._checked_word(None)
+        size, put_in = self._checked(message, word)
+        sent: P = self._doing(self._loop.deliver_now, self._loop.sending(size, put_in, word))
+        return sent
+
+    async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
+        result: R = await self._waiting(self._loop.deliver(self._loop.sending(size, put_in, word)))
+        return result
+
+    # --- the log as a whole -----------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def sync(self) -> None:
+        """Return when all messages sent are on the platter, with all that belongs to them."""
+        await self._begin()
+        await self._loop.barrier(with_metadata=True)
+
+    def _statistics_as(self, kind: Callable[..., S], **own: Any) -> S:
+        """The statistics of that kind; `own` is what only they have."""
+        loop, engine = self._loop, self._loop.engine
+        return kind(
+            sent=loop.door.records,
+            written_bytes=engine.accepted_bytes,
+            unsynced_bytes=engine.log.unsynced_bytes,
+            barriers=loop.syncs_prepared,
+            barrier_seconds=loop.barrier_seconds,
+            tasks_waiting_send=loop.tasks_waiting_send,
+            open_handles=loop.open_handles,
+            **own,
+        )
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the files at the open."""
+        return self._loop.engine.repairs  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
+
+        What it writes to lives as long as the block that opened it.
+        """
+        super().close()
+
+    def _shut(self) -> None:
+        super()._shut()
+        self._put = self._put_now = _refuse
+        self._is_written = False
+
+
+def _refuse(*_: object) -> None:
+    return None

@@ -1,0 +1,46 @@
+# From a moment to an offset, for who has no consumer open.
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import trio
+
+from diskq.engine.log.timestamps import as_timestamp
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+
+__all__ = ["offset_after", "offset_at_or_after"]
+
+
+async def offset_after(
+    path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
+) -> int | None:
+    """The first offset of a partition, in the order of offsets, whose message is later than `when`.
+
+    `when` is an aware datetime or nanoseconds since the Unix epoch. None: no message is that late, or
+    there is none. Exact, also where timestamps repeat or step back. Takes some tens of microseconds on
+    a stream that diskq wrote; a peer's has to be read once for it, which is done in a thread.
+
+    Raises ValueError for a naive datetime, StreamNotFoundError where there is no such partition,
+    UnsupportedFormatError and OSError.
+    """
+    return await _first_from(path, partition, as_timestamp(when) + 1, fs)
+
+
+async def offset_at_or_after(
+    path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
+) -> int | None:
+    """The first offset of a partition whose message is not earlier than `when`; as `offset_after`."""
+    return await _first_from(path, partition, as_timestamp(when), fs)
+
+
+async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:
+    await trio.lowlevel.checkpoint()
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path)).partition(partition)
+    with TimeLookup(fs, files) as lookup:
+        if lookup.is_quick:
+            return lookup.offset_at_or_after(bound)
+        return await trio.to_thread.run_sync(lookup.offset_at_or_after, bound)

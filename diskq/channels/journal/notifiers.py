@@ -1,0 +1,90 @@
+# The neighbours of several journals, for the tail that reads them all. Law: as core/notifier.py, for each.
+
+from __future__ import annotations
+
+from typing import Any
+
+from diskq.channels.core.notifier import Neighbours, Reading, Writing
+
+__all__ = ["AllNeighbours"]
+
+
+class AllNeighbours:
+    """Each journal has a number, and its own neighbours; the tail sees one writer of all of them."""
+
+    def __init__(self) -> None:
+        self._tail: Reading | None = None
+        self._each: dict[int, _One] = {}
+        self._writers: dict[int, Writing] = {}
+
+    def add(self, number: int, neighbours: Neighbours) -> None:
+        """One journal more. Before the tail has it."""
+        one = self._each[number] = _One(self, number, neighbours)
+        neighbours.reader_comes(one)
+
+    # --- what the tail asks of its neighbours -----------------------------------------------------
+
+    @property
+    def writer(self) -> Writing | None:
+        return self if self._writers else None
+
+    def live(self, partition: int) -> Any:
+        """As `Writing.live`, of the journal of that number."""
+        writer = self._writers.get(partition)
+        return None if writer is None else writer.live(0)
+
+    def reader_comes(self, tail: Reading) -> None:
+        self._tail = tail
+
+    def reader_leaves(self, tail: Reading) -> None:
+        for one in self._each.values():
+            one.neighbours.reader_leaves(one)
+
+    def begin_to_wait(self, tail: Reading) -> None:
+        for one in self._each.values():
+            one.neighbours.begin_to_wait(one)
+
+    def end_waiting(self, tail: Reading) -> None:
+        for one in self._each.values():
+            one.neighbours.end_waiting(one)
+
+    # --- what its journals tell -------------------------------------------------------------------
+
+    def look_at(self, number: int) -> None:
+        if self._tail is not None:
+            self._tail.look_at(number)
+
+    def writer_came(self, number: int, writer: Writing) -> None:
+        self._writers[number] = writer
+        if self._tail is not None:
+            self._tail.writer_came(self)
+
+    def writer_left(self, number: int) -> None:
+        del self._writers[number]
+        if self._tail is None:
+            return
+        if self._writers:
+            self._tail.writer_came(self)
+        else:
+            self._tail.writer_left()
+
+
+class _One:
+    """Reads one of them, as its neighbours see it."""
+
+    def __init__(self, all_of_them: AllNeighbours, number: int, neighbours: Neighbours) -> None:
+        self._all = all_of_them
+        self._number = number
+        self.neighbours = neighbours
+
+    def look(self) -> None:
+        self._all.look_at(self._number)
+
+    def look_at(self, partition: int) -> None:
+        self._all.look_at(self._number)
+
+    def writer_came(self, writer: Writing) -> None:
+        self._all.writer_came(self._number, writer)
+
+    def writer_left(self) -> None:
+        self._all.writer_left(self._number)

@@ -1,0 +1,269 @@
+# The reading side of journals as a Trio channel.
+#
+# How messages are taken is core/receiving.py's, and who is waited for the tail's. A named reader's commits
+# are its loop's. Nothing is made in a journal by who only reads.
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.committing import CommittingReceiver
+from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
+from diskq.channels.core.tail import Part, Tail
+from diskq.engine.journal.files import checked_offset_name
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.reader_offsets import ReaderOffsets
+from diskq.engine.journal.starts import JournalStart, checked_journal_start, open_reader, seek_start
+from diskq.messages import JournalMessage
+from diskq.options import ScannerOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.repairs import Repair
+
+__all__ = [
+    "End",
+    "JournalScanner",
+    "OpeningScanner",
+    "Scanner",
+    "ScannerLoop",
+    "ScannerStatistics",
+    "open_scanner",
+    "part_of",
+]
+
+S = TypeVar("S", bound="Scanner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannerStatistics:
+    """A scanner at one moment."""
+
+    position: int
+    """The offset of the message that comes next."""
+    lag: int | None
+    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
+    else at the last `look`. None: nobody has looked."""
+    committed: int | None
+    """The offset that the named reader has committed to read next; None: none, or it has no name."""
+    lost: int
+    """Messages known to be lost to damage since the open: `losses` tells where."""
+    tasks_waiting_receive: int
+
+
+class ScannerLoop(MarkerLoop[ReaderOffsets]):
+    """A named reader's offsets, and the task that syncs them."""
+
+    kind = "reader"
+    subject = "offsets"
+
+
+class Scanner(CommittingReceiver[JournalMessage]):
+    """Receives messages of journals: what one of one journal and one of shards have in common."""
+
+    _told = "this scanner was closed"
+    _no_commits = "this scanner has no name: open it with reader=..."
+
+    def __init__(self, tail: Tail, options: ScannerOptions, loop: ScannerLoop | None) -> None:
+        super().__init__(tail, loop, autocommit=options.autocommit)
+
+    def _marked(self, next_offset: int) -> int:
+        return next_offset
+
+    def _not_here(self, index: int) -> str:
+        return f"journal {index} is not one that this scanner reads"
+
+    # --- going elsewhere --------------------------------------------------------------------------
+
+    async def _seek(self, parts: Iterable[Part], start: JournalStart) -> None:
+        await self._begin()
+        checked_journal_start(start)
+        for part in list(parts):
+            reader = part.reader
+            assert isinstance(reader, JournalReader)
+            await self._go(part, start, partial(_offset_of, reader.another(), start))
+        self._tail.look()
+
+    def _statistics_of(self, part: Part) -> ScannerStatistics:
+        return ScannerStatistics(
+            position=part.position,
+            lag=part.lag,
+            committed=self._committed(part.index),
+            lost=part.lost,
+            tasks_waiting_receive=self._tail.tasks_waiting_receive,
+        )
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the named reader's offsets at the open."""
+        return () if self._commits is None else self._commits.engine.repairs
+
+
+class JournalScanner(Scanner):
+    """Receives the messages of a journal, in the order of their offsets.
+
+    Made by `open_scanner`, and `JournalWriter.scan`. Any number of tasks may receive at once; each message
+    is handed to one of them. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was received.
+    """
+
+    @property
+    def _part(self) -> Part:
+        return self._tail.parts[0]
+
+    @enable_ki_protection
+    async def seek(self, start: JournalStart) -> None:
+        """Go on elsewhere: `start` is as `open_scanner` has it. It is a named reader's place that moves.
+
+        Raises OffsetOutOfRangeError: nothing has moved then.
+        """
+        await self._seek([self._part], start)
+
+    @property
+    def position(self) -> int:
+        """The offset of the message that comes next."""
+        return self._part.position
+
+    def statistics(self) -> ScannerStatistics:
+        """The scanner as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
+        return self._statistics_of(self._part)
+
+    def look(self) -> ScannerStatistics:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        self._part.look()
+        return self.statistics()
+
+
+def _offset_of(reader: JournalReader, start: JournalStart) -> int:
+    with reader:
+        seek_start(reader, start)
+        return reader.position
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def part_of(reader: JournalReader, number: int, limit: float) -> Part:
+    """The journal, as a tail has it."""
+    return Part(number, reader.files.directory, reader.files.data, reader, limit)
+
+
+class OpeningScanner(OpeningReceiver[S]):
+    """Opens a scanner of one journal, or of several."""
+
+    def __init__(
+        self,
+        start: JournalStart,
+        end: End,
+        reader: str | None,
+        options: ScannerOptions | None,
+        fs: FileSystem | None,
+        changes: dict[str, Any],
+    ) -> None:
+        self._start = checked_journal_start(start)
+        self._end = checked_end(end)
+        self._reader = None if reader is None else checked_offset_name(reader)
+        self._options = dataclasses.replace(options or ScannerOptions(), **changes)
+        if reader is None and self._options.autocommit:
+            raise ValueError("autocommit is for a named reader: open it with reader=...")
+        if reader is not None and start not in ("oldest", "newest"):
+            raise ValueError('a named reader goes on where it was; otherwise at "oldest" or "newest"')
+        self._fs = fs or OsFileSystem()
+        self._offsets: ReaderOffsets | None = None
+
+    def _open_offsets(self, clock: Callable[[], float]) -> None:
+        """Those of the named reader, if it is to have a name."""
+        if self._reader is not None:
+            self._offsets = ReaderOffsets(self._reader, self._options, clock)
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+
+    def _find_place(self, reader: JournalReader, number: int, start: JournalStart) -> float:
+        """Be where the named reader was, or at `start`. Returns the offset behind the last one to deliver."""
+        if self._offsets is not None:
+            start = self._offsets.claim(number, reader.path, start == "newest", self._fs).offset
+        seek_start(reader, start)
+        if isinstance(self._end, int):
+            return self._end + 1
+        return reader.next_offset() if self._end == "close" else math.inf
+
+    def _loop_below(self, path: str) -> ScannerLoop | None:
+        """That of the named reader. None: it has no name."""
+        if self._offsets is None:
+            return None
+        return ScannerLoop(self._offsets, BarrierThread(self._fs, f"reader {self._reader}"), path)
+
+
+class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as a function)
+    """Open the journal at `path` for reading: an async context manager that gives a `JournalScanner`.
+
+    `start` is "oldest", "newest" (behind the last message there is: what comes from now on), an offset, or a
+    moment (an aware datetime: the first message that is not earlier). `end` is "wait" for more, "close"
+    behind what is there now, or the last offset to be delivered.
+
+    A `reader` has a name: it goes on where it has committed, or at `start`, "oldest" or "newest", where that
+    is nothing. Its offset is the file that sej keeps, and is locked: one reads under that name at a time.
+    With `autocommit` what was received is committed when more is asked for.
+
+    Options may be given as a `ScannerOptions`, or one by one. Entering the block raises JournalNotFoundError,
+    OffsetOutOfRangeError for an offset that is not there, OffsetNameError, LockedError where somebody reads
+    under that name, TypeError or ValueError (a naive datetime), OSError. Nothing is made but by a `reader`.
+    Leaving it syncs what was committed, and raises trio.BrokenResourceError or DiskFullError where that
+    fails; what the block raises goes first.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        *,
+        start: JournalStart = "oldest",
+        end: End = "wait",
+        reader: str | None = None,
+        options: ScannerOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        super().__init__(start, end, reader, options, fs, changes)
+        self._path = path
+
+    async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:
+        clock = trio.lowlevel.current_clock()
+        reader, limit = await trio.to_thread.run_sync(self._open_files, clock.current_time)
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            opened.callback(self._close_offsets)
+            opened.callback(reader.close)
+            tail = Tail(
+                self._fs,
+                reader.gate,
+                neighbours_of(self._fs, reader.path),
+                "scanner",
+                self._options.checkpoint_slice,
+            )
+            opened.callback(tail.close)
+            tail.add(part_of(reader, 0, limit))
+            tail.is_open_ended = self._end == "wait"
+            loop = self._loop_below(reader.path)
+            opened.pop_all()
+        return loop, JournalScanner(tail, self._options, loop)
+
+    def _open_files(self, clock: Callable[[], float]) -> tuple[JournalReader, float]:
+        with contextlib.ExitStack() as opened:
+            reader = open_reader(self._path, self._fs, self._options.checkpoint_slice)
+            opened.callback(reader.close)
+            opened.callback(self._close_offsets)
+            self._open_offsets(clock)
+            limit = self._find_place(reader, 0, self._start)
+            opened.pop_all()
+        return reader, limit

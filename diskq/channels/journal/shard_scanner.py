@@ -1,0 +1,155 @@
+# Several journals read as one. Law: each journal's messages in order, all in turn, and a journal that is
+# made later is read from its beginning.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.receiving import End
+from diskq.channels.core.tail import Tail
+from diskq.channels.journal.notifiers import AllNeighbours
+from diskq.channels.journal.scanner import OpeningScanner, Scanner, ScannerLoop, ScannerStatistics, part_of
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.shards import Shard, ShardSet
+from diskq.engine.journal.starts import JournalStart, open_reader
+from diskq.errors import JournalNotFoundError
+from diskq.options import ScannerOptions
+from diskq.storage.fs import AnyPath, FileSystem, as_path
+
+__all__ = ["ShardScanner", "scan_shards"]
+
+
+class ShardScanner(Scanner):
+    """Receives the messages of all shards, in turn. Made by `scan_shards`; as `JournalScanner`.
+
+    A message's `partition` is its shard.
+    """
+
+    @enable_ki_protection
+    async def seek(self, start: JournalStart) -> None:
+        """Go on elsewhere, in each shard, one after the other. As `JournalScanner.seek`."""
+        await self._seek(self._tail.parts.values(), start)
+
+    @property
+    def position(self) -> dict[int, int]:
+        """Of each shard: the offset of the message that comes next."""
+        return {index: part.position for index, part in sorted(self._tail.parts.items())}
+
+    def statistics(self) -> dict[int, ScannerStatistics]:
+        """Of each shard that is read, by its number; whoever waits, waits for all. As a scanner's."""
+        return {index: self._statistics_of(part) for index, part in sorted(self._tail.parts.items())}
+
+    def look(self) -> dict[int, ScannerStatistics]:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        for part in tuple(self._tail.parts.values()):
+            part.look()
+        return self.statistics()
+
+
+class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a function)
+    """Open the journals of `prefix` below `root` for reading: a context manager that gives a `ShardScanner`.
+
+    Those that are there, and where `end` is "wait" those that are made later, from their beginning. `bits` is
+    what they were made with. Otherwise as `open_scanner`: `start` and `end` are for each shard, and a
+    `reader` has an offset in each. Two files are open for each shard.
+    """
+
+    def __init__(
+        self,
+        root: AnyPath,
+        prefix: str = "",
+        bits: int = 3,
+        *,
+        start: JournalStart = "oldest",
+        end: End = "wait",
+        reader: str | None = None,
+        options: ScannerOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._shards = ShardSet(as_path(root), prefix, bits)
+        super().__init__(start, end, reader, options, fs, changes)
+        self._first = open_reader(self._shards.root, self._fs, self._options.checkpoint_slice)
+        self._there_at_open: set[int] = set()
+
+    async def _open(self) -> tuple[ScannerLoop | None, ShardScanner]:
+        clock = trio.lowlevel.current_clock()
+        found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
+        self._neighbours = AllNeighbours()
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            opened.callback(self._abandon, found)
+            self._tail = tail = Tail(
+                self._fs, self._first.gate, self._neighbours, "scanner", self._options.checkpoint_slice
+            )
+            opened.callback(tail.close)
+            for shard, reader, limit in found:
+                self._add(shard, reader, limit)
+            if self._end == "wait":
+                tail.is_open_ended = True
+                tail.on_new_partitions = self._add_more
+                tail.watch_for_partitions(self._shards.root)
+                self._add_more()
+            loop = self._loop_below(self._shards.root)
+            opened.pop_all()
+        return loop, ShardScanner(tail, self._options, loop)
+
+    def _open_files(self, clock: Callable[[], float]) -> list[tuple[Shard, JournalReader, float]]:
+        self._open_offsets(clock)
+        found: list[tuple[Shard, JournalReader, float]] = []
+        try:
+            shards = self._shards.existing(self._fs)
+            self._there_at_open.update(shard.number for shard in shards)
+            for shard in shards:
+                if (opened := self._open_one(shard)) is not None:
+                    found.append((shard, *opened))
+        except BaseException:
+            self._abandon(found)
+            raise
+        return found
+
+    def _open_one(self, shard: Shard) -> tuple[JournalReader, float] | None:
+        """None: there is no journal in it yet."""
+        start = self._start
+        if shard.number not in self._there_at_open and isinstance(start, (str, int)):
+            start = "oldest"  # it was made since
+        reader = open_reader(
+            shard.path,
+            self._fs,
+            self._options.checkpoint_slice,
+            gate=self._first.gate,
+            number=shard.number,
+        )
+        try:
+            reader.first_offset()
+            return reader, self._find_place(reader, shard.number, start)
+        except JournalNotFoundError:
+            reader.close()
+            return None
+        except BaseException:
+            reader.close()
+            raise
+
+    def _add(self, shard: Shard, reader: JournalReader, limit: float) -> None:
+        self._neighbours.add(shard.number, neighbours_of(self._fs, shard.path))
+        self._tail.add(part_of(reader, shard.number, limit))
+
+    def _add_more(self) -> None:
+        """Read what was not there yet. Raises DiskqError, OSError."""
+        for shard in self._shards.existing(self._fs):
+            if shard.number in self._tail.parts:
+                continue
+            # A directory is there before the journal in it is.
+            self._tail.watch_for_partitions(shard.path)
+            if (opened := self._open_one(shard)) is not None:
+                self._add(shard, *opened)
+
+    def _abandon(self, found: list[tuple[Shard, JournalReader, float]]) -> None:
+        for _, reader, _ in found:
+            reader.close()
+        self._close_offsets()

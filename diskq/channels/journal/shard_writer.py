@@ -1,0 +1,289 @@
+# Several journals written as one: each message goes to the journal that its key belongs to.
+#
+# Each journal that is open has a task that holds it open; a message waits for its journal, which is opened
+# when it is first needed, and closed, synced, when others need the place. Law: `Cancelled` means that
+# nothing was sent.
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.opening import Opening
+from diskq.channels.core.own_thread import OwnThread
+from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open_journal
+from diskq.engine.journal.journal import Item, Key, Value, When
+from diskq.engine.journal.shards import ShardSet, key_hash
+from diskq.messages import Position
+from diskq.options import Durability, JournalOptions
+from diskq.storage.callbacks import check_plain
+from diskq.storage.fs import AnyPath, FileSystem, as_path
+from diskq.storage.log_events import Log
+
+__all__ = ["ShardWriter", "open_shards"]
+
+log = Log("journal")
+
+
+class _Place:
+    """One journal that is being opened, is open, or is being closed."""
+
+    def __init__(self) -> None:
+        self.is_open = trio.Event()
+        self.is_left = trio.Event()  # nobody needs it any more
+        self.is_over = trio.Event()
+        self.users = 0
+        self.writer: JournalWriter | None = None
+        self.failure: Exception | None = None  # why it could not be opened
+
+
+class ShardWriter:
+    """Sends messages to journals, by their keys. Made by `open_shards`. Any number of tasks may send."""
+
+    def __init__(
+        self, loop: ShardLoop, shards: ShardSet, hash: Callable[[bytes], int], max_open: int
+    ) -> None:
+        self._loop = loop
+        self._shards = shards
+        self._hash = hash
+        self._max_open = max_open
+        self._places = loop.places
+        self._own_thread = OwnThread(loop.title)
+        self._is_closed = False
+
+    def shard_of(self, key: Key) -> int:
+        """The shard whose journal messages of this key go to."""
+        data = key.encode() if isinstance(key, str) else key or b""
+        return self._hash(data) & self._shards.mask
+
+    @enable_ki_protection
+    async def send(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        type: int = 0,
+        *,
+        durability: Durability | None = None,
+    ) -> Position:
+        """Add a message to its key's journal; returns the shard, and the offset there.
+
+        As `JournalWriter.send`. Waits for its journal to be opened, and, where `max_open` are, for one that
+        nobody sends to. `Cancelled` means: nothing was sent. Raises
+        what `open_journal` does, LockedError among it: nothing was sent.
+        """
+        async with self._using(self.shard_of(key)) as (shard, writer):
+            offset = await writer.send(value, key, timestamp, type, durability=durability)
+            return Position(shard, offset)
+
+    @enable_ki_protection
+    async def send_many(
+        self, messages: Iterable[Item], *, durability: Durability | None = None
+    ) -> dict[int, range]:
+        """Add messages, each shard's in order. Returns the offsets they got, by shard.
+
+        Items are as `JournalWriter.send_many` has them. `Cancelled` means that none is in: behind the first
+        journal it is seen through. Where another one then raises, what was sent before is in.
+        """
+        groups: dict[int, list[Item]] = {}
+        for item in messages:
+            key = item[0] if isinstance(item, tuple) else None
+            groups.setdefault(self.shard_of(key), []).append(item)
+        offsets: dict[int, range] = {}
+        await trio.lowlevel.checkpoint_if_cancelled()
+        for index, group in sorted(groups.items()):
+            with trio.CancelScope(shield=bool(offsets)):
+                async with self._using(index) as (_, writer):
+                    offsets[index] = await writer.send_many(group, durability=durability)
+        return offsets
+
+    async def sync(self) -> None:
+        """Return when all that was sent is on the platter.
+
+        Raises trio.BrokenResourceError where a disk has failed, DiskFullError; also of journals that were
+        closed meanwhile.
+        """
+        self._check()
+        await trio.lowlevel.checkpoint()
+        for index in list(self._places):
+            if index in self._places:
+                async with self._using(index) as (_, writer):
+                    await writer.sync()
+        self._loop.check_end()
+
+    def statistics(self) -> dict[int, JournalStatistics]:
+        """Of each journal that is open now, by its number. Cheap, and from any thread."""
+        writers = [(index, place.writer) for index, place in sorted(self._places.items())]
+        return {index: writer.statistics() for index, writer in writers if writer is not None}
+
+    # --- who is open ------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _using(self, index: int) -> AsyncIterator[tuple[int, JournalWriter]]:
+        place = await self._find(index)
+        place.users += 1
+        try:
+            await place.is_open.wait()
+            if place.failure is not None:
+                raise place.failure
+            assert place.writer is not None
+            yield index, place.writer
+        finally:
+            place.users -= 1
+            if not place.users:
+                self._loop.room.unpark_all()
+
+    async def _find(self, index: int) -> _Place:
+        while True:
+            self._check()
+            place = self._places.get(index)
+            if place is not None and not place.is_left.is_set():
+                self._places.move_to_end(index)
+                return place
+            if place is not None:
+                await place.is_over.wait()  # it has the lock until then
+            elif len(self._places) < self._max_open:
+                return self._loop.open(index)
+            else:
+                await self._make_room()
+
+    async def _make_room(self) -> None:
+        leaving = [place for place in self._places.values() if place.is_left.is_set()]
+        idle = [place for place in self._places.values() if not place.users]
+        if leaving:
+            await leaving[0].is_over.wait()
+        elif idle:
+            idle[0].is_left.set()
+            await idle[0].is_over.wait()
+        else:
+            await self._loop.room.park()
+
+    def _check(self) -> None:
+        self._own_thread.check()
+        if self._is_closed:
+            raise trio.ClosedResourceError("these shards were closed")
+
+    def close(self) -> None:
+        """Refuse what comes. The journals are closed when the block is left."""
+        self._own_thread.check()
+        self._is_closed = True
+        self._loop.room.unpark_all()
+
+
+class ShardLoop:
+    """Holds journals open, each in a task."""
+
+    is_broken = False
+
+    def __init__(self, shards: ShardSet, opened: Callable[[str], open_journal]) -> None:
+        self.title = f"shards below {shards.root}"
+        self.places: OrderedDict[int, _Place] = OrderedDict()  # the one that was used last is last
+        self.room = trio.lowlevel.ParkingLot()
+        """Who waits for a journal that nobody needs."""
+        self.failures: list[Exception] = []
+        """Of journals that were closed meanwhile."""
+        self.is_closing = False
+        self._shards = shards
+        self._opened = opened
+        self._asked = trio.Event()  # something is to be opened, or all is to be closed
+        self._wanted: list[int] = []
+
+    def open(self, index: int) -> _Place:
+        """Begin to open a journal."""
+        place = self.places[index] = _Place()
+        self._wanted.append(index)
+        self._asked.set()
+        return place
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        """Open what is asked for, until `begin_to_close`; then all are synced and closed. Never raises."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                while not self.is_closing:
+                    await self._asked.wait()
+                    self._asked = trio.Event()
+                    while self._wanted:
+                        index = self._wanted.pop()
+                        nursery.start_soon(self._hold, index, self.places[index])
+
+    async def _hold(self, index: int, place: _Place) -> None:
+        try:
+            async with self._opened(self._shards.path(index)) as place.writer:
+                place.is_open.set()
+                await place.is_left.wait()
+        except Exception as failure:
+            if place.writer is None:
+                place.failure = failure
+            else:
+                path = self._shards.path(index)
+                log.tell(
+                    "close_failed",
+                    "%s could not be closed cleanly: %s",
+                    path,
+                    failure,
+                    path=path,
+                    error=failure,
+                )
+                self.failures.append(failure)
+        finally:
+            del self.places[index]
+            place.is_left.set()
+            place.is_open.set()
+            place.is_over.set()
+            self.room.unpark_all()
+
+    def begin_to_close(self) -> None:
+        self.is_closing = True
+        for place in self.places.values():
+            place.is_left.set()
+        self.room.unpark_all()
+        self._asked.set()
+
+    def check_end(self) -> None:
+        """Raises what went wrong when a journal was closed, once."""
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function)
+    """Open the 2**`bits` journals of `prefix` below `root` for writing, each when it is first sent to.
+
+    `prefix` is of letters, digits, _ and -; `bits` is 0 to 10. `hash` gives a key's number, of which the
+    lowest bits are its shard: FNV-1a of 32 bits, its halves xored, if not another one. At most `max_open`
+    journals are open at once. Options are each journal's.
+
+    Raises ShardNameError, TypeError, ValueError. Leaving the block syncs and closes all, also when it was
+    cancelled, and raises what that raises; what the block itself raises goes before it.
+    """
+
+    def __init__(
+        self,
+        root: AnyPath,
+        prefix: str = "",
+        bits: int = 3,
+        *,
+        hash: Callable[[bytes], int] = key_hash,
+        max_open: int = 64,
+        options: JournalOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        if max_open < 1:
+            raise ValueError(f"max_open is at least 1, got {max_open}")
+        self._shards = ShardSet(as_path(root), prefix, bits)
+        self._hash = check_plain("hash", hash)
+        self._max_open = max_open
+        checked = dataclasses.replace(options or JournalOptions(), **changes)
+        self._opened = partial(open_journal, options=checked, fs=fs)
+
+    async def _open(self) -> tuple[ShardLoop, ShardWriter]:
+        loop = ShardLoop(self._shards, self._opened)
+        return loop, ShardWriter(loop, self._shards, self._hash, self._max_open)

@@ -1,0 +1,246 @@
+# The writing side of a journal as a Trio channel.
+#
+# Handles on one `JournalLoop`. `send` tries a compiled door first; the rest is core/sender.py's, and the
+# loop's (core/sending_loop.py): a journal has nothing that follows a record but its checksums.
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.handle import checked_word
+from diskq.channels.core.notifier import Neighbours, neighbours_of
+from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.core.receiving import End
+from diskq.channels.core.sender import Sender, SenderStatistics
+from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.channels.journal.scanner import open_scanner
+from diskq.engine.journal.journal import Item, Journal, Key, Value, When
+from diskq.engine.journal.segment import JournalSegment
+from diskq.engine.journal.starts import JournalStart
+from diskq.engine.journal.steps import JournalSteps
+from diskq.engine.log.append_mode import Admission, Mode
+from diskq.options import Durability, JournalOptions
+from diskq.storage.fs import AnyPath, FileSystem
+
+__all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
+
+# Bytes of a record that are neither its key nor its value, at most.
+_MOST_FRAMING = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatistics(SenderStatistics):
+    """A journal's writer at one moment. `sent`, `written_bytes`, `barriers` and their seconds count since
+    the open."""
+
+    next_offset: int
+    """The offset that the next message gets."""
+    synced_offset: int
+    """All messages before this one are on the platter."""
+
+
+class GatheredItems(GatheredMessages[int]):
+    """Messages of a journal that wait to be written. Each gets an offset."""
+
+    __slots__ = ("_batch", "_engine", "_first", "_first_odd")
+
+    def __init__(self, engine: JournalSteps) -> None:
+        super().__init__(engine.buffer.room)
+        self._engine = engine
+        self._first_odd = engine.buffer.first_odd
+        self._batch: list[Any] = []
+        self._first = 0
+
+    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
+        value, key, timestamp, type = message
+        item = (key, value, timestamp, type)
+        if self._first_odd([item]) >= 0:
+            return -1
+        size = len(value) + len(key or b"") + _MOST_FRAMING
+        if (number := self._take_along(size, task)) >= 0:
+            self._batch.append(item)
+        return number
+
+    def _write_all(self) -> None:
+        self._first = self._engine.next_offset
+        self._engine.accept_many(self._batch, is_held=False)
+
+    def _found(self) -> list[int | None]:
+        offsets = range(self._first, self._engine.next_offset)
+        return [*offsets, *[None] * (len(self._batch) - len(offsets))]
+
+    def _write_one(self, number: int) -> int:
+        key, value, timestamp, type = self._batch[number]
+        return self._engine.accept(value, key, timestamp, type, is_held=False)
+
+
+class JournalLoop(SendingLoop[JournalSteps, int]):
+    """One journal open for writing."""
+
+    kind = "journal"
+    subject = "journal"
+
+    def __init__(
+        self, engine: JournalSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+    ) -> None:
+        super().__init__(engine, thread, neighbours, fs, engine.buffer)
+
+    def live(self, partition: int) -> JournalSegment:
+        return self.engine.live
+
+    def _begin_gathering(self) -> GatheredItems:
+        return GatheredItems(self.engine)
+
+    def _write_rest(self) -> None:
+        self.door.flush()
+        self.door.is_awake = False  # from here on nobody is asked to look after what waits
+
+    def _obstacle(self, sending: Sending) -> bool:
+        if self.engine.obstacle(sending.size) is None:
+            return False
+        self._ask_for_barrier()  # room comes with it
+        return True
+
+
+class JournalWriter(Sender[int]):
+    """Sends messages to a journal, which get offsets in the order in which they are sent.
+
+    Made by `open_journal`. Any number of tasks may send at once, through one handle or through
+    clones. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    """
+
+    _loop: JournalLoop
+
+    def __init__(self, loop: JournalLoop) -> None:
+        buffer = loop.engine.buffer
+        timed = buffer.appender(Mode.STAGED, Admission.TIMED)
+        super().__init__(loop, timed.append, buffer.appender(Mode.STAGED, Admission.COUNTED).append)
+        self._engine = loop.engine
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        type: int = 0,
+        *,
+        durability: Durability | None = None,
+    ) -> int:
+        """Add a message; returns its offset, when it is as durable as `durability` says.
+
+        `key` is a str or bytes, of 127 bytes at most. `timestamp` is an aware datetime or nanoseconds since
+        the Unix epoch, by default now; with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255.
+        `durability` is by default the options'.
+
+        Waits while too much is unsynced. `Cancelled` means: the message is not in the journal; waiting for
+        `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
+        a reopen will tell), trio.ClosedResourceError.
+        """
+        if self._needs_point():
+            await self._first_point()
+        if durability is None:
+            try:
+                if (offset := self._put(value, key, timestamp, type)) is not None:
+                    if self._readers:
+                        self._loop.tell(0)
+                    return offset
+            except OSError as failure:
+                self._write_failed(failure)
+        return await self._send((value, key, timestamp, type), durability)
+
+    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], int]]:
+        checked = self._engine.checked(*message)
+        return len(checked[0]), partial(self._engine.accept, *checked, is_held=word == "memory")
+
+    @enable_ki_protection
+    async def send_many(self, messages: Iterable[Item], *, durability: Durability | None = None) -> range:
+        """Add messages in order, with few system calls. Returns the offsets they got.
+
+        Each is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). As `send`:
+        all are checked before the first is added, and `Cancelled` means that none is in.
+        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        """
+        await self._begin()
+        word = checked_word(durability, self._word)
+        batch = self._engine.checked_many(messages)
+        put_in = partial(self._engine.accept_many, batch, is_held=word == "memory")
+        return await self._deliver(self._engine.buffer.size_of(batch), put_in, word)
+
+    @enable_ki_protection
+    def send_nowait(self, value: Value, key: Key = None, timestamp: When = None, type: int = 0) -> int:
+        """Add a message without waiting: not for room, and not for a sync. Returns its offset.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises trio.WouldBlock where
+        `send` would wait for room; otherwise as `send`.
+        """
+        return self._send_now((value, key, timestamp, type))
+
+    # --- the journal as a whole -------------------------------------------------------------------
+
+    def scan(
+        self, start: JournalStart = "oldest", end: End = "wait", *, reader: str | None = None, **changes: Any
+    ) -> open_scanner:
+        """As `open_scanner` of this journal; it is told of what is sent here without asking the files."""
+        return open_scanner(
+            self._engine.path, start=start, end=end, reader=reader, fs=self._loop.fs, **changes
+        )
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message gets."""
+        return self._engine.next_offset
+
+    def statistics(self) -> JournalStatistics:
+        """The writer as it is now. Cheap, and from any thread."""
+        engine = self._engine
+        return self._statistics_as(
+            JournalStatistics, next_offset=engine.next_offset, synced_offset=engine.synced_offset
+        )
+
+
+class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is used as a function)
+    """Open the journal at `path` for writing: an async context manager that gives a `JournalWriter`.
+
+    The directory and the journal are made where they are not there; a journal of sej's is gone on with.
+    Options may be given as a `JournalOptions`, or one by one: `open_journal(path, segment_size=MIB)`.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled. Entering it
+    raises LockedError where somebody writes to the journal, with sej or without; DiskFullError, OSError, and
+    CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError where the storage has
+    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
+    raises goes before both.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: JournalOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        checked = dataclasses.replace(options or JournalOptions(), **changes)
+        time_slice = checked.checkpoint_slice
+        super().__init__(partial(Journal, path, checked, uses_slate=time_slice > 0), time_slice, fs)
+
+    def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
+        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
+        thread = BarrierThread(self._fs, engine.name, engine.files.status)
+        loop = JournalLoop(engine.steps, thread, neighbours, self._fs)
+        return loop, JournalWriter(loop)

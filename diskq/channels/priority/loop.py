@@ -1,0 +1,388 @@
+# The loop behind a store of priority queues: who sends, who receives, and who waits for which queue.
+#
+# Law: within a queue senders are let in, and receivers served, in order of arrival; what a receiver is woken
+# with is in his hand by then, and in nobody else's. Who waits for a sync's room is served in order of
+# arrival among all queues.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.gathering import MOST_GATHERED, Gathered
+from diskq.channels.core.sender_line import AdmittingLoop, Sending
+from diskq.channels.core.waiting_line import Line
+from diskq.channels.priority.snapshots import Snapshots
+from diskq.engine.priority.state import StoredQueue
+from diskq.engine.priority.steps import PrioritySteps
+from diskq.engine.priority.store import PriorityRecord
+from diskq.errors import QueueNotFoundError, StorageFailedError
+from diskq.options import Durability, PriorityOptions
+from diskq.storage.fs import FileSystem
+
+__all__ = ["PriorityLoop", "QueueLines"]
+
+T = TypeVar("T")
+
+Want = Callable[[], list[PriorityRecord] | None]
+
+
+@dataclass(slots=True)
+class RecordSending(Sending):
+    """What a sender brings to one queue."""
+
+    lines: QueueLines
+    count: int
+
+
+class GatheredRecords(Gathered[int]):
+    """Messages of one queue that wait to be written. Each gets an id."""
+
+    __slots__ = ("_engine", "_first", "_highest", "_keys", "_largest", "_lowest", "_payloads", "_queue")
+
+    def __init__(self, engine: PrioritySteps, queue: StoredQueue, room: int) -> None:
+        super().__init__(room)
+        self._engine = engine
+        self._queue = queue
+        self._largest = engine.options.max_message_size
+        if queue.max_message_size is not None:
+            self._largest = min(self._largest, queue.max_message_size)
+        self._lowest, self._highest = queue.keys
+        self._payloads: list[bytes] = []
+        self._keys: list[int] = []
+        self._first = 0
+
+    def add(self, payload: object, key: object, task: trio.lowlevel.Task) -> int:
+        """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
+        if type(payload) is not bytes or type(key) is not int:
+            return -1
+        size = len(payload)
+        if size > self._largest or not self._lowest <= key <= self._highest:
+            return -1
+        if (number := self._take_along(size, task)) >= 0:
+            self._payloads.append(payload)
+            self._keys.append(key)
+        return number
+
+    def _write_all(self) -> None:
+        self._first = self._queue.table.last_id + 1
+        self._engine.add(self._queue, self._payloads, self._keys, "synced")
+
+    def _found(self) -> list[int | None]:
+        ids = range(self._first, self._queue.table.last_id + 1)
+        return [*ids, *[None] * (len(self.tasks) - len(ids))]
+
+    def _write_one(self, number: int) -> int:
+        return self._engine.add(self._queue, [self._payloads[number]], self._keys[number], "synced")[0]
+
+
+class QueueLines:
+    """Who waits for one queue."""
+
+    def __init__(self, queue: StoredQueue) -> None:
+        self.queue = queue
+        self.senders: Line[RecordSending] = Line()
+        self.receivers: Line[Want] = Line()  # each is handed what this returns
+        self.gathered: GatheredRecords | None = None
+        """What waits to be written before the next barrier."""
+
+
+class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
+    """One open store: the engine, who waits for what, and the task that keeps its promises."""
+
+    kind = "priority store"
+    subject = "priority"
+    options: PriorityOptions
+
+    def __init__(self, engine: PrioritySteps, thread: BarrierThread, fs: FileSystem) -> None:
+        self.options = engine.options
+        self._queues: dict[StoredQueue, QueueLines] = {}
+        # Of those with somebody in line, and some with nobody any more.
+        self._sending: dict[QueueLines, None] = {}
+        self._receiving: dict[QueueLines, None] = {}
+        self._gathering: list[QueueLines] = []  # those with something gathered
+        self._arrivals = count()
+        self._is_clogged = False  # senders wait for a sync's room
+        self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
+        super().__init__(engine, thread)
+
+    def _ring(self) -> None:
+        self._bell.ring()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def lines_of(self, queue: StoredQueue) -> QueueLines:
+        lines = self._queues.get(queue)
+        if lines is None:
+            lines = self._queues[queue] = QueueLines(queue)
+        return lines
+
+    @property
+    def _lines(self) -> Iterable[Line[Any]]:
+        return self._all_lines()
+
+    def _all_lines(self) -> Iterator[Line[Any]]:
+        for lines in self._queues.values():
+            yield lines.senders
+            yield lines.receivers
+        yield self.snapshots.line
+
+    async def alter(self, act: Callable[[], T], word: Durability) -> T:
+        """Create a queue, or delete one. It is in the log before anybody else runs."""
+        self.check()
+        try:
+            self._write_gathered()
+            altered = act()
+        except StorageFailedError as failure:
+            self.broke(failure)
+        finally:
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
+        if word == "synced":
+            await self.barrier(with_metadata=False)
+        return altered
+
+    def drop_lines(self, queue: StoredQueue) -> None:
+        """The queue is no more: whoever waits for it is told."""
+        lines = self._queues.pop(queue, None)
+        if lines is not None:
+            for line in (lines.senders, lines.receivers):
+                line.wake_all(lambda: outcome.Error(QueueNotFoundError(self.engine.path, queue.name)))
+            self._sending.pop(lines, None)
+            self._receiving.pop(lines, None)
+        self._after()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def gather(self, lines: QueueLines) -> GatheredRecords | None:
+        """What a synced message may be added to, if its sender then waits for a `barrier` at once.
+
+        None: it is not simple; `deliver` it. Raises StorageFailedError.
+        """
+        if (
+            self._failure is not None
+            or self.is_closing
+            or self._is_clogged
+            or lines.senders
+            or lines.queue.is_deleted
+            or lines.queue.max_size is not None
+        ):
+            return None
+        room = (
+            self.options.max_unsynced - self.engine.log.unsynced_bytes - len(self._gathering) * MOST_GATHERED
+        )
+        if room <= 0 or self.engine.obstacle(0):
+            return None
+        lines.gathered = GatheredRecords(self.engine, lines.queue, room)
+        self._gathering.append(lines)
+        return lines.gathered
+
+    def _write_gathered(self) -> None:
+        """Write what was gathered before anything else. Raises StorageFailedError."""
+        gathering, self._gathering = self._gathering, []
+        for lines in gathering:
+            gathered, lines.gathered = lines.gathered, None
+            assert gathered is not None
+            for task, failure in gathered.write():
+                self._unsynced.wake(task, outcome.Error(failure))
+
+    def sending(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> RecordSending:
+        """Checked messages, for `deliver`, which returns their ids."""
+        size = sum(map(len, batch))
+        return RecordSending(
+            lines.senders, size, lambda: self._put_in(lines, batch, keys, word), word, lines, len(batch)
+        )
+
+    def deliver_now(self, sending: RecordSending) -> Any:
+        ids = super().deliver_now(sending)
+        if sending.word == "synced":
+            self._ask_for_barrier()  # nobody is to see them before
+        return ids
+
+    def _arrival(self) -> int:
+        return next(self._arrivals)
+
+    def _must_wait(self, sending: RecordSending) -> bool:
+        """As the base's. Raises QueueFullError where that is the policy, or no waiting would help."""
+        if self._gathering:
+            self._write_gathered()
+        lines, count = sending.lines, sending.count
+        queue = lines.queue
+        is_hopeless = queue.max_size is not None and count > queue.max_size
+        if is_hopeless or self.options.on_full == "reject":
+            queue.check_room(count)
+        must = bool(lines.senders) or self._is_clogged or self._obstacle(sending)
+        if must:
+            self._sending[lines] = None
+        return must
+
+    def _obstacle(self, sending: RecordSending) -> bool:
+        queue = sending.lines.queue
+        if not queue.has_room_for(sending.count):
+            if self.options.on_full == "wait":
+                return True
+            queue.check_room(sending.count)
+        if self.engine.obstacle(sending.size):
+            self._clog()
+            return True
+        return False
+
+    def _clog(self) -> None:
+        self._is_clogged = True
+        self._ask_for_barrier()  # room comes with it
+
+    def _accepted(self, sending: RecordSending) -> None:
+        self._after_on(sending.lines)
+
+    def _put_in(
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+    ) -> range:
+        try:
+            if self._gathering:
+                self._write_gathered()
+            return self.engine.add(lines.queue, batch, keys, word)
+        finally:
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
+
+    def _admit_senders(self) -> None:
+        """Let in who waits, in order of arrival, as far as there is room."""
+        self._is_clogged = False
+        full: set[QueueLines] = set()
+        while not self._is_clogged:
+            self._sending = {lines: None for lines in self._sending if lines.senders}
+            waiting = [lines for lines in self._sending if lines not in full]
+            if not waiting:
+                return
+            lines = min(waiting, key=lambda lines: lines.senders.first.arrival)
+            if self._admit_first(lines.senders):
+                self._hand_out(lines)
+            else:
+                full.add(lines)
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def take(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
+        """What `want` takes from the queue, when a message is there and it is our turn.
+
+        None: there was no message for it after all, and it waits on.
+
+        `Cancelled` means: nothing was taken. The caller has passed a schedule point.
+        """
+        if not lines.receivers and (taken := want()) is not None:
+            return taken
+        self._receiving[lines] = None
+        result: list[PriorityRecord] = await lines.receivers.wait(want)
+        self.new_slice()
+        return result
+
+    def take_now(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
+        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        if lines.receivers or (taken := want()) is None:
+            raise trio.WouldBlock
+        return taken
+
+    def _hand_out(self, lines: QueueLines) -> None:
+        """Give those who wait what they wait for, in order, as far as the messages go."""
+        while lines.receivers and lines.queue.table.ready:
+            served = outcome.capture(lines.receivers.first)
+            if served == outcome.Value(None):
+                return
+            lines.receivers.wake_first(served)
+
+    async def acknowledge(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        """They are done with. Not cancellable: they are, when this is called."""
+        self._remove(lines, records, word)
+        if word == "synced" or self.engine.obstacle(0):
+            await self.barrier(with_metadata=False)
+
+    def acknowledge_now(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        """As `acknowledge`, for a caller that will not wait. Raises WouldBlock."""
+        if self.engine.obstacle(0):
+            self._ask_for_barrier()
+            raise trio.WouldBlock
+        self._remove(lines, records, word)
+
+    def _remove(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+        try:
+            if self._gathering:
+                self._write_gathered()
+            self.engine.remove(lines.queue, records, word)
+        finally:
+            if word == "memory":
+                self._note_held(self.options.memory_flush)
+            self._after_on(lines)
+
+    def give_back(self, lines: QueueLines, records: list[PriorityRecord]) -> None:
+        """They are ready again, each in its place."""
+        self.engine.nack_many(lines.queue, records)
+        self._after_on(lines)
+
+    # --- after each act ---------------------------------------------------------------------------
+
+    def _after_on(self, lines: QueueLines) -> None:
+        """Something has changed, in this queue only."""
+        if self._failure is None and not self.is_closing:
+            if lines.senders and not self._is_clogged:
+                self._after()
+                return
+            self._hand_out(lines)
+            self._open_gates()
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            try:
+                self._admit_senders()
+            except StorageFailedError as failure:
+                self._break(failure)
+                return
+            self._receiving = {lines: None for lines in self._receiving if lines.receivers}
+            for lines in self._receiving:
+                self._hand_out(lines)
+            self._open_gates()
+
+    def _narrow_gates(self) -> None:
+        if self.is_closing:
+            self._shut_gates()
+
+    def _begin_sync(self) -> None:
+        self._write_gathered()
+        super()._begin_sync()
+
+    def _turn(self) -> None:
+        super()._turn()
+        self.snapshots.go_on()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    @property
+    def _is_done(self) -> bool:
+        return super()._is_done and not self.snapshots.is_busy
+
+    def begin_to_close(self) -> None:
+        for lines in self._gathering:
+            assert lines.gathered is not None
+            lines.gathered.room = -1
+        super().begin_to_close()
+        self.snapshots.begin_to_close()
+
+    def _close_engine(self) -> None:
+        self.snapshots.close()
+        super()._close_engine()
+
+    # --- for statistics ---------------------------------------------------------------------------
+
+    def _waiting_for_room(self) -> int:
+        return sum(len(lines.senders) for lines in tuple(self._sending))
+
+    @property
+    def tasks_waiting_receive(self) -> int:
+        return sum(len(lines.receivers) for lines in tuple(self._receiving))

@@ -1,0 +1,177 @@
+# Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in one
+# of its own; the log that it covers is removed when both are on the platter.
+#
+#   asked for     the log has grown, or somebody asks           `go_on`, in a turn of the loop
+#   written       in the thread, while the store goes on        `_note_written`
+#   installed     when the log up to it is durable: a barrier   `_install`, in the thread again
+#
+# The thread is not the one that pays barriers: whoever waits for the platter waits for his own sync only.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import outcome
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.waiting_line import Line
+from diskq.engine.priority.snapshot import SnapshotStopped, StateSnapshot
+from diskq.engine.priority.steps import PrioritySteps
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.log_events import Log
+
+__all__ = ["Snapshots"]
+
+log = Log("priority")
+
+
+class Snapshots:
+    """Takes a store's snapshots, one at a time. `ring` has the loop call `go_on`, `ask_for_barrier` sync."""
+
+    def __init__(
+        self,
+        engine: PrioritySteps,
+        fs: FileSystem,
+        ring: Callable[[], None],
+        ask_for_barrier: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._fs = fs
+        self._ring = ring
+        self._ask_for_barrier = ask_for_barrier
+        self.line: Line[int] = Line()  # each waits for the snapshot of this number, or a later one
+        self._thread: BarrierThread | None = None
+        self._snapshot: StateSnapshot | None = None  # that is under way
+        self._begun = 0
+        self._is_written = self._is_installing = False
+        self._ended: outcome.Outcome[Any] | None = None  # of what the thread was given
+        self._is_closing = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Is one being taken?"""
+        return self._snapshot is not None
+
+    async def take(self) -> bool:
+        """Wait until a snapshot was taken of what is there now, or of more. False: nothing was new."""
+        self._ring()
+        return bool(await self.line.wait(self._begun + 1))
+
+    # --- in a turn of the loop --------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Do what can be done. Raises StorageFailedError."""
+        if self._ended is not None:
+            self._hear(self._ended)
+        if self._snapshot is None and not self._is_closing and (self.line or self._engine.wants_snapshot):
+            self._begin()
+        if self._is_written and not self._is_installing:
+            self._install()
+
+    def _begin(self) -> None:
+        self._begun += 1
+        try:
+            if self._thread is None:
+                self._thread = BarrierThread(self._fs, f"{self._engine.name}, for snapshots")
+        except RuntimeError as failure:
+            # No thread is to be had: it is tried again when somebody asks for one.
+            self._engine.put_off_snapshots()
+            self._failed(failure)
+            return
+        try:
+            snapshot = self._engine.begin_snapshot()
+        except StorageFailedError:
+            raise
+        except (DiskqError, OSError) as failure:
+            self._failed(failure)
+            return
+        if snapshot is None:
+            self._wake(lambda: outcome.Value(False))
+            return
+        self._snapshot = snapshot
+        self._thread.do(snapshot.write, self._note)
+
+    def _note(self, ended: outcome.Outcome[Any]) -> None:
+        self._ended = ended
+        self._ring()
+
+    def _hear(self, ended: outcome.Outcome[Any]) -> None:
+        """What the thread was given has ended."""
+        snapshot, self._ended = self._snapshot, None
+        assert snapshot is not None
+        if self._is_installing:
+            self._is_installing = self._is_written = False
+            self._snapshot = None
+            try:
+                ended.unwrap()
+            except OSError as failure:
+                self._engine.log.fail(failure)
+            self._engine.mark_snapshot(snapshot)
+            self._wake(lambda: outcome.Value(True))
+            return
+        try:
+            ended.unwrap()
+        except (OSError, SnapshotStopped) as failure:
+            self._snapshot = None
+            self._engine.drop_snapshot(snapshot)
+            self._failed(failure)
+        else:
+            self._is_written = True
+
+    def _install(self) -> None:
+        assert self._snapshot is not None
+        assert self._thread is not None
+        if not self._engine.is_durable(self._snapshot.lsn):
+            self._ask_for_barrier()
+            return
+        barrier = self._engine.snapshot_barrier(self._snapshot)
+        self._is_installing = True
+        self._thread.do(lambda: barrier.pay(self._fs), self._note)
+
+    # --- who waits --------------------------------------------------------------------------------
+
+    def _failed(self, failure: Exception) -> None:
+        if isinstance(failure, SnapshotStopped):
+            return  # who waits was sent away
+        if not isinstance(failure, StorageFailedError):
+            log.tell(
+                "no_snapshot",
+                "%s: no snapshot, the log stays: %s",
+                self._engine.path,
+                failure,
+                path=self._engine.path,
+                error=failure,
+            )
+        self._wake(lambda: outcome.Error(self._told(failure)))
+
+    def _told(self, failure: Exception) -> Exception:
+        """An exception of his own for everybody."""
+        if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
+            told: Exception = OSError(*failure.args)
+        elif isinstance(failure, OSError | DiskFullError):
+            told = DiskFullError(self._engine.path, f"no room for a snapshot ({failure})")
+        else:
+            told = failure
+        told.__cause__ = failure if told is not failure else failure.__cause__
+        return told
+
+    def _wake(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
+        while self.line and self.line.first <= self._begun:
+            self.line.wake_first(make())
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def begin_to_close(self) -> None:
+        """Begin no other one; one that is being written is given up, one that is written is finished."""
+        self._is_closing = True
+        if self._snapshot is not None and not self._is_written:
+            self._snapshot.stop()
+
+    def close(self) -> None:
+        """End the thread, and wait for it: not in Trio's."""
+        if self._snapshot is not None:
+            self._snapshot.stop()
+        if self._thread is not None:
+            self._thread.stop()

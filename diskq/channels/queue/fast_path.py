@@ -1,0 +1,97 @@
+# The fast path of a handle on a disk queue: the compiled calls that it tries before it asks the loop.
+#
+# Law: each of them does all that it is asked, or nothing; False, or None, says that it did nothing. Which
+# ones a handle has depends on the options alone, and is decided here.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.tail import Body
+
+__all__ = ["CLOSED", "FastPath", "fast_path"]
+
+
+def _refuse(*_: Any) -> bool:
+    return False
+
+
+def _take_nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastPath:
+    """The calls of one handle."""
+
+    put: Callable[[Body], bool] = _refuse
+    """Add a message as durably as the options say; refuses when the running task's slice is over."""
+    put_now: Callable[[Body], bool] = _refuse
+    """The same for a caller that cannot yield: it asks for no slice."""
+    put_all: Callable[[list[Any]], bool] = _refuse
+    """As `put`, of several messages."""
+    put_through: Callable[[Body], bool] = _refuse
+    """Write a message, whatever the options say, for a caller who then waits for a sync."""
+    take: Callable[[], bytes | None] = _take_nothing
+    take_now: Callable[[], bytes | None] = _take_nothing
+    take_some: Callable[[int, int], list[bytes] | None] = _take_nothing
+    passes_on: bool = False
+    """What `put` refuses may be one of the simple cases of `QueueLoop.send_simply`."""
+
+
+CLOSED = FastPath()
+"""Of a closed handle."""
+
+
+def fast_path(engine: FifoSteps) -> FastPath:
+    """That of a handle on this queue."""
+    if engine.has_tier:
+        return _in_memory(engine)
+    return {"memory": _held, "written": _written, "synced": _synced}[engine.options.durability](engine)
+
+
+def _in_memory(engine: FifoSteps) -> FastPath:
+    """Messages stay in memory while there is room: older ones are written before one that is synced."""
+    tier, path = engine.tier, engine.tail.appender("memory")
+    return FastPath(
+        put=path.append,
+        put_now=engine.tail.appender("memory", can_yield=False).append,
+        put_all=path.append_all,
+        take=tier.take,
+        take_now=tier.take_untimed,
+        take_some=tier.take_some,
+        passes_on=True,
+    )
+
+
+def _held(engine: FifoSteps) -> FastPath:
+    return replace(
+        _synced(engine),
+        put=engine.tail.appender("memory").append,
+        put_now=engine.tail.appender("memory", can_yield=False).append,
+    )
+
+
+def _written(engine: FifoSteps) -> FastPath:
+    path = engine.tail.appender("written")
+    return replace(
+        _synced(engine),
+        put=path.append,
+        put_now=engine.tail.appender("written", can_yield=False).append,
+        put_all=path.append_all,
+        passes_on=True,
+    )
+
+
+def _synced(engine: FifoSteps) -> FastPath:
+    """Messages go to the files, and are taken from there."""
+    ahead = engine.ahead
+    return FastPath(
+        put_through=engine.tail.appender("synced").append,
+        take=ahead.take,
+        take_now=ahead.take_untimed,
+        take_some=ahead.take_some,
+    )

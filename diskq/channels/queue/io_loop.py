@@ -1,0 +1,349 @@
+# The loop behind a disk queue: go-diskqueue's select loop, arm by arm, for Trio.
+#
+#   Go's arm                          here
+#   writeChan                         `deliver` (core/sender_line.py): the caller's own task writes, no hop
+#   readChan, then moveForward        `take`: the caller's own task takes; or `_hand_out`, for one that waits
+#   peekChan                          `take`, with a peek
+#   depthChan                         a property: one thread owns the state
+#   emptyChan                         `forget_all`, then a barrier
+#   the others                        see commitloop
+#
+# Law: whoever waits is woken in order of arrival, with what it waits for in its hands.
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.waiting_line import Line
+from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.work import FifoWork
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.options import Durability, QueueOptions
+from diskq.storage.status_file import Bound
+
+__all__ = ["Fetch", "QueueLoop"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What a receiver wants: to be called when it is his turn."""
+
+    engine: FifoSteps
+    max_items: int
+    max_bytes: int
+
+    def __call__(self) -> list[bytes]:
+        return self.engine.head.fetch(self.max_items, self.max_bytes)
+
+
+class QueueLoop(BudgetedLoop[FifoSteps]):
+    """One open queue: the engine, who waits for what, and the task that keeps its promises."""
+
+    kind = "queue"
+    subject = "queue"
+    options: QueueOptions
+
+    def __init__(self, engine: FifoSteps, thread: BarrierThread) -> None:
+        self.options = engine.options
+        self._senders: Line[Sending] = Line()
+        self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
+        self._lingering: Line[int] = Line()  # each waits for so many messages
+        self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
+        self._is_leased = False  # somebody peeks at the head, and may commit it
+        self._write = engine.tail.appender("synced", can_yield=False).append
+        self._has_written = False  # in the running slice
+        self._has_paid_again = False
+        self.take_one = Fetch(engine, 1, sys.maxsize)
+        self.on_empty: Callable[[], None] | None = None
+        """Called when somebody has looked for a message, and found none."""
+        self._place = BudgetPlace(engine.quota.share, self._hear_of_budget)
+        super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
+
+    def new_slice(self) -> None:
+        self._has_written = False
+        super().new_slice()
+
+    # --- the writing arm --------------------------------------------------------------------------
+
+    def sending(self, bodies: list[bytes], word: Durability) -> Sending:
+        """Checked messages, for `deliver`."""
+        is_held = word == "memory"
+        size = self.size_of(bodies, is_held)
+        return Sending(self._senders, size, lambda: self._put_in(bodies, is_held), word)
+
+    def send_simply(self, bodies: list[Any]) -> bool:
+        """What the compiled door refused, where it is one of the two simple cases after all.
+
+        False: it is not; `deliver` it. Raises OSError; none of the messages is then in.
+        """
+        self.own_thread.check()
+        if self._receivers:
+            return self._pass_on(bodies)
+        return len(bodies) == 1 and not self.engine.has_tier and self._begin_slate(bodies[0])
+
+    def _begin_slate(self, body: Any) -> bool:
+        """The first message of a slice is written at once, the next ones wait on the slate for each other.
+
+        They wait until the running task lets others run: the loop, whose bell is rung, is among them.
+        """
+        if not self._has_written:
+            self._has_written = self._write(body)
+            return self._has_written
+        if not self.engine.tail.stage(body):
+            return False
+        self._ask_for_flush()
+        return True
+
+    def _pass_on(self, bodies: list[Any]) -> bool:
+        """Hand messages straight to the first in line, if he takes them all."""
+        first = self._receivers.first
+        if (
+            not isinstance(first, Fetch)
+            or not 0 < len(bodies) <= first.max_items
+            or (len(bodies) > 1 and self.size_of(bodies) > first.max_bytes)
+            or self._is_leased
+            or self._senders
+            or self._lingering
+            or not self.engine.tail.pass_on(bodies)
+        ):
+            return False
+        self._receivers.wake_first(outcome.Value(bodies))
+        self._open_gates()
+        return True
+
+    def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
+        return sum(map(len, bodies)) + self.engine.tail.overhead_of(is_held) * len(bodies)
+
+    def _obstacle(self, sending: Sending) -> bool:
+        obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.word == "memory")
+        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
+        if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
+            raise self.engine.quota.full_error(sending.size, obstacle)
+        if obstacle == "unsynced":
+            # Room comes with a barrier: what is synced need not wait, what is consumed is removed.
+            self._ask_for_barrier()
+        return obstacle is not None
+
+    def _put_in(self, bodies: list[bytes], is_held: bool) -> None:
+        try:
+            done = 0
+            while done < len(bodies):
+                try:
+                    done = self.engine.tail.accept_many(bodies, done, is_held=is_held)
+                except DiskFullError as full:
+                    full.accepted += done
+                    raise
+        finally:
+            if is_held:
+                self._note_held(self.options.memory_flush)
+
+    # --- the reading arm --------------------------------------------------------------------------
+
+    async def take(self, want: Callable[[], T | None]) -> T:
+        """What `want` takes from the head of the queue, when a message is there and it is our turn.
+
+        None: there was no message for it after all, and it waits on.
+
+        `Cancelled` means: nothing was taken. The caller has passed a schedule point.
+        """
+        if self._is_head_free():
+            try:
+                taken = want()
+            finally:
+                self._after()
+            if taken is not None:
+                return taken
+        result: T = await self._receivers.wait(want, on_arrival=self._narrow_gates)
+        self.new_slice()
+        return result
+
+    def load_from_memory(self) -> None:
+        """Let the compiled door have what was accepted a moment ago, where it is our turn to take."""
+        self.own_thread.check()
+        if not self._receivers and not self._is_leased:
+            self.engine.head.load_from_memory()
+
+    def take_now(self, want: Callable[[], T | None]) -> T:
+        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        if not self._is_head_free():
+            raise trio.WouldBlock
+        try:
+            taken = want()
+        finally:
+            self._after()
+        if taken is None:
+            raise trio.WouldBlock
+        return taken
+
+    def _is_head_free(self) -> bool:
+        return not self._receivers and not self._is_leased and self._has_message()
+
+    def _has_message(self) -> bool:
+        if self.work is not None:
+            return self.work.has_message()
+        has_message = self.engine.head.has_message()
+        if not has_message and self.on_empty is not None:
+            self.on_empty()
+        return has_message
+
+    def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
+        """Peek at the head and keep everybody else from it, until `release`."""
+        bodies = self.engine.head.peek_many(max_items, max_bytes)
+        self._is_leased = True
+        return bodies
+
+    def release(self, count: int) -> None:
+        """End the lease; the first `count` messages leave the queue."""
+        self._is_leased = False
+        try:
+            if count:
+                self.engine.head.advance(count)
+        finally:
+            self._after()
+
+    async def linger(self, items: int, seconds: float) -> None:
+        """Return when so many messages are there, or so many seconds have passed."""
+        if self.engine.head.depth < items:
+            with trio.move_on_after(seconds):
+                await self._lingering.wait(items, on_arrival=self._narrow_gates)
+            self.new_slice()
+
+    def _hand_out(self) -> None:
+        """Give those who wait what they wait for, in order, as far as the messages go."""
+        while self._receivers and not self._is_leased:
+            served = outcome.capture(self._serve, self._receivers.first)
+            if served == outcome.Value(None):
+                return
+            self._receivers.wake_first(served)
+
+    def _serve(self, want: Callable[[], T | None]) -> T | None:
+        return want() if self._has_message() else None
+
+    def _wake_lingering(self) -> None:
+        depth = self.engine.head.depth
+        for task in [task for task, items in self._lingering.items() if items <= depth]:
+            self._lingering.wake(task, outcome.Value(None))
+
+    # --- work -------------------------------------------------------------------------------------
+
+    def check_unworked(self) -> None:
+        """Raises BusyResourceError where somebody works on the queue."""
+        if self.work is not None:
+            raise trio.BusyResourceError("the queue is being worked on: receive from the work")
+
+    def begin_work(self, begin: Callable[[FifoSteps], FifoWork]) -> FifoWork:
+        """From now on only this work reads. Raises BusyResourceError where somebody else reads."""
+        self.check_unworked()
+        if self._receivers or self._is_leased:
+            raise trio.BusyResourceError("somebody receives from the queue")
+        self.work = begin(self.engine)
+        self._open_gates()
+        return self.work
+
+    def do_work(self, act: Callable[[], T]) -> T:
+        """Do something to the work, and see who may go on. Raises what it raises."""
+        self.own_thread.check()
+        try:
+            return act()
+        except StorageFailedError as failure:
+            self.broke(failure)
+        finally:
+            self._after()
+
+    def end_work(self, work: FifoWork) -> None:
+        """What is in flight is at the head again."""
+        if self.work is not work:
+            return
+        try:
+            work.close()
+        except (DiskqError, OSError) as failure:
+            self._break(failure)
+        self.work = None
+        self._set_alarm(math.inf)
+        self._after()
+
+    # --- the queue as a whole ---------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        self.engine.include_memory()
+        await self.barrier(with_metadata=True)
+
+    def _syncs_again(self, is_replaced: bool) -> bool:
+        is_first, self._has_paid_again = not self._has_paid_again, False
+        if not is_replaced and is_first and self.engine.tail.can_give_way:
+            self._has_paid_again = True
+        return self._has_paid_again
+
+    async def empty(self) -> None:
+        self.engine.tail.forget_all()
+        self._after()
+        await self.barrier(with_metadata=True)
+
+    # --- after each act ---------------------------------------------------------------------------
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            self._hand_out()
+            while self._senders and self._admit(self._senders):
+                self._hand_out()
+            if self._lingering:
+                self._wake_lingering()
+            if self._place.is_pressed:
+                self._relieve()
+            self._open_gates()
+
+    def _relieve(self) -> None:
+        try:
+            with contextlib.suppress(DiskFullError):
+                self.engine.tail.relieve()
+        except (DiskqError, OSError) as failure:
+            self._break(failure)
+
+    def _narrow_gates(self) -> None:
+        engine = self.engine
+        if self._senders or self.is_closing:
+            self._shut_gates()
+        self._place.stand_for(self._senders, is_closing=self.is_closing)
+        if self._place.is_pressed:
+            engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
+        if self._receivers:
+            engine.gate_out.left = 0
+            if not self._is_leased:
+                engine.gate_in.left = 0
+        if self._is_leased:
+            engine.gate_out.left = 0
+        if self.work is not None:
+            self._set_alarm(self.work.next_due() if self._receivers else math.inf)
+        if self._is_full and not self._writer.is_flushed:
+            engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
+        for items in self._lingering.values():
+            engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.head.depth - 1))
+
+    def begin_to_close(self) -> None:
+        super().begin_to_close()
+        if self.work is not None:
+            self.end_work(self.work)
+
+    # --- for statistics ---------------------------------------------------------------------------
+
+    def _bound(self) -> Bound:
+        if self.options.max_bytes is not None:
+            return Bound(self.options.max_bytes, self.engine.quota.on_disk)
+        return shared_bound(self.engine.quota.share)
+
+    @property
+    def tasks_waiting_receive(self) -> int:
+        return len(self._receivers) + len(self._lingering)

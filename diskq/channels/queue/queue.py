@@ -1,0 +1,348 @@
+# The disk queue as a Trio channel.
+#
+# Handles on one `QueueLoop`. The two calls that every message passes, `send` and `receive`, try a
+# compiled door first: a cancellation point, one call, done. Where the door refuses (the slice is
+# over, a sync is due, somebody waits, there is nothing to take) the loop decides.
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
+from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
+from diskq.channels.queue.io_loop import Fetch, QueueLoop
+from diskq.channels.queue.work import DiskWork
+from diskq.engine.queue.fifo_queue import Body, FifoQueue, QueueStatistics
+from diskq.engine.queue.work import Exhausted, FifoWork
+from diskq.options import Durability, QueueOptions, WorkOptions
+from diskq.storage.callbacks import check_plain
+from diskq.storage.durations import Durations
+from diskq.storage.fs import AnyPath, FileSystem
+from diskq.storage.repairs import Repair
+
+__all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatistics(QueueStatistics):
+    """As `QueueStatistics`, how long barriers took, and who waits."""
+
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
+    tasks_waiting_send: int
+    """For room, or for a sync."""
+    tasks_waiting_receive: int
+    open_handles: int
+
+
+class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
+    """A channel whose messages live on disk, in the order in which they were sent.
+
+    Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
+    through clones; each message is received once. Every async method is a cancellation point, and a
+    schedule point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent or taken.
+    """
+
+    _loop: QueueLoop
+
+    def __init__(self, loop: QueueLoop) -> None:
+        super().__init__(loop)
+        self._engine = loop.engine
+        self._follow(fast_path(loop.engine))
+
+    def _follow(self, path: FastPath) -> None:
+        # Attributes of the handle itself: `send` and `receive` look up no more than they need.
+        self._put, self._put_now, self._put_all = path.put, path.put_now, path.put_all
+        self._put_through = path.put_through
+        self._take, self._take_now, self._take_some = path.take, path.take_now, path.take_some
+        self._passes_on = path.passes_on
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(self, body: Body, *, durability: Durability | None = None) -> None:
+        """Add a message. Returns when it is as durable as `durability` (by default the options') says.
+
+        Waits while the queue is full (`on_full="wait"`) or too much is unsynced. `Cancelled` means:
+        the message is not in the queue; waiting for `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError for what is not bytes, MessageSizeError, DiskFullError: the message is not in.
+        Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
+        trio.ClosedResourceError.
+        """
+        if self._needs_point():
+            await self._first_point()
+        try:
+            if durability is None and self._put(body):
+                return
+            await self._loop.schedule_point()
+            if durability is None and (
+                self._put(body) or (self._passes_on and self._loop.send_simply([body]))
+            ):
+                return
+            if (durability or self._word) == "synced" and self._put_through(body):
+                await self._loop.barrier(with_metadata=False)
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        await self._send([body], durability)
+
+    @enable_ki_protection
+    async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:
+        """Add messages next to each other, in order, with one system call where one file takes them.
+
+        As `send`: all are checked before the first is added, and `Cancelled` means that none is in.
+        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        """
+        batch = list(bodies)
+        if self._needs_point():
+            await self._first_point()
+        try:
+            if durability is None and self._put_all(batch):
+                return
+            await self._loop.schedule_point()
+            if durability is None and (
+                self._put_all(batch) or (self._passes_on and self._loop.send_simply(batch))
+            ):
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        await self._send(batch, durability)
+
+    @enable_ki_protection
+    def send_nowait(self, body: Body) -> None:
+        """Add a message without waiting: not for room, and not for a sync.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises
+        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        """
+        try:
+            if self._put_now(body) or (self._passes_on and self._loop.send_simply([body])):
+                return
+        except OSError as failure:
+            self._write_failed(failure)
+        self._check()
+        sending = self._loop.sending([self._engine.tail.checked(body)], self._word)
+        self._doing(self._loop.deliver_now, sending)
+
+    async def _send(self, bodies: list[Body], durability: Durability | None) -> None:
+        word = self._checked_word(durability)
+        checked = [self._engine.tail.checked(body) for body in bodies]
+        await self._waiting(self._loop.deliver(self._loop.sending(checked, word)))
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def receive(self) -> bytes:
+        """Remove and return the first message; waits for one. Receivers are served in order of arrival.
+
+        `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
+        open files, say): nothing was taken then, either.
+        """
+        if self._needs_point():
+            await self._first_point()
+        if (body := self._take()) is not None:
+            return body
+        await self._loop.schedule_point()
+        self._loop.load_from_memory()
+        if (body := self._take()) is not None:
+            return body
+        return (await self._receive(self._loop.take_one))[0]
+
+    @enable_ki_protection
+    async def receive_many(
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+    ) -> list[bytes]:
+        """Remove and return the first messages, at least one, which it waits for.
+
+        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
+        waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
+        """
+        if linger == 0 and max_items > 0:
+            if self._needs_point():
+                await self._first_point()
+            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+                return bodies
+            await self._loop.schedule_point()
+            self._loop.load_from_memory()
+            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+                return bodies
+        else:
+            await self._begin()
+        await self._linger(max_items, linger)
+        return await self._receive(Fetch(self._engine, max_items, max_bytes))
+
+    @enable_ki_protection
+    def receive_nowait(self) -> bytes:
+        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        if (body := self._take_now()) is not None:
+            return body
+        self._check()
+        self._loop.check_unworked()
+        bodies: list[bytes] = self._doing(self._loop.take_now, self._loop.take_one)
+        return bodies[0]
+
+    @enable_ki_protection
+    async def receive_if(self, may_take: Callable[[], bool]) -> list[bytes]:
+        """The first message, alone in a list, if `may_take()` says so when it is our turn; else [].
+
+        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        """
+        check_plain("may_take", may_take)
+        await self._begin()
+        return await self._receive(lambda: self._loop.take_one() if may_take() else [])
+
+    @enable_ki_protection
+    async def peek(self) -> bytes:
+        """The first message, which stays; waits for one."""
+        await self._begin()
+        return (await self._receive(lambda: self._engine.head.peek_many(1)))[0]
+
+    @asynccontextmanager
+    @enable_ki_protection
+    async def receiving(
+        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+    ) -> AsyncIterator[list[bytes]]:
+        """The first messages, for the length of a block: leaving it cleanly removes them, in one commit.
+
+        Takes what `receive_many` takes. An exception, `Cancelled` among them, leaves them all at the
+        head, to be received again. Meanwhile the head is ours: other receivers wait.
+        """
+        await self._begin()
+        await self._linger(max_items, linger)
+        bodies = await self._receive(lambda: self._loop.lease(max_items, max_bytes))
+        done = 0
+        try:
+            yield bodies
+            done = len(bodies)
+        finally:
+            self._release(done)
+
+    @asynccontextmanager
+    @enable_ki_protection
+    async def working(
+        self, options: WorkOptions | None = None, *, exhausted: Exhausted | None = None, **changes: Any
+    ) -> AsyncIterator[DiskWork]:
+        """For the length of a block several tasks take messages, and acknowledge them in any order.
+
+        Options may be given as a `WorkOptions`, or one by one. `exhausted` is called with the lease of a
+        message that was handed out `max_attempts` times and not acknowledged; once it returns the message
+        is. Leaving the block puts what is in flight back at the head, as if it had not been handed out.
+
+        Meanwhile nobody else may receive: trio.BusyResourceError, also here, where somebody does already.
+        Raises ValueError with `memory_size`: a message in memory has no place in the files.
+        """
+        await self._begin()
+        chosen = dataclasses.replace(options or WorkOptions(), **changes)
+        engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
+        work = DiskWork(self._loop, engine)
+        try:
+            yield work
+        finally:
+            work.close()
+
+    def _release(self, count: int) -> None:
+        if self._loop.is_closing:
+            if count:
+                raise trio.ClosedResourceError("the queue was closed, and keeps the messages of this block")
+            return
+        self._doing(self._loop.release, count)
+
+    async def _receive(self, want: Any) -> list[bytes]:
+        self._check()
+        self._loop.check_unworked()
+        return await self._waiting(self._loop.take(want))
+
+    async def _linger(self, max_items: int, linger: float) -> None:
+        if max_items < 1:
+            raise ValueError(f"max_items is at least 1, got {max_items}")
+        if linger:
+            await self.peek()
+            self._check()
+            await self._waiting(self._loop.linger(max_items, linger))
+
+    # --- the queue as a whole ---------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def empty(self) -> None:
+        """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
+        await self._begin()
+        await self._waiting(self._loop.empty())
+
+    @enable_ki_protection
+    async def sync(self) -> None:
+        """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
+        await self._begin()
+        await self._loop.sync()
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be received."""
+        return self._engine.head.depth
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the files, at the open and since."""
+        return self._engine.repairs
+
+    def statistics(self) -> ChannelStatistics:
+        """The queue as it is now. Cheap, and from any thread."""
+        return self._engine.statistics_as(
+            ChannelStatistics,
+            barrier_seconds=self._loop.barrier_seconds,
+            tasks_waiting_send=self._loop.tasks_waiting_send,
+            tasks_waiting_receive=self._loop.tasks_waiting_receive,
+            open_handles=self._loop.open_handles,
+        )
+
+    def close(self) -> None:
+        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
+
+        The queue itself lives as long as its `open_queue` block.
+        """
+        super().close()
+
+    def _shut(self) -> None:
+        super()._shut()
+        self._follow(CLOSED)
+
+
+class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used as a function)
+    """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
+
+    The directory must exist; the queue begins empty where it is not there. Options may be given as
+    a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled.
+    Entering it raises LockedError where another process has the queue, QueueNameError and OSError;
+    leaving it raises trio.BrokenResourceError where the queue's storage has failed, and DiskFullError
+    where `memory` messages found no room until the end. What the block itself raises goes before both.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        checked = dataclasses.replace(options or QueueOptions(), **changes)
+        uses_slate = checked.checkpoint_slice > 0 and not checked.memory_size
+        engine = partial(FifoQueue, directory, name, checked, uses_slate=uses_slate)
+        super().__init__(engine, checked.checkpoint_slice, fs)
+
+    def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:
+        loop = QueueLoop(engine.steps, BarrierThread(self._fs, engine.name, engine.steps.status_path))
+        return loop, DiskQueue(loop)

@@ -1,0 +1,335 @@
+# The task that delivers. Law: one batch at a time, in order; it leaves the queue when `deliver` has returned,
+# or letters for what cannot be delivered are durable; whatever else happens, it stays where it is.
+#
+# The first try of a batch costs no more than the call. Only after a failure is `stamina` asked how long to
+# wait, and goes on being asked until the batch is through.
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
+
+from diskq.channels.core.retrying import Again, Attempt, tries
+from diskq.channels.queue.io_loop import QueueLoop
+from diskq.channels.spool.dead_letters import SpoolLetters
+from diskq.channels.spool.pacing import Pacing
+from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
+from diskq.messages import Batch
+from diskq.options import SpoolOptions
+from diskq.storage.callbacks import check_awaitable, text_of
+from diskq.storage.log_events import Log
+
+__all__ = ["Deliver", "Delivery"]
+
+log = Log("spool")
+
+Deliver = Callable[[Batch], Awaitable[object]]
+"""Returns when the far end has the batch. May raise `Retry` and `Permanent`."""
+
+_LONGEST_ERROR = 500
+# What could not be read is tried again after so many seconds.
+_READ_AGAIN = 1.0
+
+
+class Misuse(Exception):
+    """`deliver` is not what it has to be: no other try would help, whatever `retry_on` says."""
+
+    def __init__(self, mistake: Exception) -> None:
+        super().__init__(mistake)
+        self.mistake = mistake
+
+
+class Delivery:
+    """Delivers what is in one queue, until it is cancelled."""
+
+    def __init__(
+        self,
+        loop: QueueLoop,
+        outbox: Outbox,
+        letters: SpoolLetters,
+        deliver: Deliver,
+        options: SpoolOptions,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change` is called when there is something new to be said of it."""
+        self._loop = loop
+        self._outbox = outbox
+        self._letters = letters
+        self._deliver = deliver
+        self._options = options
+        self._on_change = on_change
+        self._name = f"spool {outbox.path!r}"
+        self._retry_on = options.retry_on if isinstance(options.retry_on, tuple) else (options.retry_on,)
+        self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
+        self.pacing = Pacing(options)
+        self._task: trio.lowlevel.Task | None = None
+        self._mistake: RuntimeError | None = None  # of `deliver`, which has been told
+        self.delivered = self.buried = self.failed_tries = 0
+        self.last_error: str | None = None
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        """Deliver for ever. Raises what `deliver` raised, where that is not to be tried again."""
+        loop, outbox, options = self._loop, self._outbox, self._options
+        self._task = trio.lowlevel.current_task()
+        point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
+        while True:
+            await point()
+            await loop.schedule_point()
+            try:
+                await self._wait_for_messages()
+                bodies = loop.lease(*outbox.limits(options.max_items, options.max_bytes))
+            except StorageFailedError as failure:
+                loop.broke(failure)
+            except OSError as failure:
+                # Too many open files, say: what cannot be read now is there all the same.
+                self._complain(failure)
+                await self.pacing.sleep(trio.sleep, _READ_AGAIN)
+                continue
+            if not bodies:
+                loop.release(0)  # what was there a moment ago was given up for room
+                continue
+            outbox.take_up(bodies)
+            is_done = False
+            try:
+                await self._see_through()
+                is_done = True
+            finally:
+                self._release(is_done)
+            if options.commit == "synced":
+                # Where the disk is full its queue says so; and deliveries go on.
+                with contextlib.suppress(DiskFullError):
+                    await loop.barrier(with_metadata=True)
+            self._on_change()
+
+    def refuse_inside(self, call: str) -> None:
+        """Raises RuntimeError in `deliver`, and in tasks that it waits for: `call` waits for its end."""
+        task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        while task is not None:
+            if task is self._task:
+                self._mistake = RuntimeError(
+                    f"deliver of {self._name} called {call}, which waits until deliver has returned: "
+                    "call it in another task"
+                )
+                raise self._mistake
+            nursery = task.parent_nursery
+            task = None if nursery is None else nursery.parent_task
+
+    async def _wait_for_messages(self) -> None:
+        """Return when there is one; with `linger`, when there is a batch of them or time is up."""
+        loop, options = self._loop, self._options
+        was_idle = not loop.engine.head.depth
+        await loop.take(lambda: True)  # nobody else takes: what is there stays there
+        if was_idle:
+            self._outbox.note_arrival()
+            self._on_change()
+        if options.linger and not self._outbox.is_tried:
+            await loop.linger(options.max_items, options.linger)
+
+    def _release(self, is_done: bool) -> None:
+        loop, outbox = self._loop, self._outbox
+        if loop.is_broken:
+            return
+        try:
+            loop.release(outbox.count if is_done else 0)
+            if is_done:
+                outbox.commit()
+        except StorageFailedError as failure:
+            loop.broke(failure)
+
+    # --- one batch --------------------------------------------------------------------------------
+
+    async def _see_through(self) -> None:
+        """Return when nothing of the batch at the head is left to be delivered."""
+        try:
+            await self._try()
+            return
+        except Again as again:
+            pending: Again | None = again
+        while True:
+            try:
+                await self._try_again(pending)
+                return
+            except Again as again:
+                # Retrying was switched off for the whole process (`stamina.set_active`, a test's
+                # `set_testing`). A spool that gave up would not keep what it is there to keep.
+                pending = None
+                await self.pacing.sleep(trio.sleep, again.after or self._options.backoff_initial)
+
+    async def _try_again(self, pending: Again | None) -> None:
+        """Try until it is through. Raises Again where stamina will not go on."""
+        pacing, attempts = self.pacing, tries(_wait_after, self._options)
+        attempt: Attempt | None = None
+
+        async def wait() -> None:
+            nonlocal attempt
+            attempt = await anext(attempts)
+
+        while True:
+            # Ended by `resume`, it is asked again, and does not wait then.
+            while not await pacing.sleep(wait):
+                pass
+            assert attempt is not None
+            with attempt:
+                try:
+                    if pending is not None:
+                        raise pending
+                    await self._try()
+                    return
+                except Again as again:
+                    after = attempt.next_wait if again.after is None else again.after
+                    pacing.next_try_at = trio.current_time() + after
+                    pending = None
+                    self._on_change()
+                    raise
+
+    # --- one try ----------------------------------------------------------------------------------
+
+    async def _try(self) -> None:
+        """Return when nothing is left of the batch. Raises Again."""
+        outbox = self._outbox
+        while outbox.live:
+            await self.pacing.turn(outbox.live)
+            if self._is_tried_enough:
+                await self._bury_all(self.last_error or "the process ended while it was being delivered")
+                return
+            batch = outbox.begin_try()
+            try:
+                with trio.move_on_after(self._options.deliver_timeout or math.inf) as limit:
+                    await self._call(batch)
+                if limit.cancelled_caught:
+                    raise trio.TooSlowError(f"not delivered within {self._options.deliver_timeout} seconds")
+            except Exception as raised:
+                await self._judge(batch, _single(raised))
+            except BaseException:
+                outbox.take_back_try()  # nobody knows what would have come of it
+                raise
+            else:
+                self._succeeded()
+                self.delivered += len(batch)
+                return
+
+    @disable_ki_protection
+    async def _call(self, batch: Batch) -> None:
+        """A ^C ends what is the user's, and nothing of ours halfway."""
+        result = self._deliver(batch)
+        try:
+            awaitable = check_awaitable("deliver", self._deliver, result)
+        except TypeError as mistake:
+            raise Misuse(mistake) from None
+        await awaitable
+
+    @property
+    def _is_tried_enough(self) -> bool:
+        limit = self._options.max_attempts
+        return limit is not None and self._outbox.failed_attempts >= limit
+
+    async def _judge(self, batch: Batch, raised: Exception) -> None:
+        """What a failed try means. Returns where what is left may be tried at once; raises Again."""
+        if isinstance(raised, Misuse):
+            raise raised.mistake
+        if raised is self._mistake:
+            raise raised
+        if isinstance(raised, Permanent) and raised.items != ():
+            try:
+                items = range(len(batch)) if raised.items is None else _places(batch, raised.items)
+            except IndexError as mistake:
+                raised = mistake
+            else:
+                await self._bury(batch, items, raised.reason)
+                self._outbox.excuse_try()
+                self._succeeded()
+                return
+        if not isinstance(raised, (Permanent, Retry, trio.TooSlowError, *self._retry_on)):
+            raise raised
+        self.failed_tries += 1
+        self._complain(raised)
+        after, pause = getattr(raised, "after", None), self.pacing.failed()
+        if self._is_tried_enough:
+            await self._bury_all(self.last_error or "")
+            return
+        waits = [seconds for seconds in (after, pause) if seconds is not None]
+        raise Again(max(waits) if waits else None)
+
+    def _succeeded(self) -> None:
+        if self._complaint is not None:
+            failures = self.pacing.failures
+            log.tell(
+                "delivery_resumed",
+                "%s delivers again, after %d failures",
+                self._name,
+                failures,
+                path=self._outbox.path,
+                failures=failures,
+            )
+        self._complaint = self.last_error = None
+        self.pacing.succeeded()
+
+    def _complain(self, failure: BaseException) -> None:
+        """Remember what went wrong, and log it if it is something else than before."""
+        text = text_of(failure)
+        complaint = type(failure), text
+        self.last_error = f"{type(failure).__name__}: {text}"[:_LONGEST_ERROR]
+        if complaint != self._complaint:
+            log.tell(
+                "delivery_failed",
+                "%s cannot deliver: %s",
+                self._name,
+                self.last_error,
+                path=self._outbox.path,
+                error=failure,
+                failures=self.pacing.failures,
+                exc_info=failure,
+            )
+        self._complaint = complaint
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    async def _bury_all(self, reason: str) -> None:
+        batch = self._outbox.batch()
+        await self._bury(batch, range(len(batch)), f"gave up after {batch.attempts} attempts: {reason}")
+
+    async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
+        """Make dead letters of them. Raises Again where there is no room for letters."""
+        try:
+            with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
+                await self._letters.add(self._outbox.letters(batch, items, reason))
+        except DiskFullError as full:
+            self._complain(full)
+            raise Again(self.pacing.failed()) from full
+        self._outbox.bury(items)
+        self.buried += len(items)
+        log.tell(
+            "dead_letters",
+            "%s: %d messages became dead letters: %s",
+            self._name,
+            len(items),
+            reason,
+            path=self._outbox.path,
+            count=len(items),
+            reason=reason,
+        )
+
+
+def _wait_after(again: Exception) -> bool | float:
+    """For stamina: is it to be tried again, and after how long?"""
+    if not isinstance(again, Again):
+        return False
+    return True if again.after is None else float(again.after)
+
+
+def _single(raised: Exception) -> Exception:
+    """What a nursery inside `deliver` has wrapped, if it is one exception."""
+    while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
+        raised = raised.exceptions[0]
+    return raised
+
+
+def _places(batch: Batch, items: Iterable[int]) -> list[int]:
+    """Raises IndexError for one that is not in the batch."""
+    return sorted({range(len(batch))[item] for item in items})

@@ -1,0 +1,459 @@
+# The spool: accept now, deliver when the far end is there.
+#
+# A queue's loop, and two tasks of the block's own: one delivers, one writes down how things are. What the
+# first cannot go on with ends the block. Law: the files are closed before the block is left, whoever is
+# cancelled; what was accepted and not delivered is there when it is opened again.
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
+from diskq.channels.core.leaving import Leaving
+from diskq.channels.core.opening import Opening
+from diskq.channels.queue.io_loop import QueueLoop
+from diskq.channels.queue.queue import DiskQueue
+from diskq.channels.spool.dead_letters import SpoolLetters
+from diskq.channels.spool.delivery import Deliver, Delivery
+from diskq.engine.queue.fifo_queue import Body, FifoQueue
+from diskq.engine.queue.files import Position
+from diskq.engine.spool.dead_letters import DeadLetters
+from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.files import SPOOL, SpoolStatus
+from diskq.errors import StorageFailedError
+from diskq.options import Durability, SpoolOptions
+from diskq.storage.callbacks import check_async, text_of
+from diskq.storage.closing import Closing
+from diskq.storage.directories import make_directories
+from diskq.storage.durations import Durations
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.log_events import Log
+from diskq.storage.repairs import Repair
+
+__all__ = ["Spool", "SpoolStatistics", "open_spool"]
+
+log = Log("spool")
+
+# The status is written at most once in so many seconds, and ages are known to so many.
+_TICK = 1.0
+# Rates are of the last so many ticks.
+_RATED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolStatistics:
+    """A spool at one moment. Durations in seconds."""
+
+    depth: int
+    """Messages that wait to be delivered; those of the batch that is being tried are among them."""
+    bytes: int
+    """On disk, the dead letters not among them."""
+    oldest_age: float | None
+    """How long the oldest of them has waited: never less than it has, and a second more or, after a long
+    time, some percent. None: there is none."""
+    delivered: int
+    """Messages, since it was opened, as `accepted`, `buried` and `failed_tries`."""
+    accepted: int
+    buried: int
+    """Messages that became dead letters."""
+    failed_tries: int
+    dead_letters: int
+    """How many there are."""
+    failures: int
+    """In a row, to this moment."""
+    attempts: int
+    """Tries of the first batch so far."""
+    last_error: str | None
+    """What the last failure said. None: the last try was a success, or there was none."""
+    is_paused: bool
+    """By hand, or because too many tries in a row failed."""
+    next_try_in: float | None
+    """Not before. None: nothing is being waited for, or a hand."""
+    arrival_rate: float
+    """Messages accepted a second, of the last ten seconds or so."""
+    delivery_rate: float
+    """Messages delivered a second, of the last ten seconds or so."""
+    repairs: tuple[Repair, ...]
+    barrier_seconds: Durations
+    """How long barriers took on the disk: a sync of files and directories, or several."""
+
+
+T = TypeVar("T")
+
+
+class Spool(Leaving, trio.abc.SendChannel[bytes]):
+    """Messages on their way to a far end that may not be there. Made by `open_spool`.
+
+    Any number of tasks may send at once. Every async method is a cancellation point, and a schedule
+    point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    """
+
+    def __init__(
+        self,
+        loop: QueueLoop,
+        outbox: Outbox,
+        letters: DeadLetters,
+        deliver: Deliver,
+        options: SpoolOptions,
+        fs: FileSystem,
+    ) -> None:
+        self._queue = DiskQueue(loop)
+        self._loop = loop
+        self._engine = loop.engine
+        self._outbox = outbox
+        self._fs = fs
+        self._is_over = False  # nobody delivers any more
+        self._samples: deque[tuple[float, int, int]] = deque(maxlen=_RATED)  # (time, accepted, delivered)
+        self._progress = trio.Event()
+        self._news = trio.Event()
+        self._news.set()
+        self._dead_letters = SpoolLetters(letters, self._put_back)
+        self._delivery = Delivery(loop, outbox, self._dead_letters, deliver, options, self._tell)
+        loop.on_empty = self._note_empty
+
+    # --- sending ----------------------------------------------------------------------------------
+    # No coroutines of their own: one layer between the user and the queue is enough.
+
+    def send(self, body: Body, *, durability: Durability | None = None) -> Coroutine[Any, Any, None]:
+        """Take a message, to be delivered after all that are there. As `DiskQueue.send`.
+
+        Returns when it is as durable as `durability` (by default the queue options') says. `Cancelled`
+        means: it was not taken. Raises trio.BrokenResourceError after the disk failed.
+        """
+        return self._queue.send(body, durability=durability)
+
+    def send_many(
+        self, bodies: Iterable[Body], *, durability: Durability | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Take messages next to each other, in order. As `DiskQueue.send_many`."""
+        return self._queue.send_many(bodies, durability=durability)
+
+    def send_nowait(self, body: Body) -> None:
+        """Take a message without waiting, or raise trio.WouldBlock. As `DiskQueue.send_nowait`."""
+        self._queue.send_nowait(body)
+
+    async def sync(self) -> None:
+        """Return when all messages that were taken, and what was delivered, are on the platter."""
+        await self._queue.sync()
+
+    def close(self) -> None:
+        """Take no more messages. What is there is delivered until the block ends."""
+        self._queue.close()
+
+    async def aclose(self) -> None:
+        """As `close`, and a checkpoint."""
+        await self._queue.aclose()
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    async def drained(self) -> None:
+        """Return when all that was taken by now is delivered, or in the dead letters.
+
+        Raises trio.BrokenResourceError, trio.ClosedResourceError where that will not come, and RuntimeError
+        in `deliver`, for whose end it waits.
+        """
+        await trio.lowlevel.checkpoint()
+        self._loop.own_thread.check()
+        self._delivery.refuse_inside("drained()")
+        tail = self._engine.tail.position
+        while self._engine.head.depth and self._engine.head.position < tail:
+            self._loop.check()
+            if self._is_over:
+                raise trio.ClosedResourceError("the spool was closed")
+            await self._progress.wait()
+
+    def pause(self) -> None:
+        """Begin no try any more, until `resume`. The one that is under way is seen through."""
+        self._loop.own_thread.check()
+        self._delivery.pacing.pause()
+        self._tell()
+
+    def resume(self) -> None:
+        """Try now: also where a back-off, a pause after failures or the rate would have it wait."""
+        self._loop.own_thread.check()
+        self._delivery.pacing.resume()
+        self._tell()
+
+    @property
+    def dead_letters(self) -> SpoolLetters:
+        """What could not be delivered: to be listed, sent again or removed."""
+        return self._dead_letters
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the files of the queue and of the dead letters, at the open and since."""
+        return self._engine.repairs + self._dead_letters.repairs
+
+    def statistics(self) -> SpoolStatistics:
+        """The spool as it is now. Cheap, and from any thread."""
+        accepted_at, wait = self._outbox.accepted_at(), self._wait()
+        return self._told(
+            SpoolStatistics,
+            oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
+            next_try_in=None if wait is None else max(0.0, wait),
+            accepted=self._engine.accepted_total,
+            repairs=self.repairs,
+            barrier_seconds=self._loop.barrier_seconds,
+        )
+
+    def _status(self) -> SpoolStatus:
+        now, wait = self._fs.wall_clock(), self._wait()
+        return self._told(
+            SpoolStatus,
+            written_at=now,
+            accepted_at=self._outbox.accepted_at(),
+            next_try_at=None if wait is None else now + wait,
+        )
+
+    def _wait(self) -> float | None:
+        """Seconds until the next try, of which some may be over."""
+        next_try_at = self._delivery.pacing.next_try_at
+        return None if next_try_at is None else next_try_at - self._engine.log.clock()
+
+    def _told(self, kind: Callable[..., T], **more: Any) -> T:
+        """What statistics and status both tell; `more` is what only that kind does."""
+        delivery, engine = self._delivery, self._engine
+        pacing = delivery.pacing
+        arrivals, deliveries = self._rates()
+        return kind(
+            depth=engine.head.depth,
+            bytes=engine.quota.on_disk,
+            delivered=delivery.delivered,
+            buried=delivery.buried,
+            failed_tries=delivery.failed_tries,
+            dead_letters=len(self._dead_letters),
+            failures=pacing.failures,
+            attempts=self._outbox.attempts,
+            last_error=delivery.last_error,
+            is_paused=pacing.is_paused,
+            arrival_rate=arrivals,
+            delivery_rate=deliveries,
+            **more,
+        )
+
+    def _rates(self) -> tuple[float, float]:
+        """Messages accepted, and delivered, a second."""
+        if not self._samples:
+            return 0.0, 0.0
+        then, accepted, delivered = self._samples[0]
+        seconds = max(self._engine.log.clock() - then, _TICK)
+        return (
+            (self._engine.accepted_total - accepted) / seconds,
+            (self._delivery.delivered - delivered) / seconds,
+        )
+
+    # --- how things are, written down -------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Something has changed: whoever waits for it looks again."""
+        self._progress.set()
+        self._progress = trio.Event()
+        self._news.set()
+
+    def _note_empty(self) -> None:
+        """There is nothing to deliver: delivered, or damaged and given up."""
+        if self._progress.statistics().tasks_waiting:
+            self._tell()
+
+    def _end(self) -> None:
+        """Nobody delivers any more."""
+        self._is_over = True
+        self._tell()
+
+    async def _put_back(self, bodies: list[bytes]) -> None:
+        await self._queue.send_many(bodies, durability="synced")
+
+    async def _keep(self) -> None:
+        """Write down how things are, when there is news and while there are messages: once a tick at most."""
+        said: tuple[SpoolStatus, Position] | None = None
+        while True:
+            if not self._engine.head.depth:
+                await self._news.wait()
+            self._news = trio.Event()
+            self._outbox.ages.add(self._engine.tail.position, self._fs.wall_clock())
+            self._samples.append((trio.current_time(), self._engine.accepted_total, self._delivery.delivered))
+            status = self._status()
+            say = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
+            if say != said:
+                said = say if await self._write(status) else None
+            await trio.sleep(_TICK)
+
+    async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
+        """Have it on the platter. False: the disk is full, and still says what it said before."""
+        barrier = self._outbox.barrier(status, is_open=is_open)
+        try:
+            return await in_a_thread(barrier.pay, self._fs)
+        except OSError as failure:
+            try:
+                self._engine.log.fail(failure)
+            except StorageFailedError as fatal:
+                self._loop.broke(fatal)
+
+
+# --- opening and closing it -----------------------------------------------------------------------
+
+
+class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
+    """Open the spool at `path`: an async context manager that gives a `Spool`, and delivers meanwhile.
+
+    `path` is a directory of its own, made where it is missing. `deliver(batch)` is called with a
+    `Batch`, in order, one at a time; when it returns, the batch is delivered. It may raise `Retry` and
+    `Permanent`. Options may be given as a `SpoolOptions`, or one by one: `max_items=500`.
+
+    Leaving the block waits `drain_timeout` for what is left, if it is left cleanly; cancels `deliver`,
+    whose batch stays; syncs, and closes the files. What was not delivered is, when it is opened again.
+
+    Entering it raises LockedError where another process has the spool, and OSError. The block is
+    cancelled, and leaving it raises, what `deliver` raised that is not to be tried again (`retry_on`);
+    trio.BrokenResourceError where storage has failed. What the block itself raises goes before these.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        deliver: Deliver,
+        options: SpoolOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._path = as_path(path)
+        check_async("deliver", deliver)
+        self._deliver = deliver
+        self._options = dataclasses.replace(options or SpoolOptions(), **changes)
+        self._fs = fs or OsFileSystem()
+
+    async def _open(self) -> tuple[QueueLoop, Spool]:
+        clock = trio.lowlevel.current_clock().current_time
+        parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
+        engine, self._letters, self._outbox = parts
+        with ExitStack() as opened:  # all of it goes again where a step fails
+            for part in parts:
+                opened.callback(part.close)
+            loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
+            opened.pop_all()
+        return loop, Spool(loop, self._outbox, self._letters, self._deliver, self._options, self._fs)
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Spool:
+        spool = await super().__aenter__()
+        self._work = trio.CancelScope(shield=True)  # it ends when the block does, and not before
+        self._is_idle = trio.Event()
+        self._failure: BaseException | None = None
+        self._block = trio.CancelScope()
+        self._nursery.start_soon(self._run, spool, name=f"delivery of spool {self._path}")
+        self._block.__enter__()
+        return spool
+
+    @enable_ki_protection
+    async def _run(self, spool: Spool) -> None:
+        """Deliver until the block ends, or nothing can be delivered any more: then end the block."""
+        try:
+            with self._work:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(spool._keep)
+                    nursery.start_soon(spool._delivery.run)
+        except BaseException as failure:
+            failure = _one_of(failure)
+            log.tell(
+                "delivery_ended",
+                "spool %r delivers no more: %s: %s",
+                self._path,
+                type(failure).__name__,
+                text_of(failure),
+                path=self._path,
+                error=failure,
+            )
+            self._failure = failure
+            self._block.cancel()
+        finally:
+            self._is_idle.set()
+            spool._end()
+
+    @enable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        own = value
+        try:
+            if self._block.__exit__(kind, value, trace):
+                own = None
+        except BaseException as rest:  # a group, without the cancellations that were ours
+            own = rest
+        try:
+            if own is None and self._failure is None and self._options.drain_timeout:
+                with trio.move_on_after(self._options.drain_timeout):
+                    await self._handle.drained()
+        except BaseException as interruption:
+            own = interruption
+        try:
+            with trio.CancelScope(shield=True):
+                self._work.cancel()
+                await self._is_idle.wait()
+                await self._finish()
+        except BaseException as failure:
+            own = own or self._failure or failure
+        error = own or self._failure
+        await super().__aexit__(type(error) if error else None, error, None)
+        if error is not None and error is not value:
+            raise error
+        return error is None
+
+    async def _finish(self) -> None:
+        """Write down how things are for the last time, and let go of all files but the queue's."""
+        try:
+            if not self._loop_is_broken:
+                await self._handle._write(self._handle._status(), is_open=False)
+        finally:
+            await in_a_thread(_close, self._outbox, self._letters)
+
+    @property
+    def _loop_is_broken(self) -> bool:
+        return self._loop is not None and self._loop.is_broken
+
+
+def _open_files(
+    fs: FileSystem, path: str, options: SpoolOptions, clock: Callable[[], float]
+) -> tuple[FifoQueue, DeadLetters, Outbox]:
+    make_directories(fs, path)
+    with ExitStack() as opened:
+        queue = opened.enter_context(
+            FifoQueue(
+                path,
+                SPOOL,
+                options.queue,
+                fs=fs,
+                clock=clock,
+                time_slice=options.queue.checkpoint_slice,
+                uses_slate=options.queue.checkpoint_slice > 0,
+            )
+        )
+        letters = opened.enter_context(DeadLetters(path, fs=fs))
+        outbox = opened.enter_context(Outbox(fs, path, queue.steps))
+        opened.pop_all()
+    return queue, letters, outbox
+
+
+def _close(*things: Closing) -> None:
+    with ExitStack() as closing:
+        for thing in things:
+            closing.callback(thing.close)
+
+
+def _one_of(failure: BaseException) -> BaseException:
+    """The one error of a group that says only one thing: so it is where both tasks hear of broken storage."""
+    while isinstance(failure, BaseExceptionGroup) and (
+        len(failure.exceptions) == 1
+        or all(isinstance(each, trio.BrokenResourceError) for each in failure.exceptions)
+    ):
+        failure = failure.exceptions[0]
+    return failure

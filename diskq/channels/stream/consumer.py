@@ -1,0 +1,284 @@
+# The reading side of a stream as a Trio channel.
+#
+# How messages are taken is core/receiving.py's; a group's claims and commits are its loop's.
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.committing import CommittingReceiver
+from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
+from diskq.channels.core.tail import Part, Tail
+from diskq.channels.stream.group_loop import GroupLoop
+from diskq.engine.log.committed_offset import OffsetMarker
+from diskq.engine.stream.groups import ConsumerGroup
+from diskq.engine.stream.membership import Membership
+from diskq.engine.stream.reader import Start, StreamReader, checked_start
+from diskq.errors import DiskqError
+from diskq.messages import Message
+from diskq.options import ConsumerOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+
+__all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_consumer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a consumer is in one partition."""
+
+    position: int
+    """The offset of the message that comes next."""
+    lag: int | None
+    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
+    else at the last `look`. None: nobody has looked."""
+    committed: int | None
+    """The last offset that the group has processed; None: none, or no group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """A consumer at one moment."""
+
+    partitions: dict[int, PartitionLag]
+    """Those that are read; in a group, those that it has claimed."""
+    lost: int
+    """Messages known to be lost to damage since the open: `losses` tells where."""
+    tasks_waiting_receive: int
+
+
+class StreamConsumer(CommittingReceiver[Message]):
+    """Receives messages of a stream, each partition's in order, of all its partitions in turn.
+
+    Made by `open_consumer`. Any number of tasks may receive at once; each message is handed to one of
+    them. Every async method is a cancellation point, and a schedule point once per `checkpoint_slice`;
+    where one raises `Cancelled`, nothing was received.
+    """
+
+    _told = "this consumer was closed"
+    _no_commits = "this consumer is in no group: open it with group=..."
+
+    def __init__(
+        self, stream: StreamReader, tail: Tail, group: GroupLoop | None, options: ConsumerOptions
+    ) -> None:
+        self._stream = stream
+        super().__init__(tail, group, autocommit=options.autocommit)
+
+    def _marked(self, next_offset: int) -> int | None:
+        return next_offset - 1 if next_offset else None  # the last one that was processed
+
+    def _not_here(self, index: int) -> str:
+        return f"partition {index} is not one that this member of the group has claimed"
+
+    # --- the consumer as a whole ------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def seek(self, start: Start | Mapping[int, Start], *, partition: int | None = None) -> None:
+        """Go on elsewhere: in all partitions that are read, in one, or in each as the mapping says.
+
+        `start` is as `open_consumer` has it. In a group, it is the group's place that moves. Raises
+        OffsetOutOfRangeError, ValueError for a partition that is not read; partitions are moved one after
+        the other, and those before it have moved then.
+        """
+        await self._begin()
+        if isinstance(start, Mapping):
+            starts = {index: checked_start(each) for index, each in start.items()}
+        else:
+            checked = checked_start(start)
+            starts = dict.fromkeys(self._tail.parts if partition is None else [partition], checked)
+        for index in starts:
+            if index not in self._tail.parts:
+                raise ValueError(f"partition {index} is not read by this consumer")
+        for index, each in starts.items():
+            await self._go(self._tail.parts[index], each, partial(_offset_of, self._stream, index, each))
+        self._tail.look()
+
+    @property
+    def position(self) -> dict[int, int]:
+        """Of each partition that is read: the offset of the message that comes next."""
+        return {index: part.position for index, part in sorted(self._tail.parts.items())}
+
+    def statistics(self) -> ConsumerStatistics:
+        """The consumer as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
+        parts = dict(self._tail.parts)
+        partitions = {
+            index: PartitionLag(position=part.position, lag=part.lag, committed=self._committed(index))
+            for index, part in sorted(parts.items())
+        }
+        return ConsumerStatistics(
+            partitions=partitions,
+            lost=sum(part.lost for part in parts.values()),
+            tasks_waiting_receive=self._tail.tasks_waiting_receive,
+        )
+
+    def look(self) -> ConsumerStatistics:
+        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        for part in tuple(self._tail.parts.values()):
+            part.look()
+        return self.statistics()
+
+
+def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:
+    with stream.open(partition) as reader:
+        stream.seek(reader, partition, start)
+        return reader.position
+
+
+class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used as a function)
+    """Open the stream at `path` for reading: an async context manager that gives a `StreamConsumer`.
+
+    `partitions` are those to be read, by default all, and those that are made later. `start` is "oldest",
+    "newest" (the last message; where the segment that is written to is empty the next one, as with go-diskq),
+    "active" (that segment), an offset, or a moment (an aware datetime: the first message that is later), or
+    a mapping of partitions to such; those that it does not name, and partitions that are made later, begin
+    with their oldest message. `end` is "wait" for more, "close" behind what is there now, or the last offset
+    to be delivered.
+
+    With a `group` the partitions are shared among its members, in as many processes as they like: each is
+    read by one of them, who goes on behind what the group has committed, or at `start` where that is
+    nothing. What a member leaves or dies with is taken over by another one within `claim_interval`. With
+    another `end` than "wait", what other members have is not waited for.
+
+    Options may be given as a `ConsumerOptions`, or one by one. Entering the block raises
+    StreamNotFoundError, OffsetOutOfRangeError for an offset that is not there, GroupNameError, TypeError
+    or ValueError (a naive datetime), UnsupportedFormatError, OSError. Leaving it syncs a group's commits,
+    and raises trio.BrokenResourceError or DiskFullError where that fails; what the block raises goes first.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        partitions: Iterable[int] | None = None,
+        *,
+        group: str | None = None,
+        start: Start | Mapping[int, Start] = "oldest",
+        end: End = "wait",
+        options: ConsumerOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self._path = path
+        self._partitions = None if partitions is None else tuple(dict.fromkeys(partitions))
+        self._group = group
+        self._starts: dict[int, Start] = {}
+        self._start: Start = "oldest"
+        if isinstance(start, Mapping):
+            self._starts = {index: checked_start(each) for index, each in start.items()}
+        else:
+            self._start = checked_start(start)
+        self._end = checked_end(end)
+        self._options = dataclasses.replace(options or ConsumerOptions(), **changes)
+        if self._options.autocommit and group is None:
+            raise ValueError("autocommit is for a group: open it with group=...")
+        self._fs = fs or OsFileSystem()
+        self._stream: StreamReader
+        self._membership: Membership | None = None
+        self._there_at_open: set[int] = set()
+
+    async def _open(self) -> tuple[GroupLoop | None, StreamConsumer]:
+        clock = trio.lowlevel.current_clock()
+        stream, parts = await trio.to_thread.run_sync(self._open_files, clock.current_time)
+        self._stream = stream
+        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            opened.callback(self._abandon, parts)
+            neighbours = neighbours_of(self._fs, stream.path)
+            tail = self._tail = Tail(
+                self._fs, stream.gate, neighbours, "consumer", self._options.checkpoint_slice
+            )
+            opened.callback(tail.close)
+            for part in parts:
+                tail.add(part)
+            if self._end == "wait":
+                tail.is_open_ended = True
+                if self._partitions is None:
+                    tail.on_new_partitions = self._add_more
+                    tail.watch_for_partitions(stream.files.parts)
+            loop = None
+            if self._membership is not None:
+                thread = BarrierThread(self._fs, f"group {self._group}")
+                loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+            consumer = StreamConsumer(stream, tail, loop, self._options)
+            opened.pop_all()
+        return loop, consumer
+
+    def _open_files(self, clock: Callable[[], float]) -> tuple[StreamReader, list[Part]]:
+        stream = StreamReader(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)
+        parts: list[Part] = []
+        try:
+            if self._group is not None:
+                group = ConsumerGroup(self._fs, stream.files, self._group)
+                self._membership = Membership(group, self._options, clock)
+            wanted = stream.partitions() if self._partitions is None else self._partitions
+            self._there_at_open.update(wanted)
+            for index in wanted:
+                if (part := self._open_part(stream, index)) is not None:
+                    parts.append(part)
+        except BaseException:
+            self._abandon(parts)
+            raise
+        return stream, parts
+
+    def _open_part(self, stream: StreamReader, index: int) -> Part | None:
+        """None: another member of the group has it."""
+        reader = stream.open(index)
+        marker: OffsetMarker | None = None
+        if self._membership is not None and (marker := self._membership.claim(index)) is None:
+            return None
+        limit: float = math.inf
+        try:
+            if marker is not None and marker.next_offset is not None:
+                # Whether it is there is found out when it is received: others may be read all the same.
+                reader.ahead.next_offset = marker.next_offset
+            else:
+                stream.seek(reader, index, self._start_of(index))
+            if isinstance(self._end, int):
+                limit = self._end + 1
+            elif self._end == "close":
+                limit = reader.next_offset()
+        except BaseException:
+            reader.close()
+            raise
+        files = stream.files.partition(index)
+        return Part(index, files.directory, files.index_of, reader, limit)
+
+    def _start_of(self, index: int) -> Start:
+        if index in self._starts:
+            return self._starts[index]
+        if index in self._there_at_open or isinstance(self._start, datetime):
+            return self._start
+        return "oldest"  # it was made since: nothing in it is older than this consumer
+
+    def _abandon(self, parts: list[Part]) -> None:
+        with contextlib.ExitStack() as stack:
+            if self._membership is not None:
+                stack.callback(self._membership.close)
+            for part in parts:
+                stack.callback(part.reader.close)
+
+    def _add_more(self) -> None:
+        """Read what was not there yet, or another member of the group had. Raises DiskqError, OSError."""
+        stream, tail = self._stream, self._tail
+        for index in stream.partitions() if self._partitions is None else self._partitions:
+            if index not in tail.parts and (part := self._open_part(stream, index)) is not None:
+                tail.add(part)
+
+    def _try_to_add_more(self) -> None:
+        if self._end != "wait":
+            return
+        try:
+            self._add_more()
+        except (DiskqError, OSError) as failure:
+            self._tail.fail(failure)
+        else:
+            self._tail.look()

@@ -1,0 +1,48 @@
+# The loop behind a consumer of a group: commits that become durable, and partitions that become ours.
+#
+# Law: nobody's commits wait for the disk but those of who asks for it; a partition that its member
+# let go, dead or alive, is taken over when it is next tried for.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.engine.stream.membership import Membership
+
+__all__ = ["GroupLoop"]
+
+
+class GroupLoop(MarkerLoop[Membership]):
+    """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
+
+    kind = "group"
+    subject = "offsets"
+
+    def __init__(
+        self, engine: Membership, thread: BarrierThread, path: str, claim_more: Callable[[], None]
+    ) -> None:
+        self._claim_more = claim_more
+        super().__init__(engine, thread, path)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        # Shielded: whoever is cancelled, the nursery has no exception of its own, which would replace that of
+        # the block; and a block that is shielded itself goes on to claim.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._claim_now_and_then)
+                await super().run()
+                nursery.cancel_scope.cancel()
+
+    async def _claim_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self.engine.options.claim_interval)
+            if self._failure is None and not self.is_closing:
+                try:
+                    self._claim_more()
+                except Exception as failure:
+                    self._break(failure)

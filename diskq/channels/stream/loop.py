@@ -1,0 +1,161 @@
+# The loop behind a stream's producer: what is its own beside sending: rows in indexes, and a budget's room.
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.notifier import Neighbours
+from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.engine.log.tail import Lending
+from diskq.engine.stream.retention import RetentionReport
+from diskq.engine.stream.steps import StreamSteps, new_key
+from diskq.errors import DiskqError
+from diskq.messages import Position
+from diskq.storage.fs import FileSystem
+from diskq.storage.log_events import Log
+from diskq.storage.status_file import Bound
+
+__all__ = ["StreamLoop"]
+
+log = Log("stream")
+
+R = TypeVar("R")
+
+# Bytes of a record that are neither its key nor its value, at most.
+_MOST_FRAMING = 32
+
+
+class GatheredItems(GatheredMessages[Position]):
+    """Messages of a stream that wait to be written. Each gets a position."""
+
+    __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
+
+    def __init__(self, engine: StreamSteps, fs: FileSystem) -> None:
+        super().__init__(engine.door.room)
+        self._engine = engine
+        self._fs = fs
+        self._first_odd = engine.door.first_odd
+        self._beside = engine.door.beside + _MOST_FRAMING
+        self._batch: list[tuple[bytes, bytes, int | None]] = []
+        self._partitions: list[int] = []
+        self._before: tuple[int, ...] = ()
+
+    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
+        value, key, timestamp = message
+        if self._first_odd([(key, value, timestamp)]) >= 0:
+            return -1
+        key = (key.encode() if isinstance(key, str) else key) or new_key(self._fs)
+        size = len(value) + len(key) + self._beside
+        if (number := self._take_along(size, task)) >= 0:
+            self._batch.append((key, value, timestamp))
+            self._partitions.append(self._engine.partition_of(key))
+        return number
+
+    def _write_all(self) -> None:
+        self._before = self._engine.next_offsets
+        self._engine.accept_many(self._batch, None, None, is_held=False)
+
+    def _found(self) -> list[Position | None]:
+        # Where some of a partition's are not in, they are its last ones.
+        following, ends = list(self._before), self._engine.next_offsets
+        found: list[Position | None] = []
+        for partition in self._partitions:
+            offset = following[partition]
+            found.append(Position(partition, offset) if offset < ends[partition] else None)
+            following[partition] += 1
+        return found
+
+    def _write_one(self, number: int) -> Position:
+        key, value, timestamp = self._batch[number]
+        return self._engine.accept(value, key, timestamp, is_held=False)
+
+
+class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
+    """One stream open for writing."""
+
+    kind = "stream"
+    subject = "stream"
+
+    def __init__(
+        self, engine: StreamSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+    ) -> None:
+        self._rows = engine.door
+        self._is_dropping = False  # old segments are being removed
+        self._place = BudgetPlace(engine.share, self._hear_of_budget)
+        super().__init__(engine, thread, neighbours, fs, engine.door)
+
+    def live(self, partition: int) -> Lending | None:
+        return self.engine.live(partition)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _begin_gathering(self) -> GatheredItems:
+        return GatheredItems(self.engine, self.fs)
+
+    def _write_rest(self) -> None:
+        self._rows.write_rows()
+
+    def partition_of(self, position: Position) -> int:
+        return position.partition
+
+    def _obstacle(self, sending: Sending) -> bool:
+        obstacle = self.engine.obstacle(sending.size)
+        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
+        if obstacle == "over_budget" and self.engine.options.on_full != "wait":
+            raise self.engine.full_error(sending.size)
+        if obstacle == "unsynced":
+            self._ask_for_barrier()  # room comes with it
+        elif obstacle == "droppable":
+            self._make_room()
+        return obstacle is not None
+
+    # --- the budget -------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Have old segments removed: it takes syncs, so the thread does it that waits for those."""
+        if not self._is_dropping:
+            self._is_dropping = True
+            wanted = self.engine.missing
+            self._thread.do(lambda: self.engine.make_room(wanted), self._note_dropped)
+
+    def _note_dropped(self, dropped: outcome.Outcome[RetentionReport]) -> None:
+        self._is_dropping = False
+        try:
+            report = dropped.unwrap()
+        except (OSError, DiskqError) as failure:
+            # Nobody is told that what was to go is there still; who waits is refused.
+            name = self.engine.name
+            log.tell(
+                "removal_failed",
+                "stream %r: old segments could not be removed: %s",
+                name,
+                failure,
+                path=name,
+                error=failure,
+            )
+            report = RetentionReport(partitions=())
+        if self._failure is None and not self.is_closing:
+            self._write_gathered()  # it was judged by the room that there was
+            self.engine.dropped(report)
+            self._after()
+
+    def _relieve(self) -> None:
+        self._write_gathered()
+        if self.engine.is_pressed:
+            self._make_room()
+        self.engine.relieve()
+
+    def _bound(self) -> Bound:
+        return shared_bound(self.engine.share)
+
+    # --- after each act ---------------------------------------------------------------------------
+
+    def _narrow_gates(self) -> None:
+        super()._narrow_gates()
+        self._place.stand_for(self._senders, is_closing=self.is_closing)

@@ -1,0 +1,182 @@
+# The writing side of a stream as a Trio channel.
+#
+# Handles on one `StreamLoop`. `send` tries a compiled door first; the rest is core/sender.py's.
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.handle import checked_word
+from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.core.sender import Sender, SenderStatistics
+from diskq.channels.stream.loop import StreamLoop
+from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.stream.retention import RetentionReport
+from diskq.engine.stream.stream import Item, Key, Stream, Value, When
+from diskq.messages import Position
+from diskq.options import Durability, StreamOptions
+from diskq.storage.fs import AnyPath, FileSystem
+
+__all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics(SenderStatistics):
+    """A producer at one moment. `sent`, `written_bytes` and what is told of barriers count since the open."""
+
+    next_offsets: dict[int, int]
+    """Of each partition: the offset that its next message gets."""
+
+
+class StreamProducer(Sender[Position]):
+    """Sends messages to a stream, each to the partition that its key belongs to.
+
+    Made by `open_producer`. Any number of tasks may send at once, through one handle or through
+    clones. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    """
+
+    _loop: StreamLoop
+
+    def __init__(self, loop: StreamLoop) -> None:
+        door = loop.engine.door
+        timed = door.appender(Mode.STAGED, Admission.TIMED)
+        super().__init__(loop, timed.append, door.appender(Mode.STAGED, Admission.COUNTED).append)
+        self._engine = loop.engine
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def send(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        *,
+        durability: Durability | None = None,
+    ) -> Position:
+        """Add a message; returns where it is, when it is as durable as `durability` says.
+
+        Messages of one `key` (a str, or bytes) go to one partition, in order; without one it gets 32
+        random hex digits, as go-diskq makes them. `timestamp` is an aware datetime or nanoseconds since
+        the Unix epoch, by default now. `durability` is by default the options'.
+
+        Waits while too much is unsynced, or its budget has no room (`on_full="wait"`). `Cancelled` means:
+        the message is not in the stream; waiting for `synced` is not cancelled, as it is in by then.
+
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
+        a reopen will tell), trio.ClosedResourceError.
+        """
+        if self._needs_point():
+            await self._first_point()
+        if durability is None:
+            try:
+                if (position := self._put(value, key, timestamp)) is not None:
+                    if self._readers:
+                        self._loop.tell(position.partition)
+                    return position
+            except OSError as failure:
+                self._write_failed(failure)
+        return await self._send((value, key, timestamp), durability)
+
+    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], Position]]:
+        own_key, body, when = self._engine.checked(*message)
+        put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
+        return self._engine.size_of(body, own_key), put_in
+
+    @enable_ki_protection
+    async def send_many(
+        self,
+        messages: Iterable[Item],
+        key: Key = None,
+        timestamp: When = None,
+        *,
+        durability: Durability | None = None,
+    ) -> dict[int, range]:
+        """Add messages in order, with few system calls. Returns the offsets they got, by partition.
+
+        Each is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
+        that have none. As `send`: all are checked before the first is added, and `Cancelled` means that
+        none is in. `DiskFullError.accepted` tells how many are in all the same, where the disk gave out
+        midway.
+        """
+        await self._begin()
+        word = checked_word(durability, self._word)
+        batch = self._engine.checked_many(messages, key, timestamp)
+        put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
+        size = self._engine.size_of_many(batch, key)
+        return await self._deliver(size, put_in, word)
+
+    @enable_ki_protection
+    def send_nowait(self, value: Value, key: Key = None, timestamp: When = None) -> Position:
+        """Add a message without waiting: not for room, and not for a sync. Returns where it is.
+
+        The message is in the page cache (with `durability="memory"`: in memory). Raises
+        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        """
+        return self._send_now((value, key, timestamp))
+
+    # --- the stream as a whole --------------------------------------------------------------------
+
+    @enable_ki_protection
+    async def vacuum(self) -> RetentionReport:
+        """Remove the segments that the stream's retention settings do not keep; tells which those were.
+
+        A thread does it, and it is seen through: `Cancelled` means that it has not begun. Readers that have
+        a segment open read it to its end. Raises OSError.
+        """
+        await self._begin()
+        report = await trio.to_thread.run_sync(self._engine.remove_old)
+        self._engine.forget_removed(report)
+        return report
+
+    def statistics(self) -> ProducerStatistics:
+        """The producer as it is now. Cheap, and from any thread."""
+        return self._statistics_as(
+            ProducerStatistics, next_offsets=dict(enumerate(self._engine.next_offsets))
+        )
+
+
+class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is used as a function)
+    """Open the stream at `path` for writing: an async context manager that gives a `StreamProducer`.
+
+    The directory and the stream are made where they are not there. Options may be given as a
+    `StreamOptions`, or one by one: `open_producer("streams/clicks", partition_count=8)`. `take_over`
+    goes on where a go-diskq producer left its owner file; be sure that it does not run.
+
+    Leaving the block syncs everything and closes the files, also when the block was cancelled.
+    Entering it raises LockedError where somebody writes to the stream, UnsupportedFormatError,
+    ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError where the storage has
+    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
+    raises goes before both.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: StreamOptions | None = None,
+        *,
+        take_over: bool = False,
+        fs: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        checked = dataclasses.replace(options or StreamOptions(), **changes)
+        time_slice = checked.checkpoint_slice
+        engine = partial(Stream, path, checked, take_over=take_over, uses_slate=time_slice > 0)
+        super().__init__(engine, time_slice, fs)
+
+    def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
+        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
+        thread = BarrierThread(self._fs, engine.name, engine.files.status)
+        loop = StreamLoop(engine.steps, thread, neighbours, self._fs)
+        return loop, StreamProducer(loop)

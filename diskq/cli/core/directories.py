@@ -1,0 +1,41 @@
+# The directory that a command names.
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.terminal import shown
+from diskq.storage import directories
+from diskq.storage.fs import OsFileSystem
+
+__all__ = ["check_directory", "make_directories", "make_room", "remove_directory"]
+
+
+def check_directory(path: str, advice: str = "") -> None:
+    """Raises CommandError unless `path` is a directory."""
+    if not os.path.isdir(path):
+        what = "not a directory" if os.path.exists(path) else "no such directory"
+        raise CommandError(f"{path}: {what}{advice}")
+
+
+def make_directories(path: str) -> None:
+    """Make `path` and what is missing above it, durably."""
+    directories.make_directories(OsFileSystem(), path)
+
+
+def remove_directory(path: str) -> None:
+    """Take `path` away with all that is in it; nothing where it is not there."""
+    directories.remove_tree(OsFileSystem(), path)
+
+
+def make_room(path: str, what: str, ours: Collection[str]) -> None:
+    """A directory for a new stream, or store, whose own first names are `ours`.
+
+    Raises CommandError where there is one for something else.
+    """
+    if os.path.isdir(path) and (others := sorted(set(os.listdir(path)) - set(ours))):
+        some = ", ".join(map(shown, others[:3])) + (", ..." if len(others) > 3 else "")
+        raise CommandError(f"{path}: no {what} is here, but {some}: give it a directory of its own")
+    make_directories(path)

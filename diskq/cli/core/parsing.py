@@ -1,0 +1,305 @@
+# How a command is declared. Law: help teaches. Every command shows examples, every option its unit
+# and its default.
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from diskq.cli.core import units
+from diskq.cli.core.terminal import asked
+from diskq.errors import DiskqError
+from diskq.options import DURABILITY_WORDS
+
+__all__ = [
+    "IN",
+    "OUT",
+    "CommandError",
+    "CommandParser",
+    "Commands",
+    "UsageError",
+    "add_command",
+    "add_json",
+    "add_noun",
+    "check_confirmed",
+    "check_source",
+    "count",
+    "described",
+    "number",
+    "parse",
+    "usage_errors",
+]
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+"""Commands of one level, to which another one can be added."""
+
+# How messages are told apart on stdin, and on stdout.
+IN = ["lines", "length_prefixed", "whole"]
+OUT = ["lines", "length_prefixed", "base64"]
+
+# `--at -1h`: argparse would take the duration for an option.
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+_AGO = re.compile(r"-[0-9][0-9.]*[a-z][0-9a-z.]*", re.ASCII)
+
+
+class UsageError(Exception):
+    """The command line makes no sense in a way that argparse cannot know. Exit code 2."""
+
+
+class CommandError(Exception):
+    """It cannot be done, for a reason that only the command line has. Exit code 1, if no other is told."""
+
+    def __init__(self, text: str, *, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turns a ValueError of what checks the given options into a UsageError. For a block, or a function.
+
+    Errors of diskq stay what they are, also those that are ValueErrors.
+    """
+    try:
+        yield
+    except DiskqError:
+        raise
+    except ValueError as failure:
+        raise UsageError(str(failure)) from None
+
+
+def add_command(commands: Commands, name: str, help: str, description: str, examples: str) -> CommandParser:
+    """Add a command to those of a level, where `help` is its line in the overview. Returns its parser."""
+    return described(commands.add_parser(name, help=help), description, examples)
+
+
+def add_noun(
+    nouns: Commands,
+    name: str,
+    help: str,
+    description: str,
+    examples: str,
+    advice: Mapping[type[Exception], str] | None = None,
+) -> Commands:
+    """Add a command that has verbs, and `advice` for what they raise. Returns the place for the verbs."""
+    noun = add_command(nouns, name, help, description, examples)
+    if advice is not None:
+        noun.set_defaults(advice=advice)
+    return noun.add_subparsers(title="verbs", metavar="VERB")
+
+
+def described(parser: CommandParser, description: str, examples: str) -> CommandParser:
+    """Give a parser its description, its examples, and what every command has. Returns it."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = description.strip()
+    parser.epilog = f"examples:\n{examples.strip(chr(10)).rstrip()}"
+    # Suppressed rather than False: a verb's default must not undo what stood before the verb.
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show where an error comes from (a traceback)",
+    )
+    parser.set_defaults(run=_show_help, parser=parser)
+    return parser
+
+
+def _show_help(args: argparse.Namespace) -> None:
+    """A noun without a verb, or nothing at all: not an error of typing, but not a command either."""
+    args.parser.print_help()
+    raise SystemExit(2)
+
+
+def parse(parser: CommandParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """As `parse_args`; and MESSAGE... and ID... may stand behind options.
+
+    (argparse itself gives an argument that may be empty its nothing as soon as an option comes.)
+    """
+    args, rest = parser.parse_known_args(_with_moments(sys.argv[1:] if argv is None else argv))
+    end = rest.index("--") if "--" in rest else len(rest)
+    name = next((name for name in ("messages", "ids") if name in args), None)
+    if rest and (name is None or any(word.startswith("-") for word in rest[:end])):
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest and name is not None:
+        setattr(args, name, [*getattr(args, name), *rest[:end], *rest[end + 1 :]])
+    return args
+
+
+def _with_moments(argv: Sequence[str]) -> list[str]:
+    """`--at -1h` as `--at=-1h`."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    for at in range(end - 1, 0, -1):
+        if _AGO.fullmatch(words[at]) and _OPTION.fullmatch(words[at - 1]):
+            words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
+    return words
+
+
+# --- what several commands have -------------------------------------------------------------------
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, with the options that several commands have."""
+
+    # --- by what they take ------------------------------------------------------------------------
+
+    def add_flag(self, *names: str, help: str) -> None:
+        self.add_argument(*names, action="store_true", help=help)
+
+    def add_duration(
+        self, name: str, *, help: str, default: float | None = None, required: bool = False
+    ) -> None:
+        self.add_argument(
+            name, type=units.duration, default=default, required=required, metavar="DURATION", help=help
+        )
+
+    def add_size(self, name: str, *, help: str, default: int | None = None) -> None:
+        self.add_argument(name, type=units.size, default=default, metavar="SIZE", help=help)
+
+    def add_count(self, *names: str, help: str, default: int | None = None) -> None:
+        """A whole number from 1 on."""
+        self.add_argument(*names, type=count, default=default, metavar="N", help=help)
+
+    def add_number(self, *names: str, help: str, default: int | None = None, required: bool = False) -> None:
+        """A whole number from 0 on."""
+        self.add_argument(*names, type=number, default=default, required=required, metavar="N", help=help)
+
+    # --- one by one -------------------------------------------------------------------------------
+
+    def add_framing(
+        self,
+        where: str,
+        choices: Sequence[str],
+        default: str = "lines",
+        *,
+        json: str | None = None,
+    ) -> None:
+        """How messages are told apart `where` they come from or go to: one option for each of `choices`.
+
+        With `json`, lines of JSON are another, and this is what is in them.
+        """
+        group = self.add_mutually_exclusive_group()
+        texts = _FRAMINGS if json is None else _FRAMINGS | {"json": f"lines of JSON, with {json}"}
+        for name in choices if json is None else [*choices, "json"]:
+            text = texts[name].format(where=where) + (" (default)" if name == default else "")
+            group.add_argument(
+                f"--{name.replace('_', '-')}", action="store_const", dest="framing", const=name, help=text
+            )
+        self.set_defaults(framing=None)
+
+    def add_path(self, what: str, metavar: str = "PATH") -> None:
+        self.add_argument("path", metavar=metavar, help=f"the {what}'s directory")
+
+    def add_wait(self, what: str) -> None:
+        text = f"how long to wait for a {what} that another process has (default: 1s)"
+        self.add_duration("--wait", default=1.0, help=text)
+
+    def add_messages(self) -> None:
+        self.add_argument(
+            "messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read"
+        )
+
+    def add_receiving(self) -> None:
+        """How long to go on: -n and --follow."""
+        self.add_count("-n", help="stop after N messages (default: when the queue is empty)")
+        self.add_flag("--follow", help="wait for more until interrupted (default: stop when empty)")
+
+    def add_most(self) -> None:
+        """How many are shown: -n."""
+        self.add_count("-n", default=10, help="messages at most (default: 10)")
+
+    def add_durability(self) -> None:
+        self.add_argument(
+            "--durability",
+            choices=DURABILITY_WORDS[::-1],
+            default="written",
+            help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+            "(survives a killed process), or nothing (default: written)",
+        )
+
+    def add_sending(self, into: str, sent: str = "sent") -> None:
+        """How messages are `sent` (written, put): --durability, --batch, --create."""
+        self.add_durability()
+        text = f"messages {sent}, and synced, in one go at most (default: 1000)"
+        self.add_count("--batch", default=1000, help=text)
+        self.add_create(into)
+
+    def add_create(self, what: str) -> None:
+        self.add_flag("--create", help=f"make {what} if it is not there (default: refuse)")
+
+    def add_max_message_size(self, default: int) -> None:
+        """`default` is 16 MiB, as everywhere."""
+        text = f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})"
+        self.add_size("--max-message-size", default=default, help=text)
+
+    def add_partitions(self) -> None:
+        self.add_argument(
+            "-p",
+            "--partition",
+            type=number,
+            action="append",
+            metavar="P",
+            dest="partitions",
+            help="only this partition; may be given several times (default: all)",
+        )
+
+    def add_json(self, what: str = "one object") -> None:
+        add_json(self, what)
+
+    def add_yes(self) -> None:
+        self.add_flag("--yes", help="do not ask (needed where nobody can be asked; default: ask)")
+
+
+_FRAMINGS = {
+    "lines": "messages {where} are lines",
+    "length_prefixed": "messages {where} are u32 big endian lengths, each with so many bytes behind it",
+    "whole": "all of stdin is one message",
+    "base64": "one line each, in base64",
+    "raw": "nothing between them",
+}
+
+
+def add_json(to: argparse._ActionsContainer, what: str = "one object") -> None:
+    """Add --json to a parser, or to a group of its options."""
+    to.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
+
+
+def check_source(args: argparse.Namespace) -> None:
+    """Messages come from the command line or from stdin. Raises UsageError: from both."""
+    if args.messages and args.framing:
+        raise UsageError(
+            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+        )
+
+
+def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> None:
+    """Ask, if there is no --yes. Raises UsageError: nobody can be asked; CommandError: it is a no."""
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("--yes is needed where nobody can be asked")
+    if not asked(question()):
+        raise CommandError("nothing was removed")
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on. An argparse type."""
+    return _whole(text, 1)
+
+
+def number(text: str) -> int:
+    """A whole number from 0 on: a partition, an offset. An argparse type."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text!r}")
+    return int(text)

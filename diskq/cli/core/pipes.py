@@ -1,0 +1,170 @@
+# stdin and stdout, for messages. Law: neither holds up the Trio loop, and what was written is out:
+# no buffer in between.
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
+
+import trio
+
+from diskq.cli.core.framing import JOINERS, SPLITTERS
+from diskq.cli.core.terminal import note, printable, progress
+from diskq.errors import DiskFullError
+from diskq.messages import JournalMessage, Message
+
+__all__ = [
+    "CHUNK",
+    "OUT_BYTES",
+    "OUT_MESSAGES",
+    "MessageOutput",
+    "Output",
+    "Sent",
+    "count_of_next",
+    "read_source",
+    "receiving_into",
+]
+
+M = TypeVar("M", Message, JournalMessage)
+Send = Callable[[Iterable[bytes]], Awaitable[None]]
+
+CHUNK = 1024 * 1024  # bytes
+_MOST_AROUND = 1024 * 1024
+"""What JSON, and base64 in it, make of a message at most, beside a third more bytes."""
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+async def read_source(
+    args: argparse.Namespace, most: int, send: Send, send_json: Send | None = None, default: str = "lines"
+) -> None:
+    """Pass the messages of the command line to `send`; without any, those of stdin, as they come in.
+
+    `send_json` is given lines of JSON instead, where that is asked for; `default` is the framing that is
+    taken where none is. Raises MessageSizeError for a message of stdin of more than `most` bytes.
+    """
+    if args.messages:
+        await send(map(os.fsencode, args.messages))
+    elif args.framing == "json" and send_json is not None:
+        await _read_stdin("lines", most * 4 // 3 + _MOST_AROUND, send_json)
+    else:
+        await _read_stdin(args.framing or default, most, send)
+
+
+async def _read_stdin(framing: str, most: int, send: Send) -> None:
+    splitter = SPLITTERS[framing](most)
+    source = sys.stdin.fileno()
+    if is_typed := sys.stdin.isatty():
+        note("each line is a message; Ctrl-D ends" if framing == "lines" else "Ctrl-D ends")
+    with progress("sending", _size_of(source), is_wanted=not is_typed) as advance:
+        # Abandoned where it is interrupted: nobody wants to press Enter after Ctrl-C.
+        while chunk := await trio.to_thread.run_sync(os.read, source, CHUNK, abandon_on_cancel=True):
+            await send(splitter.feed(chunk))
+            advance(len(chunk))
+    await send(splitter.finish())
+
+
+def _size_of(handle: int) -> int | None:
+    status = os.fstat(handle)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class Sent:
+    """How many messages a store has accepted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def adding(self, count: int) -> Iterator[None]:
+        """Around a call that is to add `count` messages: counts them, or what a full disk let in of them."""
+        try:
+            yield
+        except DiskFullError as full:
+            self.count += full.accepted
+            raise
+        self.count += count
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+# Messages that are written out, then removed (or committed), in one go: up to this many, of up to this size.
+OUT_MESSAGES = 500
+OUT_BYTES = 1024 * 1024
+
+
+class Output:
+    """stdout, for messages."""
+
+    def __init__(self, framing: str | None) -> None:
+        self.written = 0
+        self._join = JOINERS[framing or "lines"]
+        self._is_lines = framing in (None, "lines")
+        self._handle = sys.stdout.fileno()
+        self._is_shown = self._is_lines and sys.stdout.isatty()
+
+    async def write(self, messages: list[bytes]) -> None:
+        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        if self._is_shown:
+            messages = [printable(message).encode() for message in messages]
+        elif self._is_lines and any(b"\n" in message for message in messages):
+            note("warning: a message with newlines looks like several: see --base64, --length-prefixed")
+            self._is_lines = False  # told once
+        await trio.to_thread.run_sync(self._write, self._join(messages), abandon_on_cancel=True)
+        self.written += len(messages)
+
+    def _write(self, data: bytes) -> None:
+        # No buffer of Python's in between: what was written is out, what was not raises here.
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._handle, rest) :]
+
+
+class MessageOutput(Generic[M]):
+    """stdout, for messages of a stream or a journal: their values, or all of them as lines of JSON."""
+
+    def __init__(self, framing: str | None, as_json: Callable[[M], bytes]) -> None:
+        self._as_json: Callable[[M], bytes] | None = as_json if framing == "json" else None
+        self._output = Output(None if framing == "json" else framing)
+
+    @property
+    def written(self) -> int:
+        return self._output.written
+
+    async def write(self, messages: Sequence[M]) -> None:
+        """As `Output.write`."""
+        if self._as_json is None:
+            await self._output.write([message.value for message in messages])
+        else:
+            await self._output.write([self._as_json(message) for message in messages])
+
+
+class Written(Protocol):
+    """An output, of whatever messages."""
+
+    @property
+    def written(self) -> int:
+        """How many messages are out."""
+
+
+def count_of_next(output: Written, most: int | None) -> int:
+    """How many messages to take for `output` in one go, where it gets `most` in all; None: no bound."""
+    return OUT_MESSAGES if most is None else min(OUT_MESSAGES, most - output.written)
+
+
+@contextmanager
+def receiving_into(output: Written) -> Iterator[None]:
+    """Around a command that removes from a queue what it has written out: reports how that ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        note("the reader went away: what was not written stays in the queue")
+        raise
+    finally:
+        note(f"{output.written} received")

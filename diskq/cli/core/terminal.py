@@ -1,0 +1,190 @@
+# What a person sees. Law: tables and progress only where a person looks (a terminal) and rich is
+# installed (`pip install 'diskq[cli]'`); in a pipe plain lines, which do not change with the weather.
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from diskq.storage.one_line import one_line, text_of
+
+__all__ = [
+    "asked",
+    "has_rich",
+    "note",
+    "preview",
+    "printable",
+    "progress",
+    "say",
+    "sentence",
+    "show_table",
+    "shown",
+    "status",
+    "warnings_left_out",
+    "warnings_on_stderr",
+]
+
+
+_PREVIEW = 60  # characters
+
+
+def note(text: str) -> None:
+    """One line for the person, beside the output."""
+    print(f"diskq: {one_line(text)}", file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """One line of output, whatever of others' is in it."""
+    print(one_line(text))
+
+
+def asked(question: str) -> bool:
+    """Does the person at the terminal say yes? Whatever else is said is a no."""
+    print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def sentence(failure: Exception) -> str:
+    """What an error says, in one line."""
+    if isinstance(failure, OSError) and failure.strerror:
+        text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
+    else:
+        text = text_of(failure)
+    return one_line(" ".join(text.split()))
+
+
+def printable(data: bytes) -> str:
+    """As text that cannot command a terminal: what is not printable is escaped."""
+    return one_line(data)
+
+
+def preview(data: bytes) -> str:
+    """The start of it, as `printable`."""
+    text = printable(data[: _PREVIEW + 1])
+    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
+
+
+def shown(name: str) -> str:
+    """A name that a directory has, which may be any bytes: as `printable`."""
+    return printable(os.fsencode(name))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
+    """A table on stdout. `numeric` columns are set to the right."""
+    rows = [list(map(one_line, row)) for row in rows]
+    if has_rich(sys.stdout):
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        for column in columns:
+            table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console(file=sys.stdout).print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in numeric else cell.ljust(width)
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+@contextmanager
+def progress(
+    what: str, total: int | None, *, is_wanted: bool, of_bytes: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows.
+
+    With `of_bytes` it shows them, and how many a second, as people write sizes.
+    """
+    if not is_wanted or not has_rich(sys.stderr):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    counted: tuple[ProgressColumn, ...] = (
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.completed:,}"),
+    )
+    if of_bytes:
+        counted = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(one_line(what), total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that changes: call what it gives with what it is to say."""
+    if not has_rich(sys.stderr):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    line = Spinner("dots", Text(one_line(text)))
+    # The terminal by a number of its own: the line stays where another one is put in the place of stderr. And
+    # stdout is not redirected: what is printed on it meanwhile would come out here.
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal,
+        Live(line, console=Console(file=terminal), transient=True, redirect_stdout=False),
+    ):
+        yield lambda text: line.update(text=Text(one_line(text)))
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """What diskq logs (repairs, mostly) as lines in our manner."""
+    handler = _Lines(logging.WARNING)
+    logger = logging.getLogger("diskq")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def warnings_left_out() -> Iterator[None]:
+    """Whoever looks tells by itself what would be logged."""
+    logger = logging.getLogger("diskq")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)  # of those below it, too: `disabled` would be for itself alone
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def has_rich(stream: TextIO) -> bool:
+    """May `stream` be drawn on?"""
+    is_smart = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return is_smart and importlib.util.find_spec("rich") is not None

@@ -1,0 +1,138 @@
+# `diskq hub`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+from diskq.cli.core.parsing import CommandParser, Commands, add_command, add_noun
+from diskq.cli.hub import verbs as hubverbs
+
+__all__ = ["add_parser"]
+
+ABOUT = """
+A hub takes journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>, synced
+before it answers. The wire is sej's (gRPC), so either end may be sej's.
+
+Needs `pip install 'diskq[hub]'`. Where others can reach a hub it needs TLS, and tokens or certificates.
+"""
+
+EXAMPLES = """
+  diskq hub serve /srv/journals --listen localhost:7070
+  diskq hub push journals/web --to localhost:7070 --client-id web1 --follow
+  diskq hub status --at localhost:7070
+"""
+
+ABOUT_SERVE = """
+Listen, and keep what is put, until interrupted (Ctrl-C, SIGTERM): what is under way then comes to its end,
+and the journals are closed. stdout tells the address.
+
+A token file has a token in each line (16 characters or more), and behind it, if it is not for all, the ids of
+the clients that it is for.
+"""
+
+EXAMPLES_SERVE = r"""
+  diskq hub serve /srv/journals
+  diskq hub serve /srv/journals --listen 0.0.0.0:7070 --tls-certificate hub.pem --tls-key hub.key \
+      --token-file tokens
+  diskq hub serve /srv/journals --listen 10.0.0.1:7070 --insecure --quota 50GiB
+"""
+
+ABOUT_PUSH = """
+Copy a journal into a hub, from where the hub's copy ends: until the hub has all that is there, or with
+--follow for ever. The journal may be written by another process meanwhile. While the hub is away it is tried
+again and again. One at a time may push into a journal.
+
+It stops at what cannot be copied: messages that were removed before the hub had them, or damage.
+"""
+
+EXAMPLES_PUSH = """
+  diskq hub push journals/web --to localhost:7070 --client-id web1
+  diskq hub push journals/web --to hub:7070 --client-id web1 --follow --tls --tls-ca ca.pem --token-file token
+"""
+
+ABOUT_STATUS = """
+Show the journals of a hub, with the offset that it expects next of each, and what it has done.
+"""
+
+EXAMPLES_STATUS = """
+  diskq hub status --at localhost:7070
+  diskq hub status --at localhost:7070 --json | jq '.journals[] | select(.client == "web1")'
+"""
+
+
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "hub", "journals, copied across machines", ABOUT, EXAMPLES)
+
+    serve = add_command(verbs, "serve", "be a hub", ABOUT_SERVE, EXAMPLES_SERVE)
+    serve.add_argument("root", metavar="ROOT", help="the directory of the journals")
+    serve.add_argument(
+        "--listen",
+        default="localhost:7070",
+        metavar="ADDRESS",
+        help="host:port (port 0: any) or unix:PATH (default: localhost:7070)",
+    )
+    serve.add_argument("--tls-certificate", metavar="FILE", help="our certificate, PEM (default: no TLS)")
+    serve.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
+    serve.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="take only clients whose certificate this authority has signed (default: any)",
+    )
+    serve.add_argument(
+        "--token-file", metavar="FILE", help="take only who shows one of these tokens (default: all)"
+    )
+    serve.add_flag("--insecure", help="do without, on a network that nobody else is on (default: refuse)")
+    serve.add_size("--quota", help="so much may each client have (default: no limit)")
+    serve.add_count("--max-open", help="so many journals are open at a time (default: 256)")
+    serve.add_count(
+        "--max-connections",
+        help="so many connections there are at a time, one more is closed at once (default: 500)",
+    )
+    serve.add_count(
+        "--max-client-requests",
+        help="so many requests may a client have under way, more are told to come later (default: 32)",
+    )
+    serve.add_duration(
+        "--handshake-timeout",
+        help="a connection on which nobody has begun to speak after so long is closed (default: 10s)",
+    )
+    serve.add_duration(
+        "--idle-connection-timeout",
+        help="so is one on which no request is under way for so long (default: 60s)",
+    )
+    serve.set_defaults(run=hubverbs.serve)
+
+    push = add_command(verbs, "push", "copy a journal into a hub", ABOUT_PUSH, EXAMPLES_PUSH)
+    push.add_path("journal", "DIR")
+    _add_connection(push, "--to")
+    push.add_argument(
+        "--client-id", required=True, metavar="ID", help="who we are: letters, digits and _ : # -"
+    )
+    push.add_argument("--journal", metavar="NAME", help="what the hub calls it (default: as DIR is called)")
+    push.add_flag("--follow", help="go on until interrupted (default: what is there)")
+    push.add_flag(
+        "--from-oldest",
+        help="a journal whose oldest messages are gone: begin the copy with the first that is there "
+        "(default: refuse)",
+    )
+    push.add_count("--batch", help="so many messages go together at most (default: 10000)")
+    push.set_defaults(run=hubverbs.push)
+
+    status = add_command(verbs, "status", "what a hub has", ABOUT_STATUS, EXAMPLES_STATUS)
+    _add_connection(status, "--at")
+    status.add_json()
+    status.set_defaults(run=hubverbs.status, client_id="status")
+
+
+def _add_connection(parser: CommandParser, name: str) -> None:
+    parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
+    parser.add_flag("--tls", help="with TLS (default: without, on this machine only)")
+    parser.add_argument(
+        "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
+    )
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", help="our certificate, PEM, if the hub wants one (default: none)"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="the first token in it is shown to the hub (default: none)"
+    )
+    parser.add_flag("--insecure", help="without TLS, whoever may listen (default: refuse)")

@@ -1,0 +1,174 @@
+# What `diskq hub` does. The hub's own module is imported when one of these runs: it needs grpcio, which who
+# has no hub does not.
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from diskq.cli.core import units
+from diskq.cli.core.parsing import CommandError, UsageError
+from diskq.cli.core.terminal import has_rich, note, preview, show_table, warnings_left_out
+from diskq.cli.core.terminal import status as live_line
+
+if TYPE_CHECKING:
+    from diskq.hub import HubClient, ReplicationStatistics
+
+__all__ = ["push", "serve", "status"]
+
+
+def _hub() -> ModuleType:
+    try:
+        import diskq.hub
+    except ModuleNotFoundError as missing:
+        if missing.name != "grpc":
+            raise
+        raise CommandError("hubs need grpcio: pip install 'diskq[hub]'") from None
+    return diskq.hub
+
+
+# --- serve ----------------------------------------------------------------------------------------
+
+
+def serve(args: argparse.Namespace) -> None:
+    hub = _hub()
+    if (args.tls_certificate is None) != (args.tls_key is None):
+        raise UsageError("--tls-certificate and --tls-key go together")
+    if args.tls_client_ca is not None and args.tls_certificate is None:
+        raise UsageError("--tls-client-ca needs --tls-certificate and --tls-key")
+    tls = None
+    if args.tls_certificate is not None:
+        tls = hub.Tls(certificate=args.tls_certificate, key=args.tls_key, ca=args.tls_client_ca)
+    changes: dict[str, Any] = {"quota": args.quota}
+    limits = {
+        "max_open_journals": args.max_open,
+        "max_connections": args.max_connections,
+        "max_client_requests": args.max_client_requests,
+        "handshake_timeout": args.handshake_timeout,
+        "idle_connection_timeout": args.idle_connection_timeout,
+    }
+    changes.update((name, value) for name, value in limits.items() if value is not None)
+    try:
+        tokens = None if args.token_file is None else hub.Tokens.read(args.token_file)
+        opening = hub.open_hub(
+            args.root, args.listen, tls=tls, tokens=tokens, insecure=args.insecure, **changes
+        )
+    except ValueError as wrong:
+        raise CommandError(str(wrong).replace("insecure=True", "--insecure")) from None
+    trio.run(_serve, opening)
+
+
+async def _serve(opening: Any) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with opening as hub:
+            print(hub.address, flush=True)
+            async for _ in signals:
+                break
+        told = hub.statistics()
+    note(f"took {told.messages} messages ({units.show_size(told.bytes)}) in {told.puts} requests")
+
+
+# --- push -----------------------------------------------------------------------------------------
+
+
+def push(args: argparse.Namespace) -> None:
+    journal = args.journal or os.path.basename(os.path.abspath(args.path))
+    changes = {} if args.batch is None else {"max_items": args.batch}
+    trio.run(_push, args, journal, _client(args), changes)
+
+
+async def _push(args: argparse.Namespace, journal: str, client: HubClient, changes: dict[str, Any]) -> None:
+    replicate = _hub().replicate
+    told: ReplicationStatistics | None = None
+    complaint: str | None = None
+    is_live = has_rich(sys.stderr)
+    # Of failures it is told here.
+    with warnings_left_out(), live_line("") if is_live else contextlib.nullcontext() as say:
+
+        def show(now: ReplicationStatistics) -> None:
+            nonlocal told, complaint
+            told = now
+            if say is not None:
+                say(_line(now))
+            elif now.last_error is not None and now.last_error != complaint:
+                note(f"warning: {preview(now.last_error.encode())}; it is tried again")
+            complaint = now.last_error
+
+        try:
+            async with client:
+                await replicate(
+                    args.path,
+                    client,
+                    journal,
+                    follow=args.follow,
+                    from_oldest=args.from_oldest,
+                    on_progress=show,
+                    **changes,
+                )
+        except ValueError as wrong:
+            raise CommandError(str(wrong)) from None
+        finally:
+            if told is not None:
+                note(_line(told))
+
+
+def _line(told: ReplicationStatistics) -> str:
+    parts = [f"{told.messages} messages copied ({units.show_size(told.bytes)})"]
+    if told.next_offset is not None:
+        parts.append(f"the hub expects {told.next_offset}")
+        if told.source_next is not None:
+            parts.append(f"{max(0, told.source_next - told.next_offset)} behind")
+    if told.last_error is not None:
+        parts.append(f"{told.failures} failures: {preview(told.last_error.encode())}")
+    return ", ".join(parts)
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+def status(args: argparse.Namespace) -> None:
+    told = trio.run(_ask, _client(args))
+    if args.json:
+        journals = [dataclasses.asdict(each) for each in told.journals]
+        print(json.dumps({"journals": journals, "statistics": told.statistics}, separators=(",", ":")))
+        return
+    show_table(
+        ("CLIENT", "JOURNAL", "FIRST", "NEXT", "SIZE"),
+        [
+            (each.client, each.journal, str(each.first), str(each.next), units.show_size(each.bytes))
+            for each in told.journals
+        ],
+        numeric=("FIRST", "NEXT", "SIZE"),
+    )
+
+
+async def _ask(client: HubClient) -> Any:
+    async with client:
+        return await client.status()
+
+
+def _client(args: argparse.Namespace) -> HubClient:
+    hub = _hub()
+    files = (args.tls_ca, args.tls_certificate, args.tls_key)
+    try:
+        tls = None
+        if args.tls or any(files):
+            tls = hub.Tls(ca=args.tls_ca, certificate=args.tls_certificate, key=args.tls_key)
+        token = None if args.token_file is None else hub.access.read_token(args.token_file)
+        made: HubClient = hub.HubClient(
+            args.address, args.client_id, token=token, tls=tls, insecure=args.insecure
+        )
+    except ValueError as wrong:
+        raise CommandError(
+            str(wrong).replace("insecure=True", "--insecure").replace("give tls", "give --tls")
+        ) from None
+    return made

@@ -1,0 +1,217 @@
+# What the verbs of `diskq journal` show. Law: looking takes no lock and changes nothing; what cannot be read
+# is told, and what is behind it is read.
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any
+
+import trio
+
+from diskq.channels.journal.scanner import open_scanner
+from diskq.cli.core import units
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.pipes import MessageOutput
+from diskq.cli.core.terminal import note, progress, say, show_table, shown
+from diskq.cli.core.times import show_moment
+from diskq.cli.journal.view import check_journal, file_at, offset_at
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.reader_offset import read_journal_offsets
+from diskq.messages import JournalMessage
+from diskq.tools.json_lines import journal_line
+
+__all__ = ["count", "dump", "file", "offset", "old", "scan", "tail", "timestamp"]
+
+_MANY = 1000
+_BYTES = 1024 * 1024
+_DAY = 86_400 * 10**9
+
+
+# --- messages out ---------------------------------------------------------------------------------
+
+
+def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> Iterator[list[JournalMessage]]:
+    """The messages start:end, those of one type if one is named. What is missing is told."""
+    reader.seek(max(start, reader.first_offset()))
+    while reader.position < end:
+        messages = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        _tell_losses(reader)
+        if not messages:
+            return
+        wanted = [each for each in messages if each.offset < end and type in (None, each.type)]
+        yield wanted
+
+
+def _bounds(args: argparse.Namespace, reader: JournalReader) -> tuple[int, int]:
+    start = reader.first_offset() if args.start is None else offset_at(args.path, args.start)
+    end = reader.next_offset() if args.end is None else offset_at(args.path, args.end)
+    return start, min(end, reader.next_offset())
+
+
+def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContextManager[Any]:
+    return progress("reading", max(0, end - start), is_wanted=is_wanted)
+
+
+async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
+    output, left = MessageOutput(args.framing, journal_line), getattr(args, "count", None)
+    wanted = getattr(args, "type", None)
+    with _progress(start, end, is_wanted=not sys.stdout.isatty()) as advance:
+        before = start
+        for messages in _stretch(reader, start, end, wanted):
+            await output.write(messages if left is None else messages[:left])
+            advance(reader.position - before)
+            before = reader.position
+            left = None if left is None else max(0, left - len(messages))
+            if left == 0:
+                return
+
+
+def scan(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        trio.run(_write, args, reader, *_bounds(args, reader))
+
+
+def count(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        start, end = _bounds(args, reader)
+        found, before = 0, start
+        with _progress(start, end) as advance:
+            for messages in _stretch(reader, start, end, args.type):
+                found += len(messages)
+                advance(reader.position - before)
+                before = reader.position
+    print(found)
+
+
+def tail(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        end = reader.next_offset()
+        reader.seek(end)
+        last = reader.take_back(args.count)[::-1] if args.count else []
+        _tell_losses(reader)
+    trio.run(_tail, args, last, end)
+
+
+async def _tail(args: argparse.Namespace, last: list[JournalMessage], end: int) -> None:
+    output = MessageOutput(args.framing, journal_line)
+    if last:
+        await output.write(last)
+    if args.follow:
+        told = 0
+        async with open_scanner(args.path, start=end) as scanner:
+            while True:
+                messages = await scanner.receive_many(_MANY, max_bytes=_BYTES)
+                for gap in scanner.losses[told:]:
+                    note(f"warning: {gap}")
+                told = len(scanner.losses)
+                await output.write(messages)
+
+
+def _tell_losses(reader: JournalReader) -> None:
+    for gap in reader.losses:
+        note(f"warning: {gap}")
+    reader.losses.clear()
+
+
+def dump(args: argparse.Namespace) -> None:
+    journal, base, behind = file_at(args.path)
+    with JournalReader(journal) as reader:
+        trio.run(_write, args, reader, base, reader.next_offset() if behind is None else behind)
+
+
+# --- offsets and files ----------------------------------------------------------------------------
+
+
+def offset(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    readers = read_journal_offsets(args.path)
+    with JournalReader(args.path) as reader:
+        first, following = reader.first_offset(), reader.next_offset()
+    if args.json:
+        told = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
+        print(json.dumps(told, separators=(",", ":")))
+        return
+    print(f"{'first':14}{first}\n{'next':14}{following}")
+    if readers:
+        print()
+        rows = [
+            (
+                shown(each.name),
+                "-" if each.offset is None else str(each.offset),
+                str(following - (first if each.offset is None else each.offset)),
+            )
+            for each in readers
+        ]
+        show_table(["reader", "offset", "behind"], rows, numeric=["offset", "behind"])
+    for each in readers:
+        if each.repair is not None:
+            note(f"warning: {each.repair}")
+
+
+def timestamp(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    with JournalReader(args.path) as reader:
+        reader.seek(args.offset)
+        message = reader.take()
+        if message is None or message.offset != args.offset:
+            raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
+        print(_time_of(message) or "none")
+
+
+def _time_of(message: JournalMessage | None) -> str | None:
+    """None: it has none, or there is no message."""
+    return None if message is None or message.timestamp_ns is None else show_moment(message.timestamp_ns)
+
+
+def file(args: argparse.Namespace) -> None:
+    journal, base, behind = file_at(args.path)
+    messages, first, last = 0, None, None
+    with JournalReader(journal) as reader:
+        end = reader.next_offset() if behind is None else behind
+        with _progress(base, end) as advance:
+            for some in _stretch(reader, base, end, None):
+                first = first or (some[0] if some else None)
+                last = some[-1] if some else last
+                messages += len(some)
+                advance(len(some))
+    told = {
+        "journal": journal,
+        "first": base,
+        "next": end,
+        "messages": messages,
+        "bytes": os.path.getsize(args.path),
+        "is_last": behind is None,
+        "from": _time_of(first),
+        "to": _time_of(last),
+    }
+    if args.json:
+        print(json.dumps(told, separators=(",", ":")))
+        return
+    for what, value in (told | {"bytes": units.show_size(told["bytes"])}).items():  # type: ignore[arg-type]
+        say(f"{what:14}{'-' if value is None else value}")
+
+
+def old(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    # Who has not committed yet would begin at the first message.
+    slowest = min((each.offset or 0 for each in read_journal_offsets(args.path)), default=None)
+    oldest = time.time_ns() - args.days * _DAY
+    with JournalReader(args.path) as reader:
+        bases = reader.files.bases()
+        for base, behind in pairwise(bases):
+            reader.seek(behind)
+            last = reader.take_back(1)
+            moment = last[0].timestamp_ns if last and last[0].offset >= base else None
+            if moment is None or moment >= oldest or (slowest is not None and slowest < behind):
+                return
+            say(reader.files.data(base))

@@ -1,0 +1,149 @@
+# `diskq journal`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
+from diskq.cli.core.places import place
+from diskq.cli.core.times import MOMENTS, moment
+from diskq.cli.journal import inspect as journallooks
+from diskq.cli.journal import verbs as journalverbs
+from diskq.cli.replay.replay import add_replay
+from diskq.errors import LockedError
+from diskq.tools.json_lines import JOURNAL
+
+__all__ = ["add_parser"]
+
+ABOUT = """
+A journal is a directory with messages (a value, a key, a type of 0 to 255, a time) that stay where they are;
+readers with a name remember how far they have come. The files are those of sej, and so are the verbs.
+
+A journal has one writer at a time, and any number of readers. Looking takes no lock and changes nothing.
+"""
+
+EXAMPLES = """
+  diskq journal put journals/web 'hello' --create
+  diskq journal tail journals/web --follow
+  diskq journal scan journals/web --start -1h --json
+  diskq journal offset journals/web
+"""
+
+_PLACE = f"oldest, newest, an offset, or a time: {MOMENTS}"
+
+
+def add_parser(nouns: Commands) -> None:
+    advice: dict[type[Exception], str] = {LockedError: "or wait for it: --wait 30s"}
+    verbs = add_noun(nouns, "journal", "journals (sej's files)", ABOUT, EXAMPLES, advice)
+
+    put = _verb(
+        verbs, "put", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
+    )
+    put.add_messages()
+    put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
+    put.add_number("--type", default=0, help="of all of them, up to 255 (default: 0)")
+    put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
+    put.add_framing("from stdin", IN)
+    put.add_sending("the journal", "put")
+    put.add_wait("journal")
+    put.set_defaults(run=journalverbs.put)
+
+    scan = _verb(
+        verbs,
+        "scan",
+        "print messages",
+        "Print the messages of a stretch, and stop at its end.",
+        "--start -1h --json",
+    )
+    _add_stretch(scan)
+    scan.add_count("--count", "-n", help="messages at most (default: all)")
+    _add_output(scan)
+    scan.set_defaults(run=journallooks.scan)
+
+    counted = _verb(verbs, "count", "count messages", "Count the messages of a stretch.", "--type 3")
+    _add_stretch(counted)
+    counted.set_defaults(run=journallooks.count)
+
+    tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
+    tail.add_number("--count", "-n", default=10, help="so many (default: 10)")
+    tail.add_flag("--follow", "-f", help="go on with what comes (default: stop)")
+    _add_output(tail)
+    tail.set_defaults(run=journallooks.tail)
+
+    add_replay(verbs, "journal", "journals/web", "DIR")
+
+    offset = _verb(
+        verbs,
+        "offset",
+        "how far readers are",
+        "Show the first and the next offset, and its readers.",
+        "--json",
+    )
+    offset.add_json()
+    offset.set_defaults(run=journallooks.offset)
+
+    reset = _verb(
+        verbs, "reset", "move a reader", "Have a reader go on elsewhere.", "--reader billing --to -1h"
+    )
+    reset.add_argument("--reader", required=True, metavar="NAME", help="which one; it is made if need be")
+    reset.add_argument(
+        "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
+    )
+    reset.add_wait("reader's offset")
+    reset.set_defaults(run=journalverbs.reset)
+
+    old = _verb(
+        verbs,
+        "old",
+        "files that may be removed",
+        "Print the files whose last message is older, and that every reader has passed; never the last file.",
+        "--days 30",
+    )
+    old.add_number("--days", default=7, help="older than so many (default: 7)")
+    old.set_defaults(run=journallooks.old)
+
+    timestamp = _verb(
+        verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
+    )
+    timestamp.add_number("--offset", required=True, help="which one")
+    timestamp.set_defaults(run=journallooks.timestamp)
+
+    file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
+    file.add_json()
+    file.set_defaults(run=journallooks.file)
+
+    dump = _verb(
+        verbs, "dump", "print a file's messages", "Print all messages of one file.", "--json", "FILE"
+    )
+    _add_output(dump)
+    dump.set_defaults(run=journallooks.dump)
+
+
+def _verb(
+    verbs: Commands,
+    name: str,
+    short: str,
+    about: str,
+    example: str,
+    what: str = "DIR",
+) -> CommandParser:
+    shown = "journals/web" if what == "DIR" else "journals/web/jnl/0000000000000000.jnl"
+    parser = add_command(verbs, name, short, about, f"  diskq journal {name} {shown} {example}")
+    text = "the journal's directory" if what == "DIR" else "one of its files, jnl/*.jnl"
+    parser.add_argument("path", metavar=what, help=text)
+    return parser
+
+
+def _add_stretch(parser: CommandParser) -> None:
+    parser.add_argument("--start", type=place, metavar="PLACE", help=f"{_PLACE} (default: oldest)")
+    parser.add_argument("--end", type=place, metavar="PLACE", help="before which it ends (default: newest)")
+    parser.add_number("--type", help="only these (default: all)")
+
+
+def _add_output(parser: CommandParser) -> None:
+    parser.add_framing("to stdout", [*OUT, "raw"], json=JOURNAL.about)
+    # sej's way of saying it.
+    parser.add_argument(
+        "--format",
+        dest="framing",
+        choices=[*OUT, "raw", "json"],
+        help="the same by its name (default: lines)",
+    )

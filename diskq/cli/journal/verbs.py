@@ -1,0 +1,63 @@
+# `diskq journal put` and `reset`. Law: what is told to be in the journal is in it, and a reader is moved
+# only while nobody reads by its name.
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+
+import trio
+
+from diskq.cli.core.directories import make_room
+from diskq.cli.core.framing import batches
+from diskq.cli.core.opening import patient
+from diskq.cli.core.parsing import CommandError, UsageError, check_source
+from diskq.cli.core.pipes import CHUNK, Sent, read_source
+from diskq.cli.core.terminal import note
+from diskq.cli.journal.view import JOURNALS_OWN, check_journal, is_a_journal, offset_at
+from diskq.engine.journal.journal import Journal
+from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.options import JournalOptions
+
+__all__ = ["put", "reset"]
+
+
+def put(args: argparse.Namespace) -> None:
+    check_source(args)
+    if args.type > 255:
+        raise UsageError(f"--type is 0 to 255, not {args.type}")
+    if args.create and not is_a_journal(args.path):
+        make_room(args.path, "journal", JOURNALS_OWN)
+    elif not args.create:
+        check_journal(args.path, "; let --create make it")
+    trio.run(_put_all, args)
+
+
+async def _put_all(args: argparse.Namespace) -> None:
+    options = JournalOptions()
+    key = None if args.key is None else os.fsencode(args.key)
+    sent = Sent()
+
+    async def send(values: Iterable[bytes]) -> None:
+        for batch in batches(values, args.batch, CHUNK):
+            items = [(key, value, args.timestamp, args.type) for value in batch]
+            with sent.adding(len(batch)):
+                journal.append_many(items, args.durability)
+
+    try:
+        with patient(lambda: Journal(args.path, options), args.wait) as journal:
+            await read_source(args, options.max_message_size, send)
+    finally:
+        note(f"{sent.count} put")
+
+
+def reset(args: argparse.Namespace) -> None:
+    check_journal(args.path)
+    to, first, following = (offset_at(args.path, place) for place in (args.to, "oldest", "newest"))
+    if not first <= to <= following:
+        raise CommandError(f"{args.path}: offset {to} is not there: the journal has {first} to {following}")
+    with patient(lambda: JournalOffset(args.path, args.reader), args.wait) as reader:
+        reader.commit_to(to, seek=True)
+        reader.sync()
+    print(f"{args.reader} {to}")

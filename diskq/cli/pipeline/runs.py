@@ -1,0 +1,368 @@
+# What `diskq pipeline` does. Law: what can be known to be wrong is told before Spark is started, which takes
+# seconds; what Spark says, in one sentence; and of its own talk nobody sees anything without --debug.
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from diskq.cli.core import units
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.terminal import note, show_table, shown, status
+from diskq.cli.core.times import show_moment
+from diskq.cli.stream.view import StreamView, is_stream
+from diskq.errors import DiskqError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from diskq.spark.pipelines import Progress
+
+__all__ = [
+    "MOST_IN_A_BATCH",
+    "MOST_IN_A_ROUND",
+    "aggregate",
+    "archive",
+    "audit",
+    "dedupe_merge",
+    "merge",
+    "replay",
+    "reshard",
+    "run",
+    "unheard",
+]
+
+MOST_IN_A_BATCH = 5_000_000
+MOST_IN_A_ROUND = 2_000_000
+
+# Where Spark's own sentence begins, in the first line of what it raises: [CLASS] Sentence. SQLSTATE: 42703
+_NOISE = " SQLSTATE:"
+
+
+def run(args: argparse.Namespace) -> None:
+    args.verb(args)
+
+
+# --- the verbs ------------------------------------------------------------------------------------
+
+
+def archive(args: argparse.Namespace) -> None:
+    StreamView(args.path)
+    with _spark(args, "archiving") as (spark, watch):
+        from diskq.spark import pipelines
+
+        _tell(
+            args,
+            pipelines.archive(
+                spark,
+                args.path,
+                args.into,
+                by=args.by,
+                gather=args.gather,
+                follow=args.follow,
+                most_in_a_batch=args.most,
+                watch=watch,
+            ),
+        )
+
+
+def aggregate(args: argparse.Namespace) -> None:
+    StreamView(args.path)
+    is_shown = args.into is None and args.table is None
+    # Where the rows are seen, they say how far it is.
+    is_seen = is_shown and sys.stdout.isatty()
+    with _spark(args, "aggregating", is_shown=not is_seen) as (spark, watch):
+        from diskq.spark import pipelines
+
+        by = pipelines.json_field(args.json_field) if args.json_field else args.by or pipelines.BY_KEY
+        done = pipelines.aggregate(
+            spark,
+            args.path,
+            args.into,
+            window=args.window,
+            slide=args.slide,
+            by=by,
+            measures=dict(args.measures),
+            table=args.table,
+            each=(lambda rows: _show_rows(rows, as_json=args.json)) if is_shown else None,
+            watermark=args.watermark,
+            follow=args.follow,
+            most_in_a_batch=args.most,
+            checkpoint=args.checkpoint,
+            watch=watch,
+        )
+    if is_shown:
+        waiting = f", {done.open_windows} wait for the watermark" if args.watermark is not None else ""
+        late = f", {done.late} came too late" if done.late else ""
+        note(f"{done.messages} messages in {done.windows} rows{waiting}{late}")
+    else:
+        _tell(args, done)
+
+
+def replay(args: argparse.Namespace) -> None:
+    if "://" not in args.source and not os.path.isdir(args.source):
+        raise CommandError(f"{args.source}: there is no such directory")
+    _copy(args, "replaying", "replay", args.source, speed=args.speed, every=args.every)
+
+
+def reshard(args: argparse.Namespace) -> None:
+    StreamView(args.path)
+    _copy(args, "resharding", "reshard", args.path)
+
+
+def merge(args: argparse.Namespace) -> None:
+    for path in args.paths:
+        if not os.path.isdir(os.path.join(path, "jnl")):  # a journal, as it seems; it is looked at there
+            StreamView(path)
+    _copy(args, "merging", "merge", args.paths, id_of=args.id)
+
+
+def dedupe_merge(args: argparse.Namespace) -> None:
+    if not os.path.isdir(args.root):
+        raise CommandError(f"{args.root}: there is no such directory")
+    _copy(args, "merging", "dedupe_merge", args.root, journal=args.journal, id_of=args.id)
+
+
+def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **own: object) -> None:
+    """Run a pipeline that copies into a stream in rounds; `own` is what only this one takes."""
+    with _spark(args, what) as (spark, watch):
+        from diskq.spark import pipelines
+
+        copied = getattr(pipelines, pipeline)(
+            spark,
+            source,
+            args.into,
+            partitions=args.partitions,
+            follow=args.follow,
+            most_in_a_round=args.most,
+            job=args.job,
+            lock_timeout=args.wait,
+            watch=watch,
+            **own,
+        )
+        _tell(args, copied)
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+def audit(args: argparse.Namespace) -> None:
+    try:
+        if not is_stream(args.path):
+            raise CommandError(f"{args.path}: there is no stream here")
+        with _spark(args, "looking at") as (spark, watch):
+            from diskq.spark import pipelines
+
+            found = pipelines.audit(spark, args.path, watch=watch)
+    except (CommandError, DiskqError, OSError) as failure:
+        raise CommandError(str(failure), exit_code=2) from failure
+    if args.json:
+        for segment in found.segments:
+            print(json.dumps(asdict(segment) | {"checksummed_share": round(segment.checksummed_share, 4)}))
+    else:
+        rows = [_segment(segment) for segment in (found.segments if args.all else found.problems)]
+        if rows:
+            show_table(list(rows[0]), [list(row.values()) for row in rows], numeric=list(rows[0])[:4])
+        share = f"{100 * found.checksummed_share:.1f}%"
+        print(
+            f"segments={len(found.segments)} messages={found.records} bytes={found.size} checksummed={share} "
+            f"lost={found.lost} problems={len(found.problems)}"
+        )
+    if not found.is_clean:
+        segments = "1 segment has" if len(found.problems) == 1 else f"{len(found.problems)} segments have"
+        raise CommandError(f"{shown(args.path)}: {segments} a problem; {found.lost} messages cannot be read")
+
+
+def _segment(segment: Any) -> dict[str, str]:
+    first, last = segment.first_timestamp_ns, segment.last_timestamp_ns
+    return {
+        "partition": str(segment.partition),
+        "base": str(segment.base),
+        "messages": str(segment.records),
+        "size": units.show_size(segment.size),
+        "from": "-" if first is None else show_moment(first),
+        "to": "-" if last is None else show_moment(last),
+        "checksummed": f"{100 * segment.checksummed_share:.0f}%",
+        "problem": segment.problem or "-",
+    }
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+def _tell(args: argparse.Namespace, done: Any) -> None:
+    facts = asdict(done)
+    if args.json:
+        print(json.dumps(facts))
+        return
+    print(" ".join(f"{name}={_shown(value)}" for name, value in facts.items()))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _show_rows(rows: list[Any], *, as_json: bool) -> None:
+    """Rows of an aggregation, as they are closed."""
+    columns = list(rows[0].asDict())
+    told = [[_cell(value) for value in row] for row in rows]
+    if as_json:
+        for row in told:
+            print(json.dumps(dict(zip(columns, row, strict=True))))
+    else:
+        texts = [["-" if cell is None else _number(cell) for cell in row] for row in told]
+        show_table(columns, texts, numeric=columns[3:])
+    sys.stdout.flush()
+
+
+def _cell(value: object) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat() + ("" if value.tzinfo else "Z")
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode(errors="backslashreplace")
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else shown(str(value))
+
+
+def _how_far(progress: Progress) -> str:
+    told = [f"{progress.messages:,} messages"]
+    if progress.rate:
+        told.append(f"{progress.rate:,.0f}/s")
+    if progress.batches:
+        told.append("1 batch" if progress.batches == 1 else f"{progress.batches:,} batches")
+    if progress.lag:
+        told.append(f"{progress.lag:,} behind")
+    if progress.tasks:
+        told.append(f"{progress.tasks[0]} of {progress.tasks[1]} tasks")
+    return ", ".join(told)
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _spark(
+    args: argparse.Namespace, what: str, *, is_shown: bool = True
+) -> Iterator[tuple[SparkSession, Any]]:
+    """A session, and whom to tell how far it is; what goes wrong in the block, as one sentence."""
+    latest: list[Progress] = []
+    with _sentences(args.debug), _telling_how_far(latest), contextlib.ExitStack() as stack:
+        say = stack.enter_context(status("starting Spark") if is_shown else contextlib.nullcontext(_nothing))
+
+        def watch(progress: Progress) -> None:
+            latest[:] = [progress]
+            say(f"{what}: {_how_far(progress)}")
+
+        spark = stack.enter_context(_session(args))
+        say(what)
+        yield spark, watch
+
+
+def _nothing(text: str) -> None:
+    """Nobody is to see it."""
+
+
+@contextlib.contextmanager
+def _telling_how_far(latest: list[Progress]) -> Iterator[None]:
+    """Who interrupts it is told how far it was; nothing of that is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if latest:
+            note(f"stopped after {_how_far(latest[0])}; the same command goes on from here")
+        raise
+
+
+@contextlib.contextmanager
+def _sentences(is_debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in ("pyspark", "pyarrow", "py4j"):
+            raise
+        raise CommandError(f"pipelines need {package}: pip install 'diskq[spark]'") from None
+    except (DiskqError, OSError, CommandError):
+        raise
+    except Exception as failure:
+        from pyspark.errors import PySparkException
+
+        from diskq.spark.errors import classify
+
+        fault = classify(failure)
+        if fault is not None:
+            raise CommandError(f"{fault.code}: {fault.sentence}") from failure
+        if not isinstance(failure, PySparkException):
+            raise
+        line = next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+        advice = "" if is_debug else " (--debug shows all that Spark says)"
+        raise CommandError(f"Spark: {line.partition(_NOISE)[0]}{advice}") from failure
+
+
+@contextlib.contextmanager
+def _session(args: argparse.Namespace) -> Iterator[SparkSession]:
+    import diskq.spark
+
+    conf = {"spark.ui.showConsoleProgress": "false"}
+    if not args.debug:
+        conf["spark.log.level"] = "OFF"
+        _silence()
+    conf |= dict(args.conf)
+    is_ours = _active() is None
+    with contextlib.nullcontext() if args.debug or not is_ours else unheard():
+        spark = diskq.spark.session("diskq pipeline", args.master, conf if is_ours else dict(args.conf))
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            with contextlib.suppress(Exception):
+                spark.stop()
+
+
+def _silence() -> None:
+    """What PySpark says of errors on stderr is in the errors, too."""
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _active() -> object:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """What is started in this block has a stderr of its own, to which nobody listens, unless it fails.
+
+    A JVM warns on it long before any setting of Spark's could tell it not to.
+    """
+    with tempfile.TemporaryFile() as unheard:
+        kept = os.dup(2)
+        os.dup2(unheard.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            unheard.seek(0)
+            os.write(kept, unheard.read()[-4000:])
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

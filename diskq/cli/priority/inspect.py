@@ -1,0 +1,236 @@
+# `diskq jobs queues`, `peek`, `inspect` and `repair`: what is in a store, and what its files are like.
+# Law: looking takes no lock and changes nothing; what would be cut is told before anything is cut.
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import trio
+
+from diskq.cli.core import units
+from diskq.cli.core.opening import patient
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.terminal import note, preview, say, show_table, shown, warnings_left_out
+from diskq.cli.priority.verbs import JobOutput
+from diskq.cli.priority.view import check_store
+from diskq.cli.repair import told
+from diskq.engine.priority.audit import (
+    LoggedCommand,
+    SegmentReport,
+    StoreReport,
+    inspect_store,
+    read_commands,
+)
+from diskq.engine.priority.store import QueueInfo
+from diskq.engine.priority.view import StoreOpening, look_at_store, repair_store, try_opening
+from diskq.errors import DamagedStoreError, QueueNotFoundError
+from diskq.tools.holders import StoreOwner, owner_of
+
+__all__ = ["inspect", "peek", "queues", "repair"]
+
+# --- queues, and what is in them ------------------------------------------------------------------
+
+
+def queues(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    infos = look_at_store(args.path).infos()
+    if args.json:
+        print(json.dumps([_queue_as_json(info) for info in infos], indent=2))
+        return
+    columns = ["queue", "messages", "size", "last id", "allows", "of at most", "priorities", "kind"]
+    show_table(columns, [_queue_row(info) for info in infos], numeric=columns[1:6])
+    owner = owner_of(args.path)
+    if owner.is_open is not False:
+        note(f"open in {owner}")
+
+
+def _queue_as_json(info: QueueInfo) -> dict[str, Any]:
+    # Nobody's hands are known here.
+    facts = dataclasses.asdict(info)
+    del facts["ready"], facts["in_flight"]
+    return facts
+
+
+def _queue_row(info: QueueInfo) -> tuple[str, ...]:
+    return (
+        info.name or "''",
+        str(info.stored),
+        units.show_size(info.bytes),
+        str(info.last_id),
+        "-" if info.max_size is None else str(info.max_size),
+        "-" if info.max_message_size is None else units.show_size(info.max_message_size),
+        "-" if info.key_range is None else "{}..{}".format(*info.key_range),
+        info.implementation,
+    )
+
+
+def peek(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    name = args.queue or ""
+    queue = look_at_store(args.path).queues.get(name)
+    if queue is None:
+        raise QueueNotFoundError(args.path, name)
+    records = queue.table.peek(args.n)
+    if not sys.stdout.isatty() or args.framing:
+        trio.run(JobOutput(args.framing).write, records)
+        return
+    rows = [
+        (str(each.id), str(each.priority), units.show_size(len(each.payload)), preview(each.payload))
+        for each in records
+    ]
+    columns = ["id", "priority", "size", "message"]
+    show_table(columns, rows, numeric=columns[:3])
+    if queue.table.stored > len(records):
+        note(f"and {queue.table.stored - len(records)} more")
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+def inspect(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    report = inspect_store(args.path)
+    with warnings_left_out():
+        opening = try_opening(args.path)
+    owner = owner_of(args.path)
+    if args.json:
+        print(json.dumps(_as_json(args, report, opening, owner), indent=2))
+    else:
+        _show(args, report, opening, owner)
+    if opening.refusal is not None:
+        is_damaged = isinstance(opening.refusal, DamagedStoreError)
+        raise CommandError(str(opening.refusal) if is_damaged else f"it is not opened: {opening.refusal}")
+
+
+def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, owner: StoreOwner) -> None:
+    snapshot = report.snapshot
+    facts = {
+        "files in": shown(report.root),
+        "open in": str(owner),
+        "layout": opening.layout,
+        "metadata": report.metadata_trouble or f"term {report.term}",
+        "snapshot": "-",
+        "next command": "" if opening.refusal is not None else str(opening.next_lsn),
+    }
+    if snapshot is not None:
+        held = sum(snapshot.queues.values())
+        size = units.show_size(snapshot.size)
+        facts["snapshot"] = snapshot.trouble or (
+            f"up to command {snapshot.lsn}: {len(snapshot.queues)} queues, {held} messages, {size}"
+        )
+    for what, value in facts.items():
+        if value:
+            say(f"{what:14}{value}")
+    print()
+    columns = ["segment", "commands", "up to", "end", "size", "layout", "state"]
+    show_table(columns, [_segment_row(each) for each in report.segments], numeric=columns[1:5])
+    for gap in report.gaps:
+        print(f"command {gap} is in no segment")
+    if args.commands:
+        print()
+        columns = ["command", "byte", "term", "kind", "queue", "priority", "id", "size", "message"]
+        rows = [_command_row(each) for each in _commands(args, report)]
+        show_table(columns, rows, numeric=["command", "byte", "term", "priority", "id", "size"])
+    print()
+    say(f"{'next open':14}{opening.outcome}")
+    for name, times in opening.warnings.items():
+        say(f"{'to be met':14}{name}: {times}")
+    for repair in opening.repairs:
+        say(f"{'to be cut':14}{repair}")
+
+
+def _segment_row(each: SegmentReport) -> tuple[str, ...]:
+    state = each.trouble or ("covered" if each.is_covered else "whole")
+    if each.trouble is not None:
+        more = ", and whole records behind it" if each.has_more else ""
+        state = f"{each.trouble}, at byte {each.end}, command {each.next_lsn}{more}"
+    return (
+        each.path.rpartition("/")[2],
+        str(each.records),
+        "-" if not each.records else str(each.next_lsn - 1),
+        str(each.end),
+        str(each.size),
+        each.layout,
+        state,
+    )
+
+
+def _commands(args: argparse.Namespace, report: StoreReport) -> list[LoggedCommand]:
+    return [command for each in report.segments for command in read_commands(args.path, each.lsn)]
+
+
+def _command_row(each: LoggedCommand) -> tuple[str, ...]:
+    payload = each.payload
+    return (
+        str(each.lsn),
+        str(each.offset),
+        str(each.term),
+        each.kind,
+        each.queue or "''",
+        "" if each.priority is None else str(each.priority),
+        "" if each.id is None else str(each.id),
+        "" if payload is None else str(len(payload)),
+        "" if payload is None else preview(payload),
+    )
+
+
+def _as_json(
+    args: argparse.Namespace, report: StoreReport, opening: StoreOpening, owner: StoreOwner
+) -> dict[str, Any]:
+    facts = dataclasses.asdict(report)
+    facts["segments"] = [dataclasses.asdict(each) | {"records": each.records} for each in report.segments]
+    facts["is_sound"] = report.is_sound
+    facts["is_open"] = owner.is_open
+    facts["holder"] = owner.holder and dataclasses.asdict(owner.holder)
+    facts["opening"] = _opening_as_json(opening)
+    if args.commands:
+        facts["commands"] = [_command_as_json(each) for each in _commands(args, report)]
+    return facts
+
+
+def _command_as_json(each: LoggedCommand) -> dict[str, Any]:
+    facts = dataclasses.asdict(each)
+    payload = facts.pop("payload")
+    facts["size"] = None if payload is None else len(payload)
+    facts["start"] = None if payload is None else preview(payload)
+    return facts
+
+
+def _opening_as_json(opening: StoreOpening) -> dict[str, Any]:
+    refusal = opening.refusal
+    return {
+        "outcome": opening.outcome,
+        "error": None if refusal is None else str(refusal),
+        "kind": refusal.kind if isinstance(refusal, DamagedStoreError) else None,
+        "layout": opening.layout or None,
+        "next_lsn": None if refusal is not None else opening.next_lsn,
+        "queues": [_queue_as_json(info) for info in opening.queues],
+        "warnings": dict(opening.warnings),
+        "repairs": [dataclasses.asdict(repair) for repair in opening.repairs],
+    }
+
+
+# --- repair ---------------------------------------------------------------------------------------
+
+
+def repair(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    with warnings_left_out():
+        done = patient(lambda: repair_store(args.path, dry_run=not args.apply), args.wait)
+    if args.json:
+        print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
+    else:
+        for each in done.repairs:
+            say(told(each, is_done=args.apply))
+    stored = sum(info.stored for info in done.queues)
+    held = f"{len(done.queues)} queues, {stored} messages"
+    if not done.repairs:
+        note(f"nothing is to be repaired: {held}")
+    elif args.apply:
+        note(f"repaired: {held}")
+    else:
+        note(f"nothing was changed; --apply does it, and leaves {held}")

@@ -1,0 +1,219 @@
+# What the verbs of `diskq jobs` do to a store. Law: a message leaves its queue after it is written out,
+# never before; what cannot go on loses nothing.
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import count, groupby
+from typing import TypeVar
+
+import trio
+
+from diskq.cli.core.directories import make_room
+from diskq.cli.core.following import FileSystem, until
+from diskq.cli.core.framing import batches
+from diskq.cli.core.json_input import message_of
+from diskq.cli.core.opening import patient
+from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
+from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
+from diskq.cli.core.terminal import note, progress, shown
+from diskq.cli.priority.view import check_store, is_store
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.priority.store import PriorityRecord, PriorityStore
+from diskq.engine.priority.view import log_trace, look_at_store
+from diskq.options import PriorityOptions
+from diskq.tools.entries import Entry
+from diskq.tools.json_lines import JOB, job_line
+
+__all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
+
+T = TypeVar("T")
+
+# What an open that was cut short leaves, or TaskFlux.
+_OURS = {"taskflux.settings.json", "data", ".diskq"}
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def create(args: argparse.Namespace) -> None:
+    limits = (args.max_size, args.max_message_size, args.priorities)
+    if args.name is None and (any(limit is not None for limit in limits) or args.kind != "H4"):
+        raise UsageError("which queue? Without NAME the store alone is made, which has no such limits")
+    is_new = _make_room(args.path)
+    with _opened(args, PriorityOptions(layout=args.layout)) as store:
+        if args.name is not None:
+            key_range = None if args.priorities is None else (args.priorities[0], args.priorities[1])
+            with usage_errors():
+                store.create_queue(
+                    args.name,
+                    implementation=args.kind,
+                    max_size=args.max_size,
+                    max_message_size=args.max_message_size,
+                    key_range=key_range,
+                    durability="synced",
+                )
+    what = "" if args.name is None else f"queue {args.name!r} in "
+    word = "created" if is_new or args.name is not None else "there already:"
+    note(f"{word} {what}{shown(args.path)}")
+
+
+def delete(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    check_confirmed(args, lambda: _question(args))
+    with _opened(args) as store:
+        removed = store.queue(args.name).table.stored
+        store.delete_queue(args.name, "synced")
+    note(f"queue {args.name!r} removed, with {removed} messages")
+
+
+def _question(args: argparse.Namespace) -> str:
+    queue = look_at_store(args.path).queues.get(args.name)
+    stored = 0 if queue is None else queue.table.stored
+    return f"Remove queue {args.name!r} with all messages ({stored})?"
+
+
+def snapshot(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    with _opened(args) as store:
+        is_taken = store.snapshot()
+        covered = store.statistics().snapshot_lsn
+    if is_taken:
+        note(f"snapshot taken, up to command {covered}")
+    else:
+        note("nothing is new since the last snapshot" if covered >= 0 else "nothing is in the store")
+
+
+# --- send -----------------------------------------------------------------------------------------
+
+
+def send(args: argparse.Namespace) -> None:
+    check_source(args)
+    if args.create:
+        _make_room(args.path)
+    else:
+        check_store(args.path, "; make one with `diskq jobs create`, or let --create make it")
+    trio.run(_send_all, args)
+
+
+async def _send_all(args: argparse.Namespace) -> None:
+    options = PriorityOptions()
+    sent = Sent()
+    numbers = count(1)
+
+    async def send_jobs(jobs: Iterable[Entry]) -> None:
+        for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.value)):
+            for name, group in groupby(batch, lambda job: _told(args.queue, job.queue, "")):
+                some = list(group)
+                priorities = [_told(args.priority, job.priority, 0) for job in some]
+                queue = store.queue(name)
+                with sent.adding(len(some)):
+                    store.enqueue_many(queue, [job.value for job in some], priorities, args.durability)
+
+    async def send_data(messages: Iterable[bytes]) -> None:
+        await send_jobs(map(Entry, messages))
+
+    async def send_lines(lines: Iterable[bytes]) -> None:
+        jobs, failure = _jobs_of(lines, numbers)
+        await send_jobs(jobs)
+        if failure is not None:
+            raise failure
+
+    try:
+        with _opened(args, options) as store:
+            await read_source(args, options.max_message_size, send_data, send_lines)
+    finally:
+        note(f"{sent.count} sent")
+
+
+def _told(first: T | None, second: T | None, else_: T) -> T:
+    if first is not None:
+        return first
+    return else_ if second is None else second
+
+
+def _jobs_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Entry], CommandError | None]:
+    """The messages before the first line that is none, and what is wrong with that."""
+    jobs = []
+    for line in lines:
+        try:
+            jobs.append(message_of(line, next(numbers), JOB))
+        except CommandError as failure:
+            return jobs, failure
+    return jobs, None
+
+
+# --- receive --------------------------------------------------------------------------------------
+
+
+class JobOutput:
+    """stdout, for messages of priority queues."""
+
+    def __init__(self, framing: str | None) -> None:
+        self._is_json = framing == "json"
+        self._output = Output(None if self._is_json else framing)
+
+    @property
+    def written(self) -> int:
+        return self._output.written
+
+    async def write(self, records: Sequence[PriorityRecord]) -> None:
+        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        await self._output.write(
+            [job_line(record) if self._is_json else record.payload for record in records]
+        )
+
+
+def receive(args: argparse.Namespace) -> None:
+    check_store(args.path)
+    if args.follow:
+        args.wait = float("inf")
+    output = JobOutput(args.framing)
+    with receiving_into(output):
+        trio.run(_receive_all, args, output)
+
+
+async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
+    while True:
+        with _opened(args) as store:
+            queue = store.queue(args.queue or "")
+            with progress("receiving", queue.table.ready, is_wanted=not sys.stdout.isatty()) as advance:
+                while output.written != args.n:
+                    wanted = count_of_next(output, args.n)
+                    records = store.dequeue_many(queue, wanted, OUT_BYTES)
+                    if not records:
+                        break
+                    await output.write(records)
+                    store.ack_many(queue, records)
+                    advance(len(records))
+            before = log_trace(args.path)
+        if not args.follow or output.written == args.n:
+            return
+        await _commands(args.path, before)
+
+
+async def _commands(path: str, before: Hashable) -> None:
+    """Return when the log is not as it was `before`."""
+
+    def watched(fs: FileSystem) -> tuple[list[str], list[str]]:
+        files = StoreFiles.existing(fs, path)
+        return [files.root, files.log], [files.segment(base) for base in files.segments()[-1:]]
+
+    await until(lambda: log_trace(path) != before, watched)
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) -> PriorityStore:
+    return patient(lambda: PriorityStore(args.path, options), args.wait)
+
+
+def _make_room(path: str) -> bool:
+    """A directory for a store. False: there is one."""
+    if os.path.isdir(path) and is_store(path):
+        return False
+    make_room(path, "store of priority queues", _OURS)
+    return True

@@ -1,0 +1,171 @@
+# `diskq queue`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
+from diskq.cli.queue import verbs as queueverbs
+from diskq.errors import DiskFullError, LockedError, MessageSizeError
+from diskq.options import QueueOptions
+
+__all__ = ["add_parser", "add_send"]
+
+ABOUT = """
+A disk queue is a name in a directory. It keeps messages (bytes, any bytes) in the order in which
+they were sent; each is received once. Its files are those of NSQ's disk queues.
+
+One process has a queue at a time: its lock ends with the process, however that ends.
+"""
+
+EXAMPLES = """
+  diskq queue send data events 'hello' 'world' --create
+  diskq queue peek data events
+  diskq queue receive data events
+  diskq queue info data
+"""
+
+ABOUT_SEND = """
+Add messages at the end of a queue, which begins empty where it is not there yet. They come from the
+arguments, or from stdin as they come in: a line is a message (without its newline) unless told
+otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+"""
+
+EXAMPLES_SEND = """
+  diskq queue send data events 'hello' --create
+  tail -f app.log | diskq queue send data log --max-bytes 10GiB --on-full drop_oldest
+  diskq queue send data orders --durability synced < orders.jsonl
+  diskq queue send data photos --whole < cat.jpg
+"""
+
+ABOUT_RECEIVE = """
+Write the messages to stdout, oldest first, and stop when the queue is empty. A message leaves the
+queue after it was written: if the reader goes away, or the disk is full, or you press Ctrl-C, what was
+not written stays, and a part of what was written may come again. What a reader such as `head` does
+not read of a pipe is written all the same: use -n.
+
+In lines, a message that contains a newline looks like two (you are warned once): use --base64 or
+--length-prefixed where messages may be anything.
+
+With --follow the queue is let go of while it is empty, so that others can send.
+"""
+
+EXAMPLES_RECEIVE = """
+  diskq queue receive data events > events.txt
+  diskq queue receive data events -n 1
+  diskq queue receive data events --base64 | while read -r line; do base64 -d <<< "$line"; done
+  diskq queue receive data events --follow --linger 5s | ./upload
+"""
+
+ABOUT_PEEK = """
+Show the first messages. They stay in the queue. At a terminal it is a table; in a pipe it is what
+`receive` would write.
+"""
+
+EXAMPLES_PEEK = """
+  diskq queue peek data events
+  diskq queue peek data events -n 1 --base64
+"""
+
+ABOUT_INFO = """
+Show the queues of a directory, or one of them closer: how many messages and bytes, where it is read
+and written (file:byte), who has it, what the next open will mend. Takes no lock and changes nothing.
+While a process has the queue the numbers are as old as its last sync (2 s by default). In the JSON,
+`holder` has it if `is_open`, and else had it last; `problems` is what the next open will mend.
+"""
+
+EXAMPLES_INFO = """
+  diskq queue info data
+  diskq queue info data events
+  diskq queue info data events --json | jq .depth
+"""
+
+ABOUT_EMPTY = """
+Remove all messages of a queue, for good. Asks first at a terminal.
+"""
+
+EXAMPLES_EMPTY = """
+  diskq queue empty data events
+  diskq queue empty data events --yes
+"""
+
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE: dict[type[Exception], str] = {
+    LockedError: "or wait for it: --wait 30s",
+    DiskFullError: "receive or empty, free space, or raise --max-bytes",
+    MessageSizeError: "raise --max-message-size",
+}
+
+
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "queue", "FIFO queues (NSQ's files)", ABOUT, EXAMPLES, ADVICE)
+
+    send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
+    _add_queue(send)
+    add_send(send)
+    send.add_wait("queue")
+    send.set_defaults(run=queueverbs.send)
+
+    receive = add_command(verbs, "receive", "print messages and remove them", ABOUT_RECEIVE, EXAMPLES_RECEIVE)
+    _add_queue(receive)
+    receive.add_receiving()
+    _add_output(receive)
+    receive.add_duration(
+        "--linger", help="with --follow: once there are messages, let so much time gather more (default: 0s)"
+    )
+    receive.add_wait("queue")
+    receive.set_defaults(run=queueverbs.receive)
+
+    peek = add_command(verbs, "peek", "print messages, which stay", ABOUT_PEEK, EXAMPLES_PEEK)
+    _add_queue(peek)
+    peek.add_most()
+    _add_output(peek)
+    peek.add_wait("queue")
+    peek.set_defaults(run=queueverbs.peek)
+
+    info = add_command(verbs, "info", "what is in there, and who has it", ABOUT_INFO, EXAMPLES_INFO)
+    _add_queue(info, is_name_optional=True)
+    info.add_json("one object, or a list without NAME; bytes")
+    info.set_defaults(run=queueverbs.info)
+
+    empty = add_command(verbs, "empty", "remove all messages", ABOUT_EMPTY, EXAMPLES_EMPTY)
+    _add_queue(empty)
+    empty.add_yes()
+    empty.add_wait("queue")
+    empty.set_defaults(run=queueverbs.empty)
+
+
+def _add_queue(parser: CommandParser, *, is_name_optional: bool = False) -> None:
+    parser.add_argument("directory", metavar="DIR", help="the directory that holds the queue's files")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?" if is_name_optional else None, help="the queue's name"
+    )
+
+
+def _add_output(parser: CommandParser) -> None:
+    parser.add_framing("to stdout", OUT, json="value in base64")
+
+
+def add_send(parser: CommandParser) -> None:
+    """What `queueverbs.send` takes, but for the queue."""
+    parser.add_messages()
+    parser.add_framing("from stdin", IN)
+    parser.add_sending("DIR")
+    _add_bounds(parser)
+
+
+def _add_bounds(parser: CommandParser) -> None:
+    options = QueueOptions()
+    parser.add_size(
+        "--max-bytes", help="the queue's bound on disk, at least 64KiB (default: none, the disk is the bound)"
+    )
+    parser.add_argument(
+        "--on-full",
+        choices=["reject", "drop_oldest"],
+        default="reject",
+        help="at --max-bytes: stop with an error, or give up the oldest file's messages (default: reject)",
+    )
+    parser.add_size(
+        "--max-bytes-per-file",
+        default=options.max_bytes_per_file,
+        help="begin the next file before one grows past this (default: 100MiB)",
+    )
+    parser.add_max_message_size(options.max_message_size)

@@ -1,0 +1,269 @@
+# What the verbs of `diskq queue` do. Law: a message leaves the queue after it is written out, never
+# before; what cannot go on loses nothing.
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+from diskq.channels.queue.queue import DiskQueue, open_queue
+from diskq.cli.core import units
+from diskq.cli.core.directories import check_directory, make_directories
+from diskq.cli.core.following import FileSystem, until
+from diskq.cli.core.framing import batches
+from diskq.cli.core.opening import LOOK_AGAIN, opened
+from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
+from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
+from diskq.cli.core.terminal import note, preview, progress, say, show_table
+from diskq.engine.queue.files import QueueFiles
+from diskq.options import QueueOptions
+from diskq.tools.view.queue import QueueView, look, queue_names
+
+__all__ = ["empty", "info", "peek", "receive", "send"]
+
+
+# --- send -----------------------------------------------------------------------------------------
+
+
+def send(args: argparse.Namespace) -> None:
+    check_source(args)
+    options = _options(args)
+    if args.create:
+        make_directories(args.directory)
+    check_directory(args.directory, "; make it, or let --create make it")
+    trio.run(_send_all, args, options)
+
+
+@usage_errors()
+def _options(args: argparse.Namespace) -> QueueOptions:
+    return QueueOptions(
+        durability=args.durability,
+        max_bytes=args.max_bytes,
+        on_full=args.on_full,
+        max_bytes_per_file=args.max_bytes_per_file,
+        max_message_size=args.max_message_size,
+    )
+
+
+async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
+    sent = Sent()
+
+    async def send(messages: Iterable[bytes]) -> None:
+        for batch in batches(messages, args.batch, min(CHUNK, options.file_size)):
+            with sent.adding(len(batch)):
+                await queue.send_many(batch)
+
+    try:
+        async with _opened(args, options) as queue:
+            await read_source(args, options.max_message_size, send)
+    finally:
+        note(f"{sent.count} sent")
+
+
+# --- receive --------------------------------------------------------------------------------------
+
+
+def receive(args: argparse.Namespace) -> None:
+    if args.linger is not None and not args.follow:
+        raise UsageError("--linger goes with --follow: without it, nobody sends while we receive")
+    check_directory(args.directory)
+    if args.follow:
+        args.wait = float("inf")
+    else:
+        _check_exists(args)
+    output = Output(args.framing)
+    with receiving_into(output):
+        trio.run(_receive_all, args, output)
+
+
+async def _receive_all(args: argparse.Namespace, output: Output) -> None:
+    while True:
+        if args.follow:
+            await _messages(args)
+        async with _opened(args) as queue:
+            with progress("receiving", queue.depth, is_wanted=not sys.stdout.isatty()) as advance:
+                while await _has_message(queue):
+                    wanted = count_of_next(output, args.n)
+                    async with queue.receiving(wanted, max_bytes=OUT_BYTES) as bodies:
+                        await output.write(bodies)
+                    advance(len(bodies))
+                    if output.written == args.n:
+                        return
+        if not args.follow:
+            return
+
+
+async def _messages(args: argparse.Namespace) -> None:
+    """Return when the files of the queue show messages."""
+
+    def watched(fs: FileSystem) -> tuple[list[str], list[str]]:
+        files = QueueFiles(fs, args.directory, args.name)
+        return [files.directory], [files.data(number) for number in files.numbers()[-1:]]
+
+    await until(lambda: look(args.directory, args.name).has_messages, watched)
+    await trio.sleep(args.linger or 0)
+
+
+async def _has_message(queue: DiskQueue) -> bool:
+    """Without waiting for one. A depth may turn out to be too high: the messages were lost to damage."""
+    if queue.depth:
+        with trio.move_on_after(LOOK_AGAIN):
+            await queue.peek()
+    return bool(queue.depth)
+
+
+# --- peek -----------------------------------------------------------------------------------------
+
+
+def peek(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    _check_exists(args)
+    trio.run(_peek_all, args)
+
+
+async def _peek_all(args: argparse.Namespace) -> None:
+    bodies: list[bytes] = []
+    async with _opened(args) as queue:
+        rest = queue.depth - args.n
+        if await _has_message(queue):
+            with contextlib.suppress(_Kept):
+                async with queue.receiving(args.n, max_bytes=sys.maxsize) as bodies:
+                    raise _Kept
+    if not sys.stdout.isatty() or args.framing:
+        await Output(args.framing).write(bodies)
+        return
+    rows = [(str(number), units.show_size(len(body)), preview(body)) for number, body in enumerate(bodies, 1)]
+    show_table(["#", "size", "message"], rows, numeric=["#", "size"])
+    if rest > 0:
+        note(f"and {rest} more")
+
+
+class _Kept(Exception):
+    """What leaves `receiving` in this way stays in the queue."""
+
+
+# --- info -----------------------------------------------------------------------------------------
+
+
+def info(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    if args.name is not None:
+        _check_exists(args)
+    names = [args.name] if args.name is not None else queue_names(args.directory)
+    views = [look(args.directory, name) for name in names]
+    if args.json:
+        found = [_as_json(view) for view in views]
+        print(json.dumps(found if args.name is None else found[0], indent=2))
+    elif args.name is not None:
+        _show_one(views[0])
+    elif views:
+        columns = ["queue", "messages", "bytes", "files", "read at", "write at", "open in"]
+        show_table(columns, [_row(view) for view in views], numeric=columns[1:4])
+        for view in views:
+            for problem in view.problems:
+                note(f"{view.name}: {problem}")
+    else:
+        note(f"no queues in {args.directory}")
+
+
+def _as_json(view: QueueView) -> dict[str, object]:
+    return {
+        **dataclasses.asdict(view),
+        "read": {"file": view.read.file, "byte": view.read.byte},
+        "write": {"file": view.write.file, "byte": view.write.byte},
+    }
+
+
+def _row(view: QueueView) -> tuple[str, ...]:
+    size = units.show_size(view.bytes)
+    return (
+        view.name,
+        _depth(view),
+        size,
+        str(view.files),
+        _place(view.read),
+        _place(view.write),
+        _owner(view),
+    )
+
+
+def _show_one(view: QueueView) -> None:
+    facts = {
+        "queue": view.name,
+        "messages": _depth(view),
+        "bytes": f"{view.bytes} ({units.show_size(view.bytes)})",
+        "files": str(view.files),
+        "read at": _place(view.read),
+        "write at": _place(view.write),
+        "open in": _owner(view),
+        "last open in": str(view.holder) if view.holder and not view.is_open else "",
+    }
+    for what, value in facts.items():
+        if value:
+            say(f"{what:14}{value}")
+    for problem in view.problems:
+        say(f"{'to mend':14}{problem}")
+    for path in view.aside:
+        say(f"{'set aside':14}{path}")
+
+
+def _depth(view: QueueView) -> str:
+    if view.depth is None:
+        return "unknown"
+    return f"{view.depth}" if view.is_exact else f"about {view.depth}"
+
+
+def _place(position: tuple[int, int]) -> str:
+    return ":".join(map(str, position))
+
+
+def _owner(view: QueueView) -> str:
+    if view.is_open is None:
+        return f"perhaps {view.holder}"
+    return str(view.holder) if view.is_open else "-"
+
+
+# --- empty ----------------------------------------------------------------------------------------
+
+
+def empty(args: argparse.Namespace) -> None:
+    check_directory(args.directory)
+    _check_exists(args)
+    check_confirmed(args, lambda: _question(args))
+    trio.run(_empty_all, args)
+
+
+def _question(args: argparse.Namespace) -> str:
+    depth = _depth(look(args.directory, args.name))
+    return f"Remove all messages ({depth}) of queue {args.name!r}?"
+
+
+async def _empty_all(args: argparse.Namespace) -> None:
+    async with _opened(args) as queue:
+        removed = queue.depth
+        await queue.empty()
+    note(f"{removed} removed")
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+def _opened(
+    args: argparse.Namespace, options: QueueOptions | None = None
+) -> AbstractAsyncContextManager[DiskQueue]:
+    return opened(lambda: open_queue(args.directory, args.name, options), args.wait)
+
+
+def _check_exists(args: argparse.Namespace) -> None:
+    """Opening would make it; here a name that is not there is a name that was mistyped."""
+    names = queue_names(args.directory)
+    if args.name not in names:
+        known = f"there are {', '.join(names)}" if names else "there are none"
+        raise CommandError(f"no queue {args.name!r} in {args.directory}: {known}")

@@ -1,0 +1,187 @@
+# `diskq spool`: its verbs, their options, and what their help teaches.
+
+from __future__ import annotations
+
+from diskq.cli.core.parsing import OUT, CommandParser, Commands, add_command, add_noun
+from diskq.cli.queue.parser import ADVICE as QUEUE_ADVICE
+from diskq.cli.queue.parser import add_send
+from diskq.cli.spool import dead_letters as spooldead
+from diskq.cli.spool import run as spoolrun
+from diskq.cli.spool import status as spoolstatus
+from diskq.cli.spool import verbs as spoolverbs
+from diskq.engine.spool.files import SPOOL
+from diskq.errors import DiskFullError
+
+__all__ = ["add_parser"]
+
+ABOUT = """
+A spool is a directory that keeps messages (bytes, any bytes) until they are delivered: a program accepts
+them at any time and delivers them in order, in batches, when the far end is there. What can never be
+delivered becomes a dead letter, with the reason. Its queues are NSQ's: `spool`, and `dead`.
+
+One process has a spool at a time. These commands are for people beside it.
+"""
+
+EXAMPLES = """
+  diskq spool status spool/metrics --follow
+  diskq spool dead list spool/metrics
+  diskq spool dead replay spool/metrics --all
+  diskq spool send spool/metrics 'hello'
+"""
+
+ABOUT_STATUS = """
+Show what waits in a spool and how its delivery goes. Takes no lock and changes nothing, whoever has the
+spool open; what that process says of itself is a second old at most.
+
+With --follow it is a line that changes; in a pipe, or where there is no rich, a line each time. In the
+JSON, times are seconds since the Unix epoch, ages are seconds; null is nothing, or nobody knows.
+"""
+
+EXAMPLES_STATUS = """
+  diskq spool status spool/metrics
+  diskq spool status spool/metrics --follow --interval 5s
+  diskq spool status spool/metrics --json | jq .depth
+"""
+
+ABOUT_SEND = """
+Add messages at the end of a spool that no process has open; the next that has it delivers them. They come
+from the arguments, or from stdin as they come in: a line is a message (without its newline) unless told
+otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+"""
+
+EXAMPLES_SEND = """
+  diskq spool send spool/metrics 'hello' --create
+  diskq spool send spool/orders --durability synced < orders.jsonl
+  diskq spool send spool/photos --whole < cat.jpg
+"""
+
+ABOUT_RUN = """
+Deliver with a command: each batch is its stdin, in lines unless told otherwise. Exit code 0 is delivered;
+75 is to be tried again; so is any other, unless --on-failure give_up makes dead letters of such a batch,
+with the last line of stderr as the reason. DISKQ_ATTEMPTS tells which try it is, DISKQ_MESSAGES how many
+messages there are.
+
+It goes on until interrupted (Ctrl-C, SIGTERM), which ends the command and leaves its batch in the spool; or,
+with --drain, until nothing waits.
+"""
+
+EXAMPLES_RUN = """
+  diskq spool run spool/metrics --exec 'curl -sS --fail --data-binary @- https://far.example/ingest'
+  diskq spool run spool/orders --exec ./load-orders --batch 1000 --linger 1s --timeout 30s
+  diskq spool run spool/orders --exec ./load-orders --on-failure give_up --drain
+"""
+
+ABOUT_DEAD = """
+Dead letters: messages that the far end refused for good, or that were tried too often. Looking takes no
+lock; to replay or to purge them, the spool must not be open in a process.
+"""
+
+EXAMPLES_DEAD = """
+  diskq spool dead list spool/metrics
+  diskq spool dead replay spool/metrics 75086135dfe511b4:0:8
+  diskq spool dead purge spool/metrics --all
+"""
+
+ABOUT_LIST = """
+Show the dead letters, or those of some ids, in the order in which they were given up. At a terminal, and in
+a pipe, of each message only the start; in JSON, a line for each letter, `data` is all of it, in base64.
+"""
+
+EXAMPLES_LIST = """
+  diskq spool dead list spool/metrics
+  diskq spool dead list spool/metrics --json | jq -r .reason | sort | uniq -c
+  diskq spool dead list spool/metrics 75086135dfe511b4:0:8 --json | jq -r .data | base64 -d
+"""
+
+ABOUT_REPLAY = """
+Put the messages of dead letters at the end of the spool, to be tried again; the letters are gone then.
+stdout tells their ids.
+"""
+
+EXAMPLES_REPLAY = """
+  diskq spool dead replay spool/metrics 75086135dfe511b4:0:8 75086135dfe511b4:0:27
+  diskq spool dead replay spool/metrics --all --wait 1m
+"""
+
+ABOUT_PURGE = """
+Remove dead letters, for good. stdout tells their ids.
+"""
+
+EXAMPLES_PURGE = """
+  diskq spool dead purge spool/metrics 75086135dfe511b4:0:8
+  diskq spool dead purge spool/metrics --all
+"""
+
+# What to do about it, where the error itself cannot know that a person is at the command line.
+ADVICE = QUEUE_ADVICE | {DiskFullError: "let it be delivered, free space, or raise --max-bytes"}
+
+
+def add_parser(nouns: Commands) -> None:
+    verbs = add_noun(nouns, "spool", "what waits to be delivered, and dead letters", ABOUT, EXAMPLES, ADVICE)
+
+    status = add_command(verbs, "status", "what waits, and how it goes", ABOUT_STATUS, EXAMPLES_STATUS)
+    status.add_path("spool")
+    status.add_flag("--follow", help="go on until interrupted (default: once)")
+    status.add_duration("--interval", help="with --follow: look again after so long (default: 1s)")
+    status.add_json("a line of JSON each time")
+    status.set_defaults(run=spoolstatus.status)
+
+    send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
+    send.add_argument("directory", metavar="PATH", help="the spool's directory")
+    add_send(send)
+    send.add_wait("spool")
+    send.set_defaults(run=spoolverbs.send, name=SPOOL)
+
+    work = add_command(verbs, "run", "deliver with a command", ABOUT_RUN, EXAMPLES_RUN)
+    work.add_path("spool")
+    _add_run(work)
+    work.add_wait("spool")
+    work.set_defaults(run=spoolrun.run)
+
+    dead = add_command(verbs, "dead", "dead letters", ABOUT_DEAD, EXAMPLES_DEAD)
+    _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
+
+
+def _add_run(parser: CommandParser) -> None:
+    parser.add_argument("--exec", metavar="COMMAND", required=True, help="what delivers, for the shell")
+    parser.add_framing("to the command", OUT)
+    parser.add_count("--batch", default=100, help="messages in a batch at most (default: 100)")
+    parser.add_duration("--linger", default=0.0, help="let so much time fill a batch up (default: 0s)")
+    parser.add_duration("--timeout", help="end a command that takes longer, and try again (default: none)")
+    parser.add_count("--max-attempts", help="then a batch is given up (default: never)")
+    parser.add_argument(
+        "--on-failure",
+        choices=["retry", "give_up"],
+        default="retry",
+        help="what an exit code means that is neither 0 nor 75 (default: retry)",
+    )
+    parser.add_duration(
+        "--backoff-max", default=60.0, help="tries come further and further apart, up to this (default: 60s)"
+    )
+    parser.add_count("--rate", help="messages a second at most (default: as fast as it goes)")
+    parser.add_flag("--drain", help="stop when nothing waits (default: go on with what comes)")
+    parser.add_create("PATH")
+
+
+def _add_dead(verbs: Commands) -> None:
+    shown = add_command(verbs, "list", "show them", ABOUT_LIST, EXAMPLES_LIST)
+    shown.add_path("spool")
+    shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
+    shown.add_json("a line of JSON for each letter")
+    shown.set_defaults(run=spooldead.show)
+
+    replay = add_command(verbs, "replay", "try them again", ABOUT_REPLAY, EXAMPLES_REPLAY)
+    _add_ids(replay)
+    replay.set_defaults(run=spooldead.replay)
+
+    purge = add_command(verbs, "purge", "remove them", ABOUT_PURGE, EXAMPLES_PURGE)
+    _add_ids(purge)
+    purge.set_defaults(run=spooldead.purge)
+
+
+def _add_ids(parser: CommandParser) -> None:
+    parser.add_path("spool")
+    parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
+    parser.add_flag("--all", help="all of them (default: those of the ids)")
+    parser.add_json("one object, with the ids")
+    parser.add_wait("spool")

@@ -1,0 +1,18 @@
+# `diskq spool send`. Law: what is in a spool is in its queue, so it is sent as to any queue; the spool
+# takes it from there.
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from diskq.cli.queue import verbs as queueverbs
+from diskq.cli.spool.view import check_spool
+
+__all__ = ["send"]
+
+
+def send(args: argparse.Namespace) -> None:
+    if not args.create or (os.path.isdir(args.directory) and os.listdir(args.directory)):
+        check_spool(args.directory, "; make it, or let --create make it")
+    queueverbs.send(args)

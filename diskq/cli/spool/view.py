@@ -1,0 +1,23 @@
+# A spool, from the command line. Law: what is no spool is told, with advice.
+
+from __future__ import annotations
+
+from diskq.cli.core.directories import check_directory
+from diskq.cli.core.parsing import CommandError
+from diskq.tools.view.spool import SpoolView, is_spool
+from diskq.tools.view.spool import look_at_spool as look
+
+__all__ = ["SpoolView", "check_spool", "look_at_spool"]
+
+
+def check_spool(path: str, advice: str = "") -> None:
+    """Raises CommandError unless there is a spool in the directory `path`."""
+    check_directory(path, advice)
+    if not is_spool(path):
+        raise CommandError(f"{path}: there is no spool here{advice}")
+
+
+def look_at_spool(path: str) -> SpoolView:
+    """The spool as it is now, or was a moment ago. Raises CommandError where there is none, OSError."""
+    check_spool(path)
+    return look(path)

@@ -1,0 +1,136 @@
+# `diskq stream read` and `tail`. Law: reading removes nothing; a group commits what was written out,
+# after it was written out, and never before.
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from diskq.channels.stream.consumer import StreamConsumer, open_consumer
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.pipes import OUT_BYTES, OUT_MESSAGES, MessageOutput, count_of_next
+from diskq.cli.core.places import Moment, Stop, end_of, start_of
+from diskq.cli.core.terminal import note, progress
+from diskq.cli.stream.view import StreamView, listed
+from diskq.errors import OffsetOutOfRangeError
+from diskq.messages import Message
+from diskq.tools.json_lines import stream_line
+
+__all__ = ["read", "tail"]
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+def read(args: argparse.Namespace) -> None:
+    start, end = start_of(args), end_of(args)
+    view = StreamView(args.path)
+    wanted = view.partitions(args.partitions)
+    where: Any = start
+    if isinstance(start, Moment):
+        where = {partition: view.offset_of(partition, start) for partition in wanted}
+    output = MessageOutput(args.framing, stream_line)
+    try:
+        trio.run(_read_all, args, wanted, where, end, output)
+    except BrokenPipeError:
+        if args.group is not None:
+            note(f"the reader went away: what was not written comes again for group {args.group!r}")
+        raise
+    except OffsetOutOfRangeError as failure:
+        if args.group is None or failure.offset >= failure.first:
+            raise
+        move = f"`diskq stream groups {args.path} --reset {args.group} --to oldest` moves the group there"
+        raise CommandError(f"{failure}; {move}") from failure
+    finally:
+        if args.group is not None:
+            note(f"{output.written} read as group {args.group!r}")
+
+
+async def _read_all(
+    args: argparse.Namespace, wanted: list[int], start: Any, end: Stop, output: MessageOutput[Message]
+) -> None:
+    partitions = None if args.partitions is None else wanted
+    async with open_consumer(args.path, partitions, group=args.group, start=start, end=end) as consumer:
+        _tell_what_others_have(args, wanted, consumer)
+        with _progress(args, end, consumer) as advance:
+            while output.written != args.n:
+                most = count_of_next(output, args.n)
+                try:
+                    async with consumer.receiving(most, max_bytes=OUT_BYTES) as messages:
+                        await output.write(messages)
+                except trio.EndOfChannel:
+                    return
+                advance(len(messages))
+
+
+def _tell_what_others_have(args: argparse.Namespace, wanted: list[int], consumer: StreamConsumer) -> None:
+    others = sorted(set(wanted) - set(consumer.position))
+    if others:
+        what = "partition" if len(others) == 1 else "partitions"
+        note(f"{what} {listed(others)}: somebody else is reading as group {args.group!r}")
+
+
+def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> Any:
+    total = None
+    if end == "close" and sys.stderr.isatty():
+        total = sum(partition.lag or 0 for partition in consumer.look().partitions.values())
+        total = total if args.n is None else min(total, args.n)
+    return progress("reading", total, is_wanted=not sys.stdout.isatty())
+
+
+# --- tail -----------------------------------------------------------------------------------------
+
+
+def tail(args: argparse.Namespace) -> None:
+    view = StreamView(args.path)
+    last: dict[int, list[Message]] = {}
+    ends: dict[int, int] = {}
+    for partition in view.partitions(args.partitions):
+        last[partition], ends[partition] = _last_of(view, partition, args.n)
+    trio.run(_tail_all, args, _latest(last, args.n), ends)
+
+
+async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping[int, int]) -> None:
+    output = MessageOutput(args.framing, stream_line)
+    if last:
+        await output.write(last)
+    if args.follow:
+        partitions = None if args.partitions is None else list(ends)
+        async with open_consumer(args.path, partitions, start=ends) as consumer:
+            while True:
+                await output.write(await consumer.receive_many(OUT_MESSAGES, max_bytes=OUT_BYTES))
+
+
+def _last_of(view: StreamView, partition: int, count: int) -> tuple[list[Message], int]:
+    """At most so many messages from the end of a partition, and the offset behind them."""
+    with view.reader(partition) as reader:
+        for is_last_try in (False, False, True):
+            try:
+                end = reader.next_offset()
+                reader.seek(max(reader.first_offset(), end - count))
+                break
+            except OffsetOutOfRangeError:  # retention was faster
+                if is_last_try:
+                    raise
+        messages = reader.take_many(end - reader.position)
+        for gap in reader.losses:
+            note(f"warning: {gap}")
+        return messages, reader.position
+
+
+def _latest(by_partition: Mapping[int, list[Message]], count: int) -> list[Message]:
+    """The last ones of all, by their times; each partition's stay in order."""
+    ends = {partition: len(messages) for partition, messages in by_partition.items()}
+    latest = []
+    for _ in range(min(count, sum(ends.values()))):
+        partition = max(
+            (partition for partition, end in ends.items() if end),
+            key=lambda partition: by_partition[partition][ends[partition] - 1].timestamp_ns,
+        )
+        ends[partition] -= 1
+        latest.append(by_partition[partition][ends[partition]])
+    return latest[::-1]

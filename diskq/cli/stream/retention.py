@@ -1,0 +1,52 @@
+# `diskq stream vacuum`. Law: what the options say is done, and what was done is told.
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from diskq.cli.core import units
+from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.terminal import note
+from diskq.cli.stream.view import StreamView
+from diskq.engine.stream.groups import slowest
+from diskq.engine.stream.retention import retain
+
+__all__ = ["vacuum"]
+
+_SECOND = 1_000_000_000
+
+
+def vacuum(args: argparse.Namespace) -> None:
+    view = StreamView(args.path)
+    settings = view.settings
+    max_bytes = settings.retention_max_bytes if args.max_bytes is None else args.max_bytes
+    max_age_ns = settings.retention_max_age_ns if args.max_age is None else round(args.max_age * _SECOND)
+    if max_bytes is None and max_age_ns is None:
+        raise CommandError(
+            f"{args.path} is to keep everything: say --max-age or --max-bytes, "
+            f"or let it know (`diskq stream create {args.path} --retention-max-age 7d`)"
+        )
+    report = retain(
+        view.fs,
+        view.files,
+        now_ns=time.time_ns(),
+        max_bytes=max_bytes,
+        max_age_ns=max_age_ns,
+        keep_from=_needed(view) if args.keep_for_groups else None,
+        dry_run=args.dry_run,
+    )
+    for each in report.partitions:
+        print(
+            f"partition={each.partition} segments={len(each.removed)} bytes={each.removed_bytes} "
+            f"oldest={each.first}"
+        )
+    segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
+    would_be = "would be " if args.dry_run else ""
+    note(f"{segments} {would_be}removed, {units.show_size(report.removed_bytes)}")
+
+
+def _needed(view: StreamView) -> dict[int, int]:
+    """Of each partition that a group reads, the first message that some group has yet to commit."""
+    found = {partition: slowest(view.fs, view.files, partition) for partition in view.partitions()}
+    return {partition: offset for partition, offset in found.items() if offset is not None}

@@ -1,0 +1,146 @@
+# A journal, and the one who writes it, in sej's files. Law: offsets are dense and given once, a message is
+# in whole or not at all, and what is acknowledged is what the word says.
+#
+# Synchronous, and complete in itself; a Trio channel drives its steps (steps.py) and its log
+# (log/writer.py), and has its syncs executed in a thread. Whoever reads needs no journal: see
+# reader.py.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from diskq._native.journal import codec as sej
+from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
+from diskq.engine.log.engine import LogEngine
+from diskq.engine.log.exclusive import alone
+from diskq.options import Durability, JournalOptions
+from diskq.storage.fs import AnyPath, FileSystem
+
+__all__ = ["Item", "Journal", "Key", "Value", "When"]
+
+
+class Journal(LogEngine):
+    """A journal open for writing: messages get offsets in the order in which they are appended.
+
+    For one process at a time, sej's writers are kept out as well; and for one thread at a time: a call while
+    another thread is inside raises BusyError, and does nothing.
+    What is closed lets go of the lock, whose file stays.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: JournalOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+        uses_slate: bool = False,
+        first_offset: int = 0,
+    ) -> None:
+        """Open the journal in the directory `path`, which is made, with those above it, if it is not there.
+
+        Returns when it is whole and durable; `repairs` tells what was mended. `clock` (seconds, monotonic)
+        is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
+        messages may be jotted down, to be written by `flush` soon after: all for a channel. A journal that
+        has never had a message begins with `first_offset`: the copy of one whose oldest messages are gone.
+
+        Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
+        `options.strict`.
+        """
+        self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_slate, first_offset)
+        super().__init__(self.steps.log)
+        self.options = self.steps.options
+        self.path = self.name = self.steps.path
+        self.files = self.steps.files
+        with self.log.opening():
+            self.steps.open()
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: Value,
+        key: Key = None,
+        timestamp: When = None,
+        type: int = 0,
+        durability: Durability | None = None,
+        *,
+        offset: int | None = None,
+    ) -> int:
+        """Add one message at the end. Returns its offset.
+
+        Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the time it is;
+        with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
+        Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
+        MessageSizeError, KeySizeError, OffsetMismatchError, BusyError and DiskFullError, after which the
+        message is not in the journal, and StorageFailedError, after which nobody knows.
+        """
+        word = self.log.durability(durability)
+        if not isinstance(value, bytes) or timestamp is not None:
+            value, key, timestamp, type = self.steps.checked(value, key, timestamp, type)
+        try:
+            self.turn.take()
+            while self.steps.obstacle(len(value)):
+                self.log.sync()
+            self.steps.check_offset(offset)
+            given = self.steps.accept(value, key, timestamp, type, is_held=word == "memory")
+            self.log.after_append(word)
+        finally:
+            self.turn.give()
+        return given
+
+    def append_many(
+        self, items: Iterable[Item], durability: Durability | None = None, *, offset: int | None = None
+    ) -> range:
+        """Add messages, with as few system calls as they allow. Returns their offsets.
+
+        An item is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). All are
+        checked before the first is added. `offset`: the one that the first must get. Raises as `append`:
+        where a disk is full midway, the first `DiskFullError.accepted` are in all the same.
+        """
+        word = self.log.durability(durability)
+        batch = self.steps.checked_many(items)
+        with self.turn:
+            while self.steps.obstacle(self.steps.buffer.size_of(batch)):
+                self.log.sync()
+            self.steps.check_offset(offset)
+            offsets = self.steps.accept_many(batch, is_held=word == "memory")
+            self.log.after_append(word)
+        return offsets
+
+    @alone
+    def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
+        """Add records that are encoded, which begin with the next offset. Returns their offsets.
+
+        Raises ValueError for bytes that are no whole records, OffsetMismatchError, and as `append_many`. All
+        are checked before the first is added.
+        """
+        word = self.log.durability(durability)
+        self.log.check_usable()
+        if len(data):
+            self.steps.check_offset(int.from_bytes(data[:8], "big"))
+        first = self.next_offset
+        told = sej.count(data, first)
+        if told.stop != "END":
+            raise ValueError(f"no whole record that comes next at byte {told.valid_end} of {len(data)}")
+        self.steps.accept_encoded(data, is_held=word == "memory")
+        self.log.after_append(word)
+        return range(first, self.next_offset)
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message gets."""
+        return self.steps.next_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """All messages before this offset are on the platter."""
+        return self.steps.synced_offset
+
+    @property
+    def accepted_bytes(self) -> int:
+        """Bytes of records accepted since the open."""
+        return self.steps.accepted_bytes

@@ -1,0 +1,192 @@
+# How far a reader of a journal has come. Law: what was committed durably is not read again, what was not
+# committed is never skipped; and an offset that cannot be is set right, and told.
+#
+# `ofs/<name>.ofs` is sej's: 8 bytes, big endian, the offset that is read next; no bytes while there is none.
+# `ofs/<name>.lck` is locked by whoever moves it. Both are made by who wants to move it; who only looks makes
+# nothing. What tells rot from a peer's commit, and the replacing, is log/committed_offset.py's.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from diskq.engine.journal.files import JournalFiles, checked_offset_name
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.log.committed_offset import Found, Marker, MarkerPlace, read_marker
+from diskq.errors import LockedError
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import Lock
+from diskq.storage.repairs import Repair
+
+__all__ = ["JournalOffset", "ReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
+
+_STARTS = ("oldest", "newest")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOffset:
+    """A reader's offset, as somebody who passes by sees it."""
+
+    name: str
+    offset: int | None
+    """The one that it reads next; None: it has not committed any."""
+    repair: Repair | None
+    """What is wrong with it, where another one is given instead of what the file says."""
+
+
+def _place_of(files: JournalFiles, name: str) -> MarkerPlace:
+    return MarkerPlace(
+        path=files.offset(name),
+        twin=files.offset_twin(name),
+        temporary=files.offset_temporary(name),
+        leftovers=lambda: files.offset_leftovers(name),
+        above=(files.path, files.private, files.private_offsets, files.offsets),
+        byte_order="big",
+    )
+
+
+def _clamped(found: Found, path: str, first: int, next_offset: int) -> tuple[int | None, Repair | None]:
+    """The offset as it can be, and what was wrong with it."""
+    offset = found.offset
+    if offset is None or first <= offset <= next_offset:
+        return offset, found.repair
+    nearest = min(max(offset, first), next_offset)
+    reason = f"it says {offset}, the journal has {first} to {next_offset}; {nearest} is the nearest"
+    return nearest, Repair(path=path, kept=0, dropped=0, reason=reason)
+
+
+class JournalOffset(Marker):
+    """A named reader's offset: the one that it reads next. For one thread, and one process, at a time."""
+
+    def __init__(
+        self,
+        path: AnyPath,
+        name: str,
+        start: Literal["oldest", "newest"] = "oldest",
+        *,
+        sync_every: int = 2500,
+        sync_timeout: float = 2.0,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Take up where the reader of that name left off; or, where it never was, at `start`.
+
+        `offset` tells where that is. `commit` syncs after `sync_every` messages, 1: each time, or
+        `sync_timeout` seconds after the first. `repairs` tells what was wrong with it.
+        Raises JournalNotFoundError, OffsetNameError, LockedError where somebody has it, DiskFullError and
+        OSError.
+        """
+        if start not in _STARTS:
+            raise ValueError(f"start is one of {', '.join(_STARTS)}, got {start!r}")
+        fs = fs or OsFileSystem()
+        self.name = checked_offset_name(name)
+        files = JournalFiles(fs, as_path(path))
+        with JournalReader(path, fs=fs) as reader:
+            first = reader.first_offset()
+            for directory in (files.private, files.private_offsets, files.offsets):
+                fs.make_directory(directory)
+            self._lock = Lock(fs, files.offset_lock(name), f"offset {name!r} of {files.path}")
+            with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+                opened.callback(self._lock.release)
+                self._lock.sign()
+                super().__init__(
+                    fs, _place_of(files, name), sync_every=sync_every, sync_timeout=sync_timeout, clock=clock
+                )
+                opened.callback(self.abandon)
+                next_offset = reader.next_offset()
+                self._begin(first, next_offset, start)
+                opened.pop_all()
+
+    def _begin(self, first: int, next_offset: int, start: str) -> None:
+        """Have an offset that the journal has. It is durable before anybody reads by it, where it matters."""
+        if self.committed is None:
+            # Without a commit, "newest" would be another one the next time, and what is between skipped.
+            self.offset = first
+            if start == "newest":
+                self.commit_to(next_offset)
+                self.sync()
+            return
+        repair = self.repairs[0] if self.repairs else None
+        offset, repair = _clamped(Found(self.committed, None, False, repair), self.path, first, next_offset)
+        assert offset is not None
+        if offset != self.committed:
+            assert repair is not None
+            self.repairs += (repair,)
+            self.commit_to(offset, seek=True)
+            self.sync()
+        self.offset = offset
+
+    def commit_to(self, offset: int, *, seek: bool = False) -> None:
+        """Message `offset` is read next: all before it are processed. Durable with the next sync, maybe now.
+
+        It goes forward only, unless `seek`. Raises as `Marker.commit`.
+        """
+        self.offset = offset if seek else max(offset, self.committed or 0)
+        self.commit(offset, seek=seek)
+
+    def close(self) -> None:
+        """Sync, and let go of it; the lock's file stays. Idempotent. Raises as `sync`."""
+        try:
+            super().close()
+        finally:
+            self._lock.release()
+
+
+def read_journal_offset(
+    path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None
+) -> ReaderOffset | None:
+    """How far a reader has come, also while it goes on; None: there is no such reader. Makes nothing.
+
+    `next_offset` is the journal's, where it is known: finding it takes a walk.
+    Raises JournalNotFoundError, OffsetNameError, OSError.
+    """
+    fs = fs or OsFileSystem()
+    files = JournalFiles(fs, as_path(path))
+    place = _place_of(files, checked_offset_name(name))
+    with JournalReader(path, fs=fs) as reader:
+        first = reader.first_offset()
+        found = read_marker(fs, place)
+        if found is None:
+            return None
+        # Asked last: who reads on while we look is not beyond the end.
+        end = reader.next_offset() if next_offset is None else next_offset
+        return ReaderOffset(name, *_clamped(found, place.path, first, end))
+
+
+def read_journal_offsets(
+    path: AnyPath, *, fs: FileSystem | None = None, next_offset: int | None = None
+) -> list[ReaderOffset]:
+    """The same of all readers, sorted by name."""
+    fs = fs or OsFileSystem()
+    files = JournalFiles(fs, as_path(path))
+    found = [read_journal_offset(path, name, fs=fs, next_offset=next_offset) for name in files.offset_names()]
+    return [each for each in found if each is not None]
+
+
+def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repair]:
+    """For who opens the journal, before offsets are given again: no reader may be beyond the next one.
+
+    A power cut has taken messages that were read and not synced; who had read them would pass over those that
+    come in their place. A reader that is at work sees to it itself. Raises OSError.
+    """
+    repairs = []
+    for name in files.offset_names():
+        place = _place_of(files, name)
+        found = read_marker(fs, place)
+        if found is None or found.offset is None or found.offset <= next_offset:
+            continue
+        try:
+            lock = Lock(fs, files.offset_lock(name), name)
+        except LockedError:
+            continue
+        try:
+            fs.make_directory(files.private_offsets)
+            reason = f"it says {found.offset}, and {next_offset} is the next one; it is set back"
+            with Marker(fs, place) as marker:
+                marker.commit(next_offset, seek=True)
+            repairs.append(Repair(path=place.path, kept=0, dropped=0, reason=reason))
+        finally:
+            lock.release()
+    return repairs

@@ -1,0 +1,62 @@
+# What a named reader has: an offset in each journal that it reads. Driven as log/committed_offsets.py has it.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.log.committed_offsets import Markers
+from diskq.options import ScannerOptions
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair
+
+__all__ = ["ReaderOffsets"]
+
+
+class ReaderOffsets(Markers):
+    """The offsets of the reader `name`, in journals that have numbers. For one thread at a time."""
+
+    def __init__(self, name: str, options: ScannerOptions, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(name)
+        self.options = options
+        self._clock = clock
+        self._has: dict[int, JournalOffset] = {}
+
+    def claim(self, number: int, path: str, from_newest: bool, fs: FileSystem) -> JournalOffset:
+        """Have the reader's offset in the journal at `path`, to ourselves. Raises as `JournalOffset`."""
+        offset = JournalOffset(
+            path,
+            self.name,
+            "newest" if from_newest else "oldest",
+            sync_every=self.options.sync_every,
+            sync_timeout=self.options.sync_timeout,
+            fs=fs,
+            clock=self._clock,
+        )
+        self._has[number] = offset
+        return offset
+
+    def marker(self, number: int) -> JournalOffset | None:
+        """In the journal of that number; None: it is not read."""
+        return self._has.get(number)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was wrong with them when they were opened."""
+        return tuple(repair for offset in self._has.values() for repair in offset.repairs)
+
+    def close(self) -> None:
+        """Sync all, and let go of them. Idempotent.
+
+        Raises DiskFullError where the last commits found no room, and StorageFailedError; all is let go of
+        then, too.
+        """
+        had = list(self._has.values())
+        self._has.clear()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            for offset in had:
+                stack.callback(offset.close)
+
+    def _markers(self) -> Iterable[JournalOffset]:
+        return list(self._has.values())

@@ -1,0 +1,198 @@
+# Opening a journal after whatever happened to it: what of it is judged by sej's format. The procedure is
+# log/segment_recovery.py's.
+#
+#   framing is believed   The last segment's records are followed to its end; what is no whole record there is
+#                         cut. Damage in the middle stays where it is, is reported, and readers pass over it.
+#   only checksums are    The journal is cut at the first byte that no checksum vouches for.
+#
+# Whatever is cut is kept aside, under `.diskq/`. Offsets are dense in sej's files: what was cut is given
+# again. A reader that had come further, by messages that no power cut has left, is set back.
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from diskq._native.core.append_buffer import BLOCK_SIZE
+from diskq._native.journal import codec as sej
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.walk import Stretch, Walk, walk
+from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
+from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.segment_recovery import Followed, LogRecovery
+from diskq.engine.log.trust import Trust
+from diskq.storage.barrier import Debts
+from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair, last_byte
+
+__all__ = ["judge_the_middle", "recover_journal"]
+
+_AT_ONCE = 1024 * 1024
+
+
+def recover_journal(
+    fs: FileSystem,
+    files: JournalFiles,
+    debts: Debts,
+    *,
+    point: Point | None,
+    trust: Trust,
+    has_run_on: bool,
+    strict: bool,
+) -> FoundLog:
+    """Repair what needs it, and owe it to the first barrier.
+
+    `point`: everything of ours before it is known to be durable. `has_run_on`: the machine was not restarted
+    since, for certain. Raises CorruptionError if `strict` and
+    something other than a torn tail was found, and OSError.
+    """
+    repairs = Repairs(fs, debts, strict=strict)
+    found = FoundLog(repairs.made)
+    judge = _Judge(fs, files, repairs, found)
+    return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
+
+
+def judge_the_middle(fs: FileSystem, files: JournalFiles, point: Point, *, strict: bool) -> list[Repair]:
+    """A peer has come behind a writer of ours that was killed, and nobody knows about the power.
+
+    Then a segment may end early that is not the last. Nothing of ours behind it was promised to outlive
+    that: it is set aside, unless a peer has written there. Before `recover_journal`, and once: that one
+    vouches for what it finds, a peer's too. Raises as that.
+    """
+    repairs = Repairs(fs, Debts(), strict=strict)
+    _Judge(fs, files, repairs, FoundLog(repairs.made)).look_at_the_middle(point)
+    return repairs.made
+
+
+class _Judge:
+    first = 0
+
+    def __init__(self, fs: FileSystem, files: JournalFiles, repairs: Repairs, found: FoundLog) -> None:
+        self.fs = fs
+        self.files = files
+        self.repairs = repairs
+        self.found = found
+
+    def begin(self, point: Point, trust: Trust) -> Point:
+        return point
+
+    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+        return []
+
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+        return [(self.files.data(base), point.end if base == point.base else 0)]
+
+    def complete(self, base: int, following: int) -> None:
+        pass  # a record has its own checksum: readers pass over what is damaged
+
+    def next_offset(self, given: int, promised: int, trust: Trust) -> int:
+        return given
+
+    # --- the machine ran on -----------------------------------------------------------------------
+
+    def follow(self, base: int, point: Point) -> Followed:
+        path = self.files.data(base)
+        start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
+        with opened(self.fs, path, write=True) as handle:
+            size = self.fs.size(handle)
+            if size < start:
+                start, offset = 0, base  # somebody cut it
+            walked = walk(self.fs, handle, start, size, offset)
+            for gap in walked.breaks:
+                dropped = gap.end - gap.start
+                self.repairs.report(
+                    Repair(path=path, kept=gap.start, dropped=dropped, reason=gap.reason, records=gap.records)
+                )
+            if walked.end < size:
+                self._cut_end(handle, path, walked)
+            self._cover(base, handle, walked)
+        return Followed(walked.end, walked.next_offset, walked.next_offset)
+
+    def _cut_end(self, handle: int, path: str, walked: Walk) -> None:
+        # Zeros are there where the file grew, and nothing was written.
+        is_begun = walked.stop == "TORN" or last_byte(self.fs, handle, walked.end) is None
+        if not is_begun:
+            self.repairs.check(path, walked.end, walked.reason)
+        records = 0 if is_begun else None
+        kept = self.files.kept(path)
+        self.repairs.cut(path, walked.end, walked.reason, records, beside=kept, handle=handle)
+
+    def look_at_the_middle(self, point: Point) -> None:
+        pending = [base for base in self.files.bases() if base >= point.base]
+        for base, next_base in pairwise(pending):
+            path = self.files.data(base)
+            with opened(self.fs, path) as handle:
+                start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
+                walked = walk(self.fs, handle, start, self.fs.size(handle), offset, next_base)
+            if walked.next_offset >= next_base:
+                continue
+            later = [other for other in pending if other > base]
+            if any(self._has_unvouched(other) for other in later):
+                lost = next_base - walked.next_offset
+                self.repairs.report(
+                    Repair(path=path, kept=walked.end, dropped=0, reason=MISSING, records=lost)
+                )
+                continue
+            for other in later:
+                self.set_aside(other)
+            self.repairs.pay_asides()
+            break
+
+    def _has_unvouched(self, base: int) -> bool:
+        """Are there bytes in this segment that no checksum of ours covers?"""
+        path = self.files.data(base)
+        return vouched(self.fs, path, self.files.sidecar(base), 0).end < (self.fs.size_of(path) or 0)
+
+    # --- after a power cut ------------------------------------------------------------------------
+
+    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+        offset = (point.next_offset if base == point.base else base) + told.records
+        return Followed(told.end, offset, offset)
+
+    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+        return base == followed.next_offset
+
+    def set_aside(self, base: int) -> int:
+        path = self.files.data(base)
+        removals = (self.files.sidecar(base),)
+        self.repairs.set_aside(path, UNSYNCED, beside=self.files.kept(path), removals=removals)
+        return 0  # its offsets are given again
+
+    # --- checksums --------------------------------------------------------------------------------
+
+    def cover(self, base: int, end: int) -> None:
+        pass  # so it was where its records were followed
+
+    def _cover(self, base: int, handle: int, walked: Walk) -> None:
+        """Vouch for the records that no checksum covers: they were looked at."""
+
+        def fill(sums: Sidecar, covered: int) -> None:
+            for part in walked.stretches:
+                if part.end > covered:
+                    self._cover_stretch(sums, handle, part, covered)
+
+        if walked.stretches:
+            self.repairs.cover(self.files.sidecar(base), walked.end, fill)
+
+    def _cover_stretch(self, sidecar: Sidecar, handle: int, part: Stretch, covered: int) -> None:
+        position, offset = part.start, part.offset
+        if position < covered:
+            position = covered
+            offset = int.from_bytes(self.fs.pread(handle, 8, covered), "big")
+        size = _AT_ONCE
+        while position < part.end:
+            window = self.fs.pread(handle, min(size, part.end - position), position)
+            found = sej.blocks(window, offset, BLOCK_SIZE)
+            is_last = position + len(window) >= part.end
+            if not is_last and len(found) > 1:
+                found.pop()  # it may be a small one
+            elif not found and is_last:
+                break  # a row's block ends where no record begins: nobody vouches for the rest
+            start = 0
+            for end, records in found:
+                sidecar.add(position + end, end - start, records, memoryview(window)[start:end])
+                start = end
+                offset += records
+            position += start
+            size = _AT_ONCE if start else 2 * size

@@ -1,0 +1,41 @@
+# The active segment of a journal: one file, its checksums beside it. Law: it is complete before the next
+# one has a name, and it is left behind the record that fills it, as sej leaves it.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diskq._native.core.gate import Gate
+from diskq._native.journal.append_buffer import SejBuffer
+from diskq._native.journal.codec import SejFraming
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.log.segment import OffsetSegment
+from diskq.storage.barrier import Debts
+from diskq.storage.fs import FileSystem
+
+__all__ = ["JournalSegment"]
+
+
+class JournalSegment(OffsetSegment[SejBuffer]):
+    """What a journal writes to."""
+
+    def __init__(
+        self, fs: FileSystem, files: JournalFiles, framing: SejFraming, gate: Gate, segment_size: int
+    ) -> None:
+        super().__init__(fs, gate, lambda tell: SejBuffer(fs, framing, gate, tell))
+        self._files = files
+        self._segment_size = segment_size
+
+    def count_from(
+        self, next_offset: int, clock: Callable[[], int] | None, on_full: Callable[[], object]
+    ) -> None:
+        """Once, before the first record: it gets this offset. `on_full` is told of each file that is full."""
+        self.buffer.count_from(next_offset, clock, on_full)
+
+    def resume(self, base: int, end: int, rows: int, debts: Debts) -> None:
+        """Go on in a segment that is there: behind byte `end` of its data, its checksums behind `rows`."""
+        self.append.begin(self._files.data(base), self._files.sidecar(base), debts, end=end, rows=rows)
+        self.buffer.begin(base)
+        self.buffer.file_number = base
+        # One that is full already takes one more: sej asks behind each record.
+        self.buffer.limit = max(end + 1, self._segment_size)

@@ -1,0 +1,165 @@
+# Reading one segment of a journal. Law: a message is handed out if a checksum vouches for it, or else its
+# framing and its offset; whatever is passed over is told, and the offsets behind it are right, as records
+# say theirs.
+#
+# What is at the end of a segment that is still written to, and is no whole record, is waited for: it may
+# be one in a moment. Behind damage the next record is looked for (walk.py).
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Literal
+
+from diskq._native.journal.codec import RECORD_OVERHEAD
+from diskq._native.journal.read_ahead import SejAhead
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.walk import find_next
+from diskq.engine.log.segment_reader import LogSegmentReader
+from diskq.storage.block_reader import Bare, Broken, Loss, Rotten, Shown
+from diskq.storage.checksums import Row
+from diskq.storage.fs import FileSystem
+
+__all__ = ["JournalSegmentReader"]
+
+_OFFSET = struct.Struct(">Q")
+
+Tail = Literal["END", "TORN", "CORRUPT"]
+
+
+class JournalSegmentReader(LogSegmentReader[SejAhead]):
+    """One segment of a journal, as `LogSegmentReader`."""
+
+    index_size = 0
+
+    def __init__(
+        self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, shown: Shown | None = None
+    ) -> None:
+        super().__init__(fs, ahead, files, base, shown)
+        self.tail: Tail = "END"
+        """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
+
+    # --- where to begin ---------------------------------------------------------------------------
+
+    def approach(self, offset: int) -> None:
+        """Be at message `offset`, or as near before it as checksums tell."""
+        if offset <= self.base:
+            return
+        low, high = 0, self.size
+        best = (0, self.base)
+        while low < high:
+            middle = (low + high) // 2
+            row = self._block_at(middle)
+            if row is None or row.is_seal or row.start < best[0] or row.end > self.size:
+                high = middle
+                continue
+            told = self._offset_at(row.start)
+            if told is None or told > offset or not self._is_as_written(row):
+                high = middle
+                continue
+            best = (row.start, told)
+            low = max(middle + 1, row.end)
+        self.begin_at(*best)
+
+    def _block_at(self, position: int) -> Row | None:
+        self.blocks.rows.seek(position)
+        return self.blocks.rows.first_after(position)
+
+    def _is_as_written(self, row: Row) -> bool:
+        return row.matches(self._fs.pread(self.blocks.handle, row.end - row.start, row.start))
+
+    def _offset_at(self, position: int) -> int | None:
+        """What the record at this byte says; None: it cannot be."""
+        head = self._fs.pread(self.blocks.handle, _OFFSET.size, position)
+        if len(head) < _OFFSET.size:
+            return None
+        (offset,) = _OFFSET.unpack(head)
+        return offset if 0 <= offset - self.base <= position // RECORD_OVERHEAD else None
+
+    # --- reading on -------------------------------------------------------------------------------
+
+    def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
+        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
+
+        All up to there was then written. Otherwise what is no record at the end is left for later: nothing is
+        ready, or lost.
+        """
+        if self._undecided is not None and self._undecided == self._state(end, known_end):
+            return None
+        self._readable_end, self._known_end = end, known_end
+        if self._messages.position < end:
+            self._undecided = None
+            self.tail = "END"
+            return self._fill(end, covered_end)
+        return self.missing_end()
+
+    def believe_to(self, end: int) -> None:
+        """Up to byte `end` of the data there are whole records: framing finds that out."""
+
+    def missing_end(self) -> Loss | None:
+        """What was there behind the end of the data, if it is known what was. None: it is not."""
+        offset, position = self._messages.next_offset, self._messages.position
+        if self._known_end is None or self._known_end <= offset or self._messages.is_ready:
+            return None
+        return self._lose(max(position, self.size), self._known_end, f"the file ends at byte {self.size}")
+
+    def _state(self, end: int, known_end: int | None) -> object:
+        return self._messages.position, end, known_end
+
+    def _lose(self, end: int, next_offset: int, reason: str) -> Loss:
+        """Go on at byte `end`, with message `next_offset`."""
+        start, offset = self._messages.position, self._messages.next_offset
+        self._messages.seek(end)
+        self._messages.next_offset = next_offset
+        return Loss(start, end, next_offset - offset, reason)
+
+    def _told_behind(self, position: int, end: int) -> int | None:
+        """The offset at byte `end`, behind a broken part that begins at `position`; None: nothing tells."""
+        expected = self._messages.next_offset
+        if end >= self._readable_end:
+            return None if self._known_end is None else max(expected, self._known_end)
+        told = self._offset_at(end)
+        if told is None or not 0 <= told - expected <= (end - position) // RECORD_OVERHEAD:
+            return None
+        return told
+
+    # --- bytes with checksums ---------------------------------------------------------------------
+
+    def _numbered(self, rotten: Rotten) -> Loss:
+        loss, row = rotten
+        offset = self._messages.next_offset
+        told = self._told_behind(loss.start, row.end)
+        self._messages.next_offset = offset + (loss.records or 0) if told is None else told
+        return replace(loss, records=self._messages.next_offset - offset)
+
+    # --- bytes without ----------------------------------------------------------------------------
+
+    def _take_unverified(self, bare: Bare) -> Loss | None:
+        broken = self.blocks.take_framed(bare)
+        return None if broken is None else self._give_up(broken)
+
+    def _give_up(self, broken: Broken) -> Loss | None:
+        """No record is where one was believed to be: what follows? None: that may still change."""
+        position, behind, _, reason, is_torn = broken
+        end = min(behind, self._readable_end)
+        offset = self._messages.next_offset
+        is_growing = end == self._readable_end and self._known_end is None
+        told = self._told_behind(position, end)
+        most = offset + (end - position) // RECORD_OVERHEAD + 1
+        self._messages.seek(position)
+        found = find_next(
+            self._fs,
+            self.blocks.handle,
+            position,
+            end,
+            offset,
+            None if is_growing else most if told is None else told,
+            may_be_torn=is_torn and is_growing,
+        )
+        if found is not None:
+            return self._lose(*found, reason)
+        if is_growing:
+            self.tail = "TORN" if is_torn else "CORRUPT"
+            self._undecided = self._state(self._readable_end, self._known_end)
+            return None
+        return self._lose(end, offset if told is None else told, reason)

@@ -1,0 +1,342 @@
+# What a journal does in steps: for a channel, which waits where a synchronous caller cannot, and for the
+# journal's writer, whose format it is. Law: a call here has the turn already, and never waits for a sync,
+# but where it says so.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from diskq._native.journal import codec as sej
+from diskq._native.journal.append_buffer import SejBuffer
+from diskq._native.journal.codec import SejFraming
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.reader_offset import set_back
+from diskq.engine.journal.recovery import judge_the_middle, recover_journal
+from diskq.engine.journal.segment import JournalSegment
+from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.message_checks import as_body, as_key
+from diskq.engine.log.recovery_points import Point, Points, leave_points, read_points
+from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import DirectorySteps
+from diskq.engine.log.timestamps import as_timestamp
+from diskq.engine.log.trust import trust_of_points
+from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
+from diskq.options import JournalOptions, checked_options
+from diskq.storage.barrier import NO_ROOM, Replacement, keep_path, write_over
+from diskq.storage.directories import make_directories
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.lock import Lock
+from diskq.storage.log_events import Log
+from diskq.storage.repairs import Repair
+from diskq.storage.swap import finish_swap
+from diskq.storage.write_ahead_logs import Displaced, Slates
+
+__all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
+
+log = Log("journal")
+
+Value = bytes | bytearray | memoryview
+Key = str | bytes | None
+When = datetime | int | None
+Item = Value | tuple[Key, Value] | tuple[Key, Value, When] | tuple[Key, Value, When, int]
+
+# So many bytes of encoded records go into one write.
+_AT_ONCE = 256 * 1024
+_LARGEST_TYPE = 255
+
+
+class JournalSteps(DirectorySteps):
+    """A journal's messages on their way into its files, and the format of its writer.
+
+    It is opened by `Journal`, and closed by its `log`.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: JournalOptions | None,
+        fs: FileSystem | None,
+        clock: Callable[[], float] | None,
+        time_slice: float | None,
+        uses_slate: bool,
+        first_offset: int,
+    ) -> None:
+        self.options = checked_options(options, JournalOptions)
+        fs = fs or OsFileSystem()
+        super().__init__(fs, path, self.options, log, "journal", clock, time_slice)
+        self.files = JournalFiles(fs, self.path)
+        self._first_offset = first_offset
+        self._uses_slate = uses_slate
+        self._settled = -1  # so many records a sync has been prepared for
+        self.synced_offset = 0
+        """All messages before this offset are on the platter."""
+        framing = SejFraming(
+            self.options.min_message_size, self.options.max_message_size, self.options.max_key_size
+        )
+        gate = self.log.new_gate()
+        self._segment = JournalSegment(self._fs, self.files, framing, gate, self.options.segment_size)
+        self.buffer: SejBuffer = self._segment.buffer
+        """The compiled calls."""
+        self._write = self.buffer.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.buffer.appender(Mode.HELD, Admission.FORCED)
+        self._segments = SegmentedLog(self._segment, [])
+
+    def open(self) -> None:
+        """Lock it, mend what a crash has left, and go on behind the last message. Raises as `Journal`."""
+        fs, files, writer = self._fs, self.files, self.log
+        make_directories(fs, files.path)
+        writer.make_directories(files.path, files.private, files.private_data)
+        lock = writer.hold(Lock(fs, files.lock, self._what))
+        writer.on_release(self._segment.abandon)
+        # Only now: a scanner of sej's is disturbed by what comes and goes there.
+        writer.make_directories(files.directory)
+        finish_swap(fs, files.path, files.swap)
+        files.move_old_data()
+        points = read_points(fs, files)
+        # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
+        was_ours = lock.previous is not None
+        if not points.partitions and points.is_readable:
+            keep_path(fs, self.path)  # once: where there is a point, it was done
+        slates = writer.use_slates(Slates(fs, lock, {0: files.staging}, points.staged))
+        slates.put_back(in_place=was_ours)
+        writer.repairs += [*slates.untold, *slates.repairs]
+        if not was_ours:
+            self._find_a_peer(points)
+        writer.pending.removals += files.leftovers()
+        found = recover_journal(
+            fs,
+            files,
+            writer.pending,
+            point=points.partitions.get(0) or self._beginning(),
+            trust=trust_of_points(points, 0, slates, was_ours=was_ours),
+            has_run_on=slates.has_run_on,
+            strict=self.options.strict,
+        )
+        writer.repairs += found.repairs
+        writer.repairs += set_back(fs, files, found.next_offset)
+        on_full = partial(writer.segment_filled, self._segments)
+        self._segment.count_from(found.next_offset, None if fs.native else self._wall_clock_ns, on_full)
+        self._segments.bases[:] = found.bases
+        self._segment.resume(found.bases[-1], found.end, found.rows, writer.pending)
+        writer.sign_lock()
+        told = log.all_repaired(writer.repairs)
+        (noted,) = self.metadata()
+        if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
+            raise DiskFullError(self.path, NO_ROOM)
+        writer.note()
+        for displaced in slates.displaced:
+            self._append_again(displaced)
+        slates.clear()
+        log.all_repaired(writer.repairs, told)
+        # Only now, with what stood on the old one written and synced, may there be a new one.
+        slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
+
+    def _append_again(self, displaced: Displaced) -> None:
+        """Another writer has taken the place of accepted messages: append them again, durably."""
+        path, waiting = displaced.path, displaced.waiting
+        messages = sej.scan(waiting.records).messages
+        first, point = self.next_offset, self._segment.point
+        is_in_place = (point.base, point.end) == (waiting.file, waiting.start)
+        again = ((its.key, its.timestamp_ns, its.type, its.value) for its in messages)
+        self.accept_encoded(sej.encode(again, first), is_held=False)
+        self.log.sync()
+        if is_in_place:
+            return
+        told = f"messages {first} to {self.next_offset - 1}" if len(messages) > 1 else f"message {first}"
+        reason = f"its bytes from {waiting.start} on are another writer's: {len(messages)} accepted before "
+        reason += f"are appended again as {told}"
+        self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
+
+    def _beginning(self) -> Point | None:
+        """Where a journal that is not there yet is to begin, if not at 0."""
+        first = self._first_offset
+        return Point(first, 0, first) if first and not self.files.bases() else None
+
+    def _find_a_peer(self, points: Points) -> None:
+        """Before our name in the lock file says that nobody else has written since the point was noted."""
+        if not points.is_left_open:
+            return
+        strict = self.options.strict
+        self.log.repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)
+        leave_points(self._fs, self.files, points)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def accept(self, value: Value, key: Key, timestamp: When, type: int, *, is_held: bool) -> int:
+        """Add one message that has no `obstacle`. Raises as `append`."""
+        self._make_way()
+        append = (self._hold if is_held else self._write).append
+        try:
+            offset = append(value, key, timestamp, type)
+            if offset is None:
+                value, key, timestamp, type = self.checked(value, key, timestamp, type)
+                offset = append(value, key, timestamp, type)
+        except OSError as failure:
+            self.log.append_failed(failure)
+        assert offset is not None
+        return offset
+
+    def accept_many(self, batch: list[Any], *, is_held: bool) -> range:
+        """Add messages that were `checked_many` and have no `obstacle`. Raises as `append_many`."""
+        first = self.next_offset
+        mode = Mode.HELD if is_held else Mode.STAGED
+        done = 0
+        try:
+            while done < len(batch):
+                self._make_way()
+                try:
+                    done = self.buffer.append_many(batch, done, mode)
+                except OSError as failure:
+                    self.log.append_failed(failure)
+        except DiskFullError as full:
+            accepted = self.next_offset - first
+            raise DiskFullError(full.path, full.reason, accepted, batch[accepted:]) from full.__cause__
+        except OSError as failure:
+            failure.add_note(f"{self.next_offset - first} messages of the batch were accepted")
+            raise
+        return range(first, self.next_offset)
+
+    def accept_encoded(self, data: bytes | memoryview, *, is_held: bool) -> None:
+        """Add records that are encoded; with barriers, where much is unsynced. After an error some are in."""
+        first, at, end = self.next_offset, 0, len(data)
+        try:
+            while at < end:
+                while self.obstacle(min(_AT_ONCE, end - at)):
+                    self.log.sync()
+                self._make_way()
+                try:
+                    at = self.buffer.append_encoded(data, at)
+                except OSError as failure:
+                    self.log.append_failed(failure)
+            if not is_held:
+                self.log.flush()
+        except DiskFullError as full:
+            raise DiskFullError(full.path, full.reason, self.next_offset - first) from full.__cause__
+
+    def checked(self, value: Value, key: Key, timestamp: When, type: int) -> tuple[bytes, Key, When, int]:
+        """Value, key, timestamp and type as the compiled calls take them.
+
+        Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
+        """
+        value = as_body(value, "a message's value")
+        key = as_key(key, self.options.max_key_size)
+        most = min(self.options.max_message_size, sej.MAX_RECORD - sej.RECORD_OVERHEAD - len(key or b""))
+        if not self.options.min_message_size <= len(value) <= most:
+            raise MessageSizeError(len(value), self.options.min_message_size, most)
+        if isinstance(type, bool) or not isinstance(type, int):
+            raise TypeError(f"a message's type is a whole number, not {type.__class__.__name__}")
+        if not 0 <= type <= _LARGEST_TYPE:
+            raise ValueError(f"a message's type is 0 to {_LARGEST_TYPE}, got {type}")
+        return value, key, None if timestamp is None else as_timestamp(timestamp), int(type)
+
+    def checked_many(self, items: Iterable[Item]) -> list[Any]:
+        """The batch as the compiled calls take it. Raises as `checked`, before anything is written."""
+        self.log.check_usable()
+        batch: list[Any] = list(items)
+        odd = self.buffer.first_odd(batch)
+        while odd >= 0:
+            item = batch[odd]
+            if not isinstance(item, tuple):
+                item = (None, item)
+            if not 2 <= len(item) <= 4:
+                raise TypeError(f"a message is (key, value, timestamp, type) or less, not {len(item)} things")
+            key, value, timestamp, type = (*item, None, 0)[:4] if len(item) < 4 else item
+            value, key, timestamp, type = self.checked(value, key, timestamp, 0 if type is None else type)
+            batch[odd] = (key, value, timestamp, type)
+            odd = self.buffer.first_odd(batch, odd + 1)
+        return batch
+
+    def check_offset(self, offset: int | None) -> None:
+        """Is it the next one, if it is told? Raises OffsetMismatchError."""
+        if offset is not None and offset != self.next_offset:
+            raise OffsetMismatchError(self.path, offset, self.next_offset)
+
+    def _make_way(self) -> None:
+        """Have a segment open that takes the next message."""
+        if self._segment.is_ready:
+            return
+        try:
+            if self._segment.is_full:
+                self.log.roll(self._segments)
+            self._segment.prepare()
+        except OSError as failure:
+            self.log.append_failed(failure)
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> JournalSegment:
+        """Where it is written, for readers of this thread."""
+        return self._segment
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message gets."""
+        return self.buffer.next_offset
+
+    # --- the format of its writer: see format.py --------------------------------------------------
+
+    @property
+    def passed(self) -> int:
+        return self.buffer.records
+
+    @property
+    def accepted_bytes(self) -> int:
+        return self.buffer.accepted_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.buffer.end - self.buffer.flushed
+
+    def open_gates(self, left: int, unsynced: int) -> None:
+        self.buffer.room = self.log.policy.unasked(unsynced)
+        self.log.gates[0].left = left if self._segment.is_ready else 0
+
+    @property
+    def is_flushed(self) -> bool:
+        return self.buffer.is_flushed
+
+    def flush(self) -> None:
+        self.buffer.flush()
+        self.buffer.is_awake = False
+
+    def cut_back(self) -> None:
+        self._segment.cut_back()
+
+    @property
+    def failure(self) -> OSError | None:
+        return self._segment.append.failure
+
+    def settle(self, with_metadata: bool) -> tuple[int, ...]:
+        active: tuple[int, ...] = ()
+        if self.buffer.records_written != self._settled:
+            active = self._segment.settle()
+            self._settled = self.buffer.records_written
+        if self.log.lock.keep():
+            self.log.pending.files.append(self.log.lock.handle)
+            self.log.pending.directories[self.path] = None
+        return active
+
+    def metadata(self) -> tuple[Replacement, ...]:
+        is_closing = self.log.is_closing
+        staged = (0,) if self._uses_slate and not is_closing else ()
+        point = self._segment.point._replace(first=self._segments.bases[0])
+        return (Points(is_closing, {0: point}, staged=staged).replacing(self.files),)
+
+    def state(self) -> int:
+        return self.buffer.written_offset
+
+    def completed(self, state: int, is_replaced: bool) -> None:
+        self.synced_offset = state
+
+    def finish(self) -> None:
+        # What found no room stands on the slate for who opens it next.
+        self.log.is_closing = not self.waiting_bytes
+        sync = self.log.prepare(full=True)
+        self.log.run(sync)
+        if self.log.slates is not None:
+            self.log.slates.retire()
+        self.log.tell_left_out(sync)

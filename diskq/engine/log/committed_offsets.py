@@ -1,0 +1,72 @@
+# Many markers, driven as one engine. Law: all that are due are replaced by one barrier, so whoever drives
+# engines drives these.
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import NoReturn, Self
+
+from diskq.engine.log.committed_offset import Marker, joined
+from diskq.engine.log.sync import Sync
+from diskq.errors import StorageFailedError
+
+__all__ = ["Markers"]
+
+
+class Markers:
+    """Markers that one commits to. For one thread at a time. A subclass says which they are.
+
+    They are driven as the log of an engine is: see log/sync.py.
+    """
+
+    gates = ()
+    is_flushed = True
+    is_half_unsynced = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._failure: StorageFailedError | None = None
+
+    @abstractmethod
+    def _markers(self) -> Iterable[Marker]:
+        """Those that there are now."""
+
+    @property
+    def log(self) -> Self:
+        return self
+
+    def note(self) -> bool:
+        """Is a sync due?"""
+        return self._failure is None and any(marker.note() for marker in self._markers())
+
+    def deadline(self) -> float:
+        """When one is due at the latest."""
+        return min((marker.deadline() for marker in self._markers()), default=float("inf"))
+
+    def flush(self) -> None:
+        """Nothing waits to be written but what a barrier writes."""
+
+    def prepare(self, *, full: bool) -> Sync:
+        """A sync of all commits so far. Have it executed; then `complete` it, or `fail`."""
+        if self._failure is not None:
+            raise self._failure
+        prepared = ((marker, marker.prepare()) for marker in self._markers())
+        syncs = tuple((marker, sync) for marker, sync in prepared if sync is not None)
+        return Sync(barrier=joined(sync for _, sync in syncs), state=syncs)
+
+    def complete(self, sync: Sync, is_replaced: bool) -> None:
+        """It was executed."""
+        for marker, own in sync.state:
+            marker.complete(own, is_replaced)
+
+    def fail(self, failure: BaseException) -> NoReturn:
+        """A promise of the disk was broken: nothing is promised from here on."""
+        for marker in self._markers():
+            try:
+                marker.fail(failure)
+            except StorageFailedError as failed:
+                self._failure = failed
+        if self._failure is None:
+            self._failure = StorageFailedError(self.name)
+        raise self._failure from failure

@@ -1,0 +1,468 @@
+# Reading a log, across its segments: a partition of a stream, or a journal. Law: every message that can
+# be read is handed out once, in the order of offsets; what cannot be read is told; and nothing is skipped
+# or repeated where a segment ends.
+#
+# A segment is named by the offset of its first message, and all of a segment is written before the
+# next one is made. So a reader that has come to offset o goes on in the file named o, when it is
+# there, and needs no other signal: by its name nothing is missing between the two. Only where messages
+# were lost, or removed, does no file have that name; then the directory is listed.
+#
+# How a segment is read is its kind's business: stream/segment_reader.py, journal/segment_reader.py.
+# Synchronous, for one thread. It keeps open what it reads (data, checksums, and the index where it is
+# needed), so whoever removes a segment does not take it away from under it.
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+from diskq.errors import DiskqError, OffsetOutOfRangeError
+from diskq.storage.block_reader import Loss
+from diskq.storage.closing import Closing
+from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["Gap", "LiveEnd", "LogReader", "OpenSegment", "Sized"]
+
+# So few bytes that a producer in this thread has just written have no checksum yet.
+_JUST_WRITTEN = 64 * 1024
+
+
+class LiveEnd(Protocol):
+    """Where a producer in this very thread is: it is asked instead of its files."""
+
+    @property
+    def base(self) -> int:
+        """The segment it writes to."""
+
+    @property
+    def end(self) -> int:
+        """Up to this byte of that segment's data whole records are in the page cache."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Bytes of a data file that were passed over, and the messages that are missing because of it."""
+
+    path: str
+    start: int
+    end: int
+    offset: int
+    """The first message that is missing."""
+    count: int
+    """How many are missing: 0 where the bytes held none."""
+    reason: str
+
+    def __str__(self) -> str:
+        lost = f"from offset {self.offset} on, {self.count} messages are lost"
+        what = lost if self.count else "no message is lost"
+        return f"{self.path}: {self.reason}; bytes {self.start} to {self.end} are passed over, {what}"
+
+
+class Sized(Protocol):
+    """A message: what of it counts as its bytes."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+
+M = TypeVar("M", bound=Sized)
+C_co = TypeVar("C_co", covariant=True)
+
+
+class Ahead(Protocol[M, C_co]):
+    """What was read and is not handed out yet: a compiled read-ahead that knows offsets."""
+
+    next_offset: int
+
+    def seek(self, position: int) -> None: ...
+
+    def skip_to(self, offset: int) -> int: ...
+
+    def take_now(self) -> M | None: ...
+
+    def take_many(self, max_items: int, max_bytes: int) -> list[M]: ...
+
+    def take_columns(self, max_records: int, max_bytes: int) -> C_co | None: ...
+
+    @property
+    def next_size(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def why(self) -> Literal["END", "TORN", "CORRUPT"]: ...
+
+    @property
+    def position(self) -> int: ...
+
+
+class OpenSegment(Protocol):
+    """One segment, read forward through the log's `Ahead`."""
+
+    base: int
+    path: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data file, now."""
+
+    @property
+    def index_size(self) -> int:
+        """Bytes of the index, now; 0 where there is none."""
+
+    def approach(self, offset: int) -> None:
+        """Be at message `offset`, or as near before it as can be told without reading what lies between."""
+
+    def begin_at(self, position: int, offset: int) -> None:
+        """Be at message `offset`, which begins at byte `position` of the data."""
+
+    def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
+        """Admit what comes next, of bytes up to `end`, or pass over what is bad, and tell.
+
+        `known_end` is the offset behind byte `end`, where that is known. `covered_end` spares looking for
+        checksums behind it.
+        """
+
+    def believe_to(self, end: int) -> None:
+        """Up to byte `end` of the data there are whole records, and nothing between them."""
+
+    def missing_end(self) -> Loss | None:
+        """What was there behind the end of the data, by all that is known. None: nothing is known of."""
+
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=OpenSegment)
+
+
+class LogFiles(Protocol):
+    """Where the segments are."""
+
+    def bases(self) -> list[int]:
+        """Those that there are, ascending; none that is there is missing between two others."""
+
+    def data(self, base: int) -> str: ...
+
+
+class LogReader(Closing, Generic[M, C_co, S]):
+    """The messages of one log, from any offset on. A subclass says what its segments are.
+
+    `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
+    the fast doors, and `fill` puts more behind them. `losses` tells what could not be read, in order.
+    """
+
+    def __init__(self, fs: FileSystem, files: LogFiles, ahead: Ahead[M, C_co], live: LiveEnd | None) -> None:
+        """At offset 0, with no file open: seek first.
+
+        `live`: the log's producer, while there is one in this thread; it may be set, and set to None, at any
+        time.
+        """
+        self._fs = fs
+        self._files = files
+        self._ahead = ahead
+        self.live = live
+        self.losses: list[Gap] = []
+        self._segment: S | None = None
+        self._end = 0  # up to where our segment's data was read, or looked at
+        self._bases: list[int] = []  # the segments that were there when they were listed last
+        self._asked = -1  # the name of the next segment, and its path
+        self._asked_path = ""
+        self._is_settled = False  # ours was idle, and was looked at closely then
+        self._stuck: tuple[int, int] | None = None  # sizes at which nothing could be told
+        self._young_from: int | None = None  # where we had caught up with the producer in this thread
+
+    @abstractmethod
+    def _open_segment(self, base: int) -> S:
+        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+
+    @abstractmethod
+    def _another(self) -> LogReader[M, C_co, S]:
+        """Another reader of the same log, at offset 0."""
+
+    @abstractmethod
+    def _out_of_range(self, offset: int, first: int, end: int | None = None) -> OffsetOutOfRangeError:
+        """There is no message `offset`: the first is `first`, the next is `end`, or has to be looked for."""
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent. A later `seek` opens them again."""
+        self._leave(self.position)
+
+    # --- where to begin ---------------------------------------------------------------------------
+
+    def seek(self, offset: int) -> None:
+        """Be at message `offset`; `next_offset()` is allowed, and is where the next message is waited for.
+
+        Raises OffsetOutOfRangeError where it is gone or not there yet (the reader is then where it was),
+        StreamNotFoundError, OSError.
+        """
+        before = self.position
+        while True:
+            bases = self._bases = self._files.bases()
+            first = bases[0] if bases else 0
+            if offset < first or (self.live is not None and offset > self.live.next_offset):
+                raise self._out_of_range(offset, first)
+            if not bases and offset:
+                raise self._out_of_range(offset, 0, 0)
+            if not bases:
+                return self._leave(0)
+            if self._go_to(max(base for base in bases if base <= offset), min(offset, UNBOUNDED)):
+                break  # otherwise it was removed in this moment
+        if (end := self.position) < offset:
+            self._leave(before)
+            raise self._out_of_range(offset, first, end)
+        return None
+
+    def seek_oldest(self) -> None:
+        """Be at the first message there is. Raises StreamNotFoundError, OSError."""
+        while True:
+            first = self.first_offset()
+            try:
+                return self.seek(first)
+            except OffsetOutOfRangeError:
+                if self.first_offset() == first:
+                    raise
+
+    def seek_active(self) -> None:
+        """Be at the beginning of the segment that is written to. Raises as `seek_oldest`."""
+        self.seek(max(self._files.bases(), default=0))
+
+    def seek_newest(self) -> None:
+        """Be at the last message there is: it is handed out next. At the end, if there is none."""
+        self.seek(max(self.first_offset(), self.next_offset() - 1))
+
+    def first_offset(self) -> int:
+        """The offset of the first message that is there, now. Raises StreamNotFoundError, OSError."""
+        return min(self._files.bases(), default=0)
+
+    def next_offset(self) -> int:
+        """The offset behind the last message that is there, now. Raises StreamNotFoundError, OSError."""
+        if self.live is not None:
+            return self.live.next_offset
+        while True:
+            with self._another() as reader:
+                bases = self._files.bases()
+                # Somebody may remove what is the last one now, if much is written meanwhile.
+                with contextlib.suppress(OffsetOutOfRangeError):
+                    if not bases or reader._go_to(bases[-1], UNBOUNDED):
+                        return reader.position
+
+    @property
+    def position(self) -> int:
+        """The offset of the message that comes next."""
+        return self._ahead.next_offset
+
+    @property
+    def base(self) -> int | None:
+        """The segment that it reads; None: it has none open."""
+        return None if self._segment is None else self._segment.base
+
+    def _go_to(self, base: int, offset: int, near: tuple[int, int] | None = None) -> bool:
+        """Be at message `offset`, or at the end, of the segment `base`. False: it is gone.
+
+        `near`: a byte where a message begins that is not behind it, and its offset, where that is known.
+        """
+        if not self._enter(base):
+            return False
+        assert self._segment is not None
+        if near is None:
+            self._segment.approach(offset)
+        else:
+            self._segment.begin_at(*near)
+        told = len(self.losses)
+        while self.position < offset and self.fill():
+            self._ahead.skip_to(offset)
+        # What is missing before it was not asked for.
+        self.losses[told:] = [gap for gap in self.losses[told:] if gap.offset + gap.count > offset]
+        return True
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    def take(self) -> M | None:
+        """The next message, whatever the gate says; None: there is none now. Raises as `fill`."""
+        while (message := self._ahead.take_now()) is None:
+            if not self.fill():
+                return None
+        return message
+
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
+        """The next messages: at most `max_items`, keys and values of together at most `max_bytes`.
+
+        One however large it is; none where there is none now. Raises as `fill`.
+        """
+        messages: list[M] = []
+        left = max_bytes
+        try:
+            while len(messages) < max_items and self.fill():
+                if messages and self._ahead.next_size > left:
+                    break
+                more = self._ahead.take_many(max_items - len(messages), left)
+                if max_bytes < UNBOUNDED:
+                    left -= sum(len(message.key) + len(message.value) for message in more)
+                messages += more
+        except (DiskqError, OSError):
+            # It is raised again, to the next who asks.
+            if not messages:
+                raise
+        return messages
+
+    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, C_co] | None:
+        """The next messages by column, and the offset of the first; None: there is none now.
+
+        So many as are loaded, of together at most `max_bytes` of data file, but one however large. Raises
+        as `fill`.
+        """
+        while self.fill():
+            first = self.position
+            columns = self._ahead.take_columns(UNBOUNDED, max_bytes)
+            if columns is not None:
+                return first, columns
+        return None
+
+    # --- reading on -------------------------------------------------------------------------------
+
+    def fill(self) -> bool:
+        """Have messages behind the fast doors. False: there are none now.
+
+        Raises OffsetOutOfRangeError where what comes next was removed meanwhile: then `seek`. Raises
+        StreamNotFoundError where the log is gone, and OSError; nothing is then passed over.
+        """
+        ahead = self._ahead
+        while not ahead.is_ready or ahead.why != "END":
+            if self._segment is None:
+                self.seek(self.position)
+                if self._segment is None:
+                    return False
+                continue
+            offset = self.position
+            loss = self._read_on(self._segment)
+            if loss is not None:
+                self._note(self._segment, loss, offset)
+            elif not ahead.is_ready and not self._go_on(self._segment):
+                return False
+        return True
+
+    def _read_on(self, segment: S) -> Loss | None:
+        live = self.live
+        if live is None or live.base != segment.base:
+            self._end = segment.size
+            return segment.read_on(self._end, self._base_behind(segment))
+        self._end = live.end
+        position = self._ahead.position
+        if position >= self._end:
+            self._young_from = position
+        covered = None
+        if self._young_from is not None and position >= self._young_from:
+            segment.believe_to(self._end)
+            if self._end - position <= _JUST_WRITTEN:
+                covered = position
+        return segment.read_on(self._end, live.next_offset, covered)
+
+    def _note(self, segment: S, loss: Loss, offset: int) -> None:
+        count = self.position - offset
+        if count or loss.end > loss.start:
+            self.losses.append(
+                Gap(
+                    path=segment.path,
+                    start=loss.start,
+                    end=loss.end,
+                    offset=offset,
+                    count=count,
+                    reason=loss.reason,
+                )
+            )
+
+    # --- from one segment to the next -------------------------------------------------------------
+
+    def _go_on(self, segment: S) -> bool:
+        """Nothing more can be read here now: is there more elsewhere? True: it is to be tried again."""
+        offset = self.position
+        if self.live is not None and self.live.base == segment.base:
+            return False
+        if self._is_named(offset) and self._enter(offset):
+            return True
+        if self._is_to_be_looked_after(segment):
+            return self._look_around(segment, offset)
+        return False
+
+    def _is_named(self, offset: int) -> bool:
+        """Is there a segment of that name? It is asked for all the time while nothing comes."""
+        if self._asked != offset:
+            self._asked, self._asked_path = offset, self._files.data(offset)
+        is_ours = self._segment is not None and self._segment.base == offset
+        return not is_ours and self._fs.size_of(self._asked_path) is not None
+
+    def _is_to_be_looked_after(self, segment: S) -> bool:
+        """Once in each segment, when there are bytes that nothing tells of, and when it is gone."""
+        is_due = not self._is_settled or self._base_behind(segment) is not None
+        if self._end > self._ahead.position:
+            # A moment ago may be too early: rows are written after their records.
+            sizes = (self._end, segment.index_size)
+            is_due |= sizes == self._stuck
+            self._stuck = sizes
+        return is_due or self._fs.size_of(segment.path) is None
+
+    def _look_around(self, segment: S, offset: int) -> bool:
+        self._is_settled = True
+        before = self._base_behind(segment)
+        bases = self._files.bases()
+        if self._fs.size_of(segment.path) is None and (not bases or bases[-1] > offset):
+            # The oldest go first: what came behind ours may be gone as well.
+            if offset in bases:
+                return True
+            raise self._out_of_range(offset, bases[0] if bases else 0)
+        self._bases = bases
+        if segment.size != self._end:
+            return True
+        behind = self._base_behind(segment)
+        if behind is not None:
+            nearest = max((base for base in bases if base <= offset), default=0)
+            if nearest > segment.base:
+                # Ours held messages that, by the names of the others, are theirs.
+                self._go_to(nearest, offset)
+                return True
+            return behind != before
+        loss = segment.missing_end() if self._ahead.position >= self._end else None
+        if loss is not None:
+            self._note(segment, loss, offset)
+        return loss is not None
+
+    def _base_behind(self, segment: S) -> int | None:
+        """The segment behind this one, if there was one when they were listed: then this one is complete."""
+        at = bisect_right(self._bases, segment.base)
+        return self._bases[at] if at < len(self._bases) else None
+
+    def _enter(self, base: int) -> bool:
+        """Be at the beginning of the segment `base`. False: there is none."""
+        try:
+            segment = self._open_segment(base)
+        except FileNotFoundError:
+            return False
+        follows = self._young_from is not None
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = segment
+        self._is_settled = False
+        self._stuck = None
+        self._end = 0
+        self._young_from = 0 if follows and self.live is not None and self.live.base == base else None
+        return True
+
+    def _leave(self, offset: int) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._young_from = None
+        self._ahead.seek(0)
+        self._ahead.next_offset = offset

@@ -1,0 +1,135 @@
+# Recovery points: up to where each partition was on stable storage at the last full barrier, its first
+# segment then, and whether the stream was closed since. A hint with a checksum: without it recovery looks
+# at everything. A journal has one point, as if it were partition 0 of a stream.
+#
+# Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from diskq.errors import DiskFullError
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_over
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import as_bits, bits_in
+from diskq.storage.small_file import checked, is_checked, read_small
+
+__all__ = ["Point", "Points", "leave_points", "read_points"]
+
+# Far more than a line of each partition that a stream may have.
+_LARGEST = 64 * 1024 * 1024
+_HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged ([0-9]{1,20}))?\n")
+_LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})(?: ([0-9]{1,19}))?\n")
+
+
+class _Files(Protocol):
+    """Where points are kept."""
+
+    path: str
+    points: str
+
+    def temporary(self, path: str) -> Callable[[int], str]: ...
+
+
+class Point(NamedTuple):
+    """A place in a partition: the segment that begins at `base`, its data's byte, the next offset there."""
+
+    base: int
+    end: int
+    next_offset: int
+    first: int | None = None
+    """The first segment there was. None: nobody knows."""
+
+    def start(self, *, has_run_on: bool) -> int | None:
+        """The first segment, if it must still be there, but for retention; None: nobody knows.
+
+        `has_run_on`: there was no power cut since. After one a segment may be gone that was never synced.
+        """
+        return self.first if has_run_on or self.next_offset > (self.first or 0) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Everything before these places is durable."""
+
+    is_closed: bool
+    """Was nothing written after them?"""
+    partitions: Mapping[int, Point]
+    is_readable: bool = True
+    """If not, there are some, and nobody knows which."""
+    was_left: bool = False
+    """Was our owner file gone since? Then a peer may have written, of whose bytes no checksum tells."""
+    staged: tuple[int, ...] = ()
+    """The slates in use, in case a peer empties the lock file, which names them too."""
+
+    @property
+    def is_left_open(self) -> bool:
+        """True if a writer that did not close left them, and no peer is noted to have written since."""
+        return self.is_readable and not self.is_closed and not self.was_left
+
+    def was_closed(self, partition: int, *, was_killed: bool = False) -> bool:
+        """Is all of ours in the partition durable? So it is where they do not tell of it.
+
+        Unless the process that had it `was_killed`: then the file of the points has gone.
+        """
+        if was_killed and not self.partitions:
+            return False
+        return self.is_closed or (self.is_readable and partition not in self.partitions)
+
+    def with_other_starts(self, partitions: Iterable[int]) -> Points:
+        """The same, where the first segments of these partitions are others from now on."""
+        others = {index: self.partitions[index]._replace(first=None) for index in partitions}
+        return replace(self, partitions={**self.partitions, **others})
+
+    def render(self) -> bytes:
+        word = "closed" if self.is_closed else "left" if self.was_left else "open"
+        staged = f" staged {as_bits(self.staged)}" if self.staged else ""
+        lines = [f"diskq points 1 {word}{staged}\n"]
+        for index, point in self.partitions.items():
+            place = " ".join(str(number) for number in point if number is not None)
+            lines.append(f"{index} {place}\n")
+        return checked("".join(lines).encode())
+
+    @classmethod
+    def parse(cls, content: bytes) -> Points | None:
+        """None for bytes that nobody wrote like that."""
+        head = _HEAD.match(content)
+        if head is None:
+            return None
+        at = head.end()
+        partitions = {}
+        while (line := _LINE.match(content, at)) is not None:
+            index, *place = (int(number) for number in line.groups() if number is not None)
+            partitions[index] = Point(*place)
+            at = line.end()
+        if not is_checked(content, at):
+            return None
+        staged = bits_in(int(head[2] or 0))
+        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left", staged=staged)
+
+    def replacing(self, files: _Files) -> Replacement:
+        return Replacement(files.points, self.render(), files.temporary(files.points))
+
+
+def read_points(fs: FileSystem, files: _Files) -> Points:
+    """Where there are none, nothing of ours was ever written: the first barrier makes them."""
+    content = read_small(fs, files.points, _LARGEST)
+    if content is None:
+        return Points(True, {})
+    return Points.parse(content) or Points(False, {}, is_readable=False)
+
+
+def leave_points(fs: FileSystem, files: _Files, points: Points) -> None:
+    """Note that a peer may have written since: before any file says that we are here.
+
+    Raises DiskFullError and OSError.
+    """
+    if not points.is_left_open:
+        return
+    left = replace(points, was_left=True)
+    replacement = left.replacing(files)
+    if not Barrier(replacements=(replacement,)).pay(fs) and not write_over(fs, replacement):
+        raise DiskFullError(files.path, NO_ROOM)

@@ -1,0 +1,77 @@
+# Reading one segment of a log: what partitions and journals have in common. Law: bytes that a checksum
+# vouches for are handed out; a block that is broken, and bytes without a checksum, are for the kind of log to
+# judge (stream/segment_reader.py, journal/segment_reader.py).
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from diskq._native.journal.read_ahead import SejAhead
+from diskq._native.stream.read_ahead import TripletAhead
+from diskq.storage.block_reader import Bare, BlockReader, Loss, Rotten, Shown, Takeable
+from diskq.storage.fs import FileSystem
+
+__all__ = ["LogSegmentReader"]
+
+A = TypeVar("A", SejAhead, TripletAhead)
+
+
+class _Files(Protocol):
+    def data(self, base: int) -> str: ...
+
+    def sidecar(self, base: int) -> str: ...
+
+
+class LogSegmentReader(ABC, Generic[A]):
+    """The segment that begins with message `base`, read forward through `ahead`, whose offsets it keeps."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        ahead: A,
+        files: _Files,
+        base: int,
+        shown: Shown | None,
+        takeable: Takeable | None = None,
+    ) -> None:
+        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+        self._fs = fs
+        self.path = files.data(base)
+        self.blocks = BlockReader(fs, ahead, self.path, files.sidecar(base), 0, shown, takeable)
+        self.base = base
+        self._messages: A = ahead
+        self._messages.next_offset = base
+        self._readable_end = 0
+        self._known_end: int | None = None  # the offset behind the readable end
+        self._undecided: object = None  # what there was when nothing could be told
+
+    def close(self) -> None:
+        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        self.blocks.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data file, now."""
+        return self._fs.size(self.blocks.handle)
+
+    def begin_at(self, position: int, offset: int) -> None:
+        """Be at message `offset`, which begins at byte `position` of the data."""
+        self.blocks.seek(position)
+        self._messages.next_offset = offset
+
+    def _fill(self, end: int, covered_end: int | None) -> Loss | None:
+        found = self.blocks.step(end, covered_end)
+        if isinstance(found, Rotten):
+            return self._numbered(found)
+        return None if found is None else self._take_unverified(found)
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _numbered(self, rotten: Rotten) -> Loss:
+        """Pass over the offsets of what is lost with a block, too."""
+
+    @abstractmethod
+    def _take_unverified(self, bare: Bare) -> Loss | None:
+        """Admit of these bytes what may be believed, or pass over what is bad."""

@@ -1,0 +1,224 @@
+# Opening a log in segments after whatever happened to it. Law: opening never refuses because of a crash,
+# never loses a whole record, never invents one, and reports what it did.
+#
+# The procedure is one for journals and for the partitions of streams; the format is its judge. What of the
+# bytes behind the recovery point is believed is a value (trust.py), what can be done is five acts
+# (repairs.py).
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_start import missing_start
+from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
+from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.trust import Trust
+from diskq.storage.barrier import Barrier
+from diskq.storage.checksums import Vouched, rows_before, vouched
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair
+
+__all__ = ["Followed", "Judge", "LogRecovery"]
+
+
+class _Files(Protocol):
+    def bases(self) -> list[int]: ...
+
+    def sidecars(self) -> list[int]: ...
+
+    def orphans(self, bases: Iterable[int]) -> list[str]: ...
+
+    def data(self, base: int) -> str: ...
+
+    def sidecar(self, base: int) -> str: ...
+
+    def kept(self, path: str) -> str: ...
+
+
+class Followed(NamedTuple):
+    """A segment after its records were followed to their end, and what is none was cut."""
+
+    end: int
+    """The byte of its data behind the last whole record,"""
+    next_offset: int
+    """and the offset behind it."""
+    given: int
+    """The offset behind the last one of which there is a trace."""
+
+
+class Judge(Protocol):
+    """What only the format knows. Each method raises OSError, and CorruptionError if the open is strict."""
+
+    @property
+    def first(self) -> int:
+        """The segment before which retention has removed all; 0 where there is no retention.
+
+        Read after the segments were listed: retention may be at work.
+        """
+
+    def begin(self, point: Point, trust: Trust) -> Point:
+        """The recovery point, where the first segments were removed behind its back."""
+
+    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+        """The segments but the last whose files are not all there."""
+
+    def follow(self, base: int, point: Point) -> Followed:
+        """Go by the framing of the segment, from the point on if it is there; repair its end."""
+
+    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+        """The same of a segment of which nothing is left but what checksums vouch for."""
+
+    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+        """After a power cut: does segment `base` go on where this one ends? `told` as for `believe`."""
+
+    def complete(self, base: int, following: int) -> None:
+        """A segment that is not the last, as it is in the page cache; `following` is the next one."""
+
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+        """The segment's files, but its checksums, each with how many bytes of it the point vouches for.
+
+        The data comes first, and what is synced later tells of it.
+        """
+
+    def set_aside(self, base: int) -> int:
+        """Set the segment aside as not synced. Returns the least offset that may be given after it."""
+
+    def cover(self, base: int, end: int) -> None:
+        """Add checksums of the records before byte `end` of the last segment that have none."""
+
+    def next_offset(self, given: int, promised: int, trust: Trust) -> int:
+        """The next offset. `given` is behind the last one of which there is a trace.
+
+        `promised` is the recovery point's.
+        """
+
+
+class LogRecovery:
+    """One recovery. `found` is filled in, which the judge may look at and note changes in."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: _Files,
+        judge: Judge,
+        repairs: Repairs,
+        found: FoundLog,
+        trust: Trust,
+        *,
+        has_run_on: bool = True,
+    ) -> None:
+        """`has_run_on`: nothing says that a power cut may have taken what only checksums tell of."""
+        self._fs = fs
+        self._files = files
+        self._judge = judge
+        self._repairs = repairs
+        self._found = found
+        self._trust = trust
+        self._counts_told = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
+        self._given = 0
+
+    def run(self, point: Point | None) -> FoundLog:
+        """Repair what needs it, and owe it to the first barrier.
+
+        `point`: everything of ours before it is known to be durable. Raises as the judge.
+        """
+        found, files, judge, trust = self._found, self._files, self._judge, self._trust
+        found.bases = files.bases()
+        noted = None if point is None else point.start(has_run_on=self._counts_told)
+        missing = missing_start(found.bases, files.sidecars(), files.data, noted=noted, first=judge.first)
+        found.repairs += [missing] if missing is not None else []
+        told = told_end(self._fs, files, found.bases)
+        # Before a segment is begun that has one of these names.
+        Barrier(removals=tuple(files.orphans(found.bases))).pay(self._fs)
+        oldest = found.bases[0] if found.bases else 0
+        known = point or Point(oldest, 0, oldest)
+        promised = known.next_offset
+        known = judge.begin(known, trust)
+        for base in judge.incomplete(known, trust):
+            self._follow(base, Point(base, 0, base))
+        self._given = judge.first
+        found.end = found.next_offset = 0
+        if not found.bases:
+            pass  # a new log; or all files that were there are gone
+        elif found.bases[-1] < known.base:
+            self._follow(found.bases[-1], known)  # files that were there are gone
+        elif trust is Trust.POWER_CUT:
+            self._believe_checksums(known, has_point=point is not None)
+        elif trust is Trust.CLOSED and self._is_as_left(known):
+            found.end, found.next_offset = known.end, known.next_offset
+        else:
+            for base, following in pairwise(found.bases[:]):
+                if base >= known.base and trust is not Trust.CLOSED:
+                    judge.complete(base, following)
+                    self._keep(base, known)
+            self._follow(found.bases[-1], known)
+        given = max(self._given, promised, told if self._counts_told else 0)
+        given = judge.next_offset(given, promised, trust)
+        if found.next_offset < given or not found.bases:
+            self._begin_after(given, promised, known)
+        else:
+            judge.cover(found.bases[-1], found.end)
+            found.rows, _ = rows_before(self._fs, files.sidecar(found.bases[-1]), found.end)
+        return found
+
+    def _follow(self, base: int, point: Point) -> Followed:
+        return self._take(base, point, self._judge.follow(base, point))
+
+    def _take(self, base: int, point: Point, followed: Followed) -> Followed:
+        """It is the last segment that was found; its files are owed."""
+        self._found.end, self._found.next_offset = followed.end, followed.next_offset
+        self._given = max(self._given, followed.given)
+        self._keep(base, point)
+        return followed
+
+    def _is_as_left(self, point: Point) -> bool:
+        """True if the last segment ends at the point, by the sizes of its files."""
+        base = self._found.bases[-1]
+        files = self._judge.durable(base, point)
+        return base == point.base and all(self._fs.size_of(path) == size for path, size in files)
+
+    def _keep(self, base: int, point: Point) -> None:
+        data, *others = self._judge.durable(base, point)
+        self._repairs.keep(data, (self._files.sidecar(base), 0), *others)
+
+    def _believe_checksums(self, point: Point, *, has_point: bool) -> None:
+        """Keep what they vouch for, without a gap, from the point on; set the rest aside.
+
+        Where there is no point, segments without any checksums at all are a peer's, and kept too.
+        """
+        found, files, judge = self._found, self._files, self._judge
+        pending = [base for base in found.bases if base >= point.base]
+        found.bases = [base for base in found.bases if base < point.base]
+        is_followed = True
+        while pending and is_followed:
+            base = pending.pop(0)
+            found.bases.append(base)
+            told = None
+            if has_point or self._fs.size_of(files.sidecar(base)) is not None:
+                data = files.data(base)
+                start = point.end if base == point.base else 0
+                told = vouched(self._fs, data, files.sidecar(base), start)
+                self._repairs.cut(data, told.end, UNSYNCED, beside=files.kept(data))
+                followed = self._take(base, point, judge.believe(base, told, point))
+            else:
+                followed = self._follow(base, point)
+            is_followed = bool(pending) and judge.is_followed(pending[0], told, followed)
+        for base in pending:
+            self._given = max(self._given, judge.set_aside(base))
+        self._repairs.pay_asides()
+
+    def _begin_after(self, offset: int, promised: int, point: Point) -> None:
+        """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""
+        found = self._found
+        lost = offset - (found.next_offset if found.bases else point.base)
+        if lost:
+            path = self._files.data(found.bases[-1] if found.bases else point.base)
+            repair = Repair(path=path, kept=found.end, dropped=0, reason=MISSING, records=lost)
+            if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
+                self._repairs.report(repair)
+            else:
+                found.repairs.append(repair)  # nobody was promised that they outlive a power cut
+        found.begin_after(offset)

@@ -1,0 +1,184 @@
+# The command log, read. Law: what is wrong with a segment is told with its byte and its record, and
+# nothing is changed here.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from diskq._native.priority.audit import Gone, Tally
+from diskq._native.priority.codec import END_MARKER, FILE_HEAD, Scan, has_record, scan
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import last_byte
+
+__all__ = [
+    "BadCommand",
+    "SegmentScan",
+    "go_over_segment",
+    "is_ended",
+    "read_segment",
+    "records_behind",
+]
+
+# A window of a file, which grows where a record is larger.
+_WINDOW = 1024 * 1024
+
+Apply = Callable[[list[tuple[Any, ...]]], int]
+
+
+class BadCommand(Exception):
+    """A whole record holds no command that can be carried out.
+
+    Arguments: the byte, the number of the record in its segment, what kind of trouble it is, the reason.
+    """
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What was found in a segment's file."""
+
+    size: int
+    """Bytes of the file."""
+    end: int = len(FILE_HEAD)
+    """The byte behind its last whole record."""
+    records: int = 0
+    trouble: str | None = None
+    """What is wrong with the bytes at `end`, where the log does not end there."""
+    is_bad: bool = False
+    """It is a whole record, and no command that can be carried out."""
+    is_blank: bool = False
+    """It was not begun: it is empty, or holds a part of its head, or zeros."""
+    version: int | None = None
+    """What its head says, where that is not the version that is known."""
+    is_torn: bool = False
+    """It holds something, and of its head a beginning at most, and zeros."""
+    is_alien: bool = False
+    """It does not begin with a segment's marker."""
+    term: int = 0
+    """Of its last record."""
+    is_narrow: bool = False
+    """That record has its term in 4 bytes."""
+    is_document: bool = False
+    """Some record is as only the format's document has it."""
+    trailing: int = 0
+    """Commands with bytes behind them."""
+
+    @property
+    def ending(self) -> int:
+        """Where the end marker belongs: in the document's layout, behind the zeros that fill a record."""
+        return (self.end + 3) & ~3 if self.is_document else self.end
+
+
+def read_segment(
+    fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, bears_bad: bool = False
+) -> SegmentScan:
+    """Scan the file, and hand its commands to `apply` but for the first `skip` records'.
+
+    `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `bears_bad`, a command
+    that is none is a trouble like any other.
+    """
+
+    def look(window: bytes, rest: int, found: SegmentScan) -> Scan:
+        skipped = max(0, skip - found.records)
+        scanned = scan(window, rest, skipped, only_records=apply is None)
+        if apply is not None:
+            _apply(apply, scanned.commands, window, found, skipped)
+        found.trailing += scanned.trailing
+        return scanned
+
+    return _read(fs, handle, look, bears_bad=bears_bad)
+
+
+def go_over_segment(
+    fs: FileSystem, handle: int, tally: Tally, skip: int = 0, saw: Callable[[int], object] | None = None
+) -> SegmentScan:
+    """Judge every record and every command in the file, and count what it leaves, but for the first `skip`.
+
+    `saw` is told of bytes. Raises OSError.
+    """
+
+    def look(window: bytes, rest: int, found: SegmentScan) -> Gone:
+        gone = tally.go_over(window, rest, max(0, skip - found.records))
+        if saw is not None:
+            saw(gone.end)
+        return gone
+
+    return _read(fs, handle, look, bears_bad=True)
+
+
+def _read(
+    fs: FileSystem, handle: int, look: Callable[[bytes, int, SegmentScan], Scan | Gone], *, bears_bad: bool
+) -> SegmentScan:
+    found = SegmentScan(fs.size(handle))
+    head = fs.pread(handle, len(FILE_HEAD), 0)
+    if head != FILE_HEAD:
+        begun = head.rstrip(b"\0")
+        is_prefix = FILE_HEAD.startswith(begun)
+        is_short = len(head) < len(FILE_HEAD) and FILE_HEAD.startswith(head)
+        found.is_blank = is_short or (not begun and last_byte(fs, handle, 0) is None)
+        found.is_torn = is_prefix and not found.is_blank
+        if not found.is_blank:
+            found.is_alien = head[:4] != FILE_HEAD[:4] or len(head) < len(FILE_HEAD)
+            if not found.is_alien:
+                found.version = int.from_bytes(head[4:], "big", signed=True)
+        return found
+    width = _WINDOW
+    while True:
+        window = fs.pread(handle, width, found.end)
+        rest = found.size - found.end
+        scanned = look(window, rest, found)
+        if scanned.records:
+            found.term, found.is_narrow = scanned.term, scanned.is_narrow
+        found.is_document |= scanned.is_document
+        found.end += scanned.end
+        found.records += scanned.records
+        if scanned.stop == "END":
+            return found
+        if scanned.stop in ("UNKNOWN", "BAD"):
+            kind = "unknown_delta" if scanned.stop == "UNKNOWN" else "bad_delta"
+            is_known = scanned.stop == "BAD"
+            reason = "a command that is cut, or names no queue" if is_known else "an unknown command"
+            if bears_bad:
+                found.trouble, found.is_bad = reason, True
+                return found
+            raise BadCommand(found.end, found.records, kind, reason)
+        if scanned.stop != "MORE":
+            found.trouble = scanned.stop
+            return found
+        width = _WINDOW if scanned.end else width * 2
+
+
+def _apply(
+    apply: Apply, commands: list[tuple[Any, ...]], window: bytes, found: SegmentScan, skipped: int
+) -> None:
+    done = apply(commands)
+    if done < len(commands):
+        before = scan(window, most=skipped + done, only_records=True)
+        implementation = commands[done][2]
+        raise BadCommand(
+            found.end + before.end,
+            found.records + skipped + done,
+            "unknown_implementation",
+            f"queue implementation {implementation}",
+        )
+
+
+def records_behind(fs: FileSystem, handle: int, start: int) -> bool:
+    """Is there a whole record somewhere behind byte `start`?"""
+    size = fs.size(handle)
+    width = 2 * _WINDOW
+    at = start + 1
+    while at < size:
+        # Windows overlap: a record of up to half of one is in one of them whole.
+        window = fs.pread(handle, width, at)
+        if has_record(window):
+            return True
+        at += _WINDOW if len(window) == width else width
+    return False
+
+
+def is_ended(fs: FileSystem, handle: int, found: SegmentScan) -> bool:
+    """Does the end marker stand where it belongs?"""
+    size = found.ending - found.end + len(END_MARKER)
+    return fs.pread(handle, size, found.end) == bytes(size)

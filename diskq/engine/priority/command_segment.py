@@ -1,0 +1,131 @@
+# The active segment of TaskFlux's command log. Law: behind the last whole record stands the end marker,
+# or the file ends; and nothing that was ever written there stands behind that.
+#
+# A record has its own checksum, so there is none beside the file. Zeros are written ahead of the records:
+# a sync that changes no size costs the disk half as much.
+
+from __future__ import annotations
+
+from diskq._native.priority.codec import END_MARKER, FILE_HEAD
+from diskq.engine.priority.files import StoreFiles
+from diskq.storage.barrier import Debts, cut_to, open_at, write_all
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+
+__all__ = ["CommandSegment"]
+
+# So many zeros are written at once.
+_AHEAD = 128 * 1024
+
+
+class CommandSegment:
+    """What a store's log is written to. `offset`s are the numbers of records, in the whole log (LSN)."""
+
+    def __init__(
+        self, fs: FileSystem, files: StoreFiles, *, soft_limit: int, hard_limit: int, preallocate: bool
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._soft_limit = soft_limit
+        self._full_at = max(soft_limit, len(FILE_HEAD))
+        self._hard_limit = max(soft_limit, hard_limit)
+        self._preallocate = preallocate
+        self.handle = -1
+        self.base = 0
+        self.end = 0
+        """The byte behind its last record."""
+        self.next_offset = 0
+        self._allocated = 0  # the file's size
+
+    @property
+    def is_open(self) -> bool:
+        return self.handle >= 0
+
+    def is_full_with(self, more: int) -> bool:
+        """Would it be full with so many more bytes of records, of which some are there?"""
+        return self.end + more > self._full_at
+
+    @property
+    def is_full(self) -> bool:
+        return self.end > self._full_at
+
+    @property
+    def room(self) -> int:
+        """A batch goes on in the next segment behind the record that takes so many bytes or more."""
+        return max(0, self._hard_limit - self.end)
+
+    def begin(self, base: int, debts: Debts) -> None:
+        # A rest of one that could not be begun is cut.
+        handle = open_at(self._fs, self._files.segment(base), 0)
+        try:
+            write_all(self._fs, handle, FILE_HEAD + END_MARKER, 0)
+        except BaseException:
+            self._fs.close(handle)
+            raise
+        debts.directories[self._files.log] = None
+        self.handle = handle
+        self.base = self.next_offset = base
+        self.end = len(FILE_HEAD)
+        self._allocated = self.end + len(END_MARKER)
+
+    def resume(self, base: int, end: int, records: int, handle: int) -> None:
+        """Go on in a segment that is there, and open: behind byte `end`, where nothing but zeros is."""
+        self.handle = handle
+        self.base = base
+        self.end = end
+        self.next_offset = base + records
+        self._allocated = self._fs.size(handle)
+
+    def write(self, data: bytes, records: int) -> None:
+        """Add whole records; `data` has the end marker behind them.
+
+        Raises OSError: what is in the file is then for `cut_back`.
+        """
+        needed = self.end + len(data)
+        if needed > self._allocated and self._preallocate:
+            ahead = min(_AHEAD, max(0, self._soft_limit + len(END_MARKER) - needed))
+            try:
+                write_all(self._fs, self.handle, data + bytes(ahead), self.end)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS:
+                    raise
+                write_all(self._fs, self.handle, data, self.end)
+                ahead = 0
+            self._allocated = needed + ahead
+        else:
+            write_all(self._fs, self.handle, data, self.end)
+            self._allocated = max(self._allocated, needed)
+        self.end = needed - len(END_MARKER)
+        self.next_offset += records
+
+    def cut_back(self) -> None:
+        """Take back what a failed write left. Raises OSError."""
+        if not self.is_open:
+            return
+        self._fs.truncate(self.handle, self.end)
+        self._allocated = self.end
+        try:
+            write_all(self._fs, self.handle, END_MARKER, self.end)
+        except OSError as failure:
+            # The file's end is the log's, too.
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            self._fs.truncate(self.handle, self.end)
+        else:
+            self._allocated += len(END_MARKER)
+
+    def trim(self) -> None:
+        """Cut what was written ahead. Raises OSError."""
+        size = self.end + len(END_MARKER)
+        cut_to(self._fs, self.handle, size)
+        self._allocated = size
+
+    def finish(self, debts: Debts) -> None:
+        self.trim()
+        debts.sync_and_close(self.handle)
+        self.handle = -1
+
+    def abandon(self) -> None:
+        """Close it without a promise."""
+        if self.is_open:
+            handle, self.handle = self.handle, -1
+            self._fs.close(handle)

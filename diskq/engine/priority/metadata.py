@@ -1,0 +1,103 @@
+# The metadata file of a priority store, whose lock keeps TaskFlux out. Law: it is whole or not there; what
+# is in its place and no writer wrote is kept aside before it is begun anew.
+
+from __future__ import annotations
+
+from diskq._native.priority.state_codec import METADATA_SIZE, Metadata, decode_metadata, encode_metadata
+from diskq.engine.priority.files import StoreFiles
+from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
+from diskq.storage.barrier import Debts
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem, base_name
+from diskq.storage.numbered_files import private_path
+from diskq.storage.repairs import Repair, keep_copy
+from diskq.storage.small_file import read_small
+
+__all__ = ["MetadataFile"]
+
+
+class MetadataFile:
+    """Ours, from its open until it is released."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: StoreFiles,
+        debts: Debts,
+        what: str,
+        *,
+        as_document: bool,
+        begins_anew: bool,
+    ) -> None:
+        """Lock it and read it. Where it is not there it is made, and all `debts` are paid with it.
+
+        Raises LockedError, which names `what`, where another program has it; UnsupportedFormatError, OSError,
+        and DamagedStoreError where no writer wrote it: unless it `begins_anew` then.
+        """
+        self._fs = fs
+        self._files = files
+        self._debts = debts
+        self._what = what
+        self._as_document = as_document
+        self._handle = -1
+        self.repairs: list[Repair] = []
+        """What was begun anew."""
+        try:
+            self._lock()
+            self.content = self._read(begins_anew)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let others have it. Idempotent."""
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            self._fs.close(handle)
+
+    def _lock(self) -> None:
+        fs, path = self._fs, self._files.metadata
+        while self._handle < 0:
+            if fs.size_of(path) is None:
+                self._write()
+            handle = fs.open(path, write=True)
+            try:
+                if not fs.try_lock(handle):
+                    raise LockedError(self._what, "TaskFlux, or another program")
+                if not fs.size(handle):
+                    self._write()  # nobody got further than to make the file
+                if fs.has_name(handle):
+                    self._handle, handle = handle, -1
+            finally:
+                let_go(fs, handle)  # else another one has just taken its place
+
+    def _read(self, begins_anew: bool) -> Metadata:
+        path = self._files.metadata
+        try:
+            metadata = decode_metadata(read_small(self._fs, path, METADATA_SIZE) or b"")
+        except ValueError as version:
+            raise UnsupportedFormatError(path, f"version {version}", "version 1") from None
+        if metadata is None and begins_anew:
+            self._begin_anew()
+            return self._read(begins_anew)
+        if metadata is None:
+            reason = "no metadata that a writer wrote"
+            raise DamagedStoreError(path, 0, reason, kind="corrupt_metadata", root=self._files.root, lsn=None)
+        return metadata
+
+    def _begin_anew(self) -> None:
+        """What it held is kept."""
+        fs, path = self._fs, self._files.metadata
+        aside = keep_copy(fs, self._handle, private_path(self._files.root, base_name(path)))
+        size = fs.size(self._handle)
+        self.repairs.append(
+            Repair(path=path, kept=0, dropped=size, reason="no metadata that a writer wrote", saved_as=aside)
+        )
+        self._write()
+        self.release()
+        self._lock()
+
+    def _write(self) -> None:
+        """Beside it, and renamed: a part of it in its place would be worse than none."""
+        content = encode_metadata(1, -1, self._as_document)
+        self._debts.freeze((), (self._files.metadata_as(content),)).pay(self._fs)

@@ -1,0 +1,559 @@
+# Opening a store after whatever happened to it. Law: opening never refuses because of a crash, never
+# loses what was acknowledged as synced, never brings an acknowledged record back, and tells what it did.
+# It refuses where a command is missing that was complete and durable: to go on would be to invent a state.
+#
+# Which it is, the point under `.diskq/` says: segments before it were on the platter, all of them. From it
+# on, what is torn or missing is what a power cut left (log/trust.py), and what was begun behind that is no
+# part of the log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be
+# torn.
+#
+# What rotted where the point vouches for it is passed over, and the commands behind it are carried out: see
+# `State.doubt` for what they may still do. The state is a snapshot then, and the log goes on behind it, so
+# that TaskFlux reads the same; the damaged segments are kept aside.
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from diskq._native.priority.codec import END_MARKER, FILE_HEAD, scan
+from diskq.engine.log.recovery import Repairs
+from diskq.engine.log.trust import Trust
+from diskq.engine.priority.command_log import (
+    BadCommand,
+    SegmentScan,
+    is_ended,
+    read_segment,
+    records_behind,
+)
+from diskq.engine.priority.files import Point, StoreFiles
+from diskq.engine.priority.salvage import Stretch, pass_over
+from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
+from diskq.engine.priority.state import State, StoredQueue, UnknownImplementation
+from diskq.errors import DamagedStoreError, UnsupportedFormatError
+from diskq.storage.barrier import Barrier, Debts, write_all
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
+from diskq.storage.numbered_files import free_aside, private_path
+from diskq.storage.repairs import Repair, last_byte
+
+__all__ = ["Found", "recover_store"]
+
+TORN = "torn at the end"
+STALE = "stale bytes behind the end marker"
+BEHIND = "behind the end of the log"
+
+
+@dataclass(slots=True)
+class Found:
+    """A store as it is found, and mended."""
+
+    queues: dict[str, StoredQueue] = field(default_factory=dict)
+    bases: list[int] = field(default_factory=list)
+    """Its segments, ascending. The last one is written to."""
+    end: int = 0
+    records: int = 0
+    """In the last segment."""
+    handle: int = -1
+    """Of that segment; -1: it has to be begun."""
+    snapshot_lsn: int = -1
+    is_snapshot_damaged: bool = False
+    is_mended: bool = False
+    """Damage was passed over: the state is to be a snapshot before anything is written, and `old` is due."""
+    old: Barrier = field(default_factory=Barrier)
+    """Sets the damaged segments aside, and removes the others: a new one may get the name of one of them."""
+    term: int = 0
+    """Of the last record."""
+    is_narrow: bool | None = None
+    """Terms have 4 bytes in the newest file that has one; None: there is none."""
+    warnings: Counter[str] = field(default_factory=Counter)
+    repairs: list[Repair] = field(default_factory=list)
+
+
+def recover_store(
+    fs: FileSystem,
+    files: StoreFiles,
+    point: Point | None,
+    debts: Debts,
+    *,
+    strict: bool,
+    trust: Trust,
+    newest: int = -1,
+    repairs_damage: bool = False,
+    until: int | None = None,
+) -> Found:
+    """Read the store, mend what needs it, and owe it to the first barrier.
+
+    Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
+    CorruptionError if `strict` and something had to be cut, and OSError. `newest` is the segment that was
+    written to last, if it must be there: no power cut can have taken it. `repairs_damage`: what would be
+    refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
+    the command with this number left them, where the snapshot does not cover more: that is for a look.
+    """
+    recovery = _Recovery(
+        fs=fs,
+        files=files,
+        point=point,
+        debts=debts,
+        acts=Repairs(fs, debts, strict=strict),
+        trust=trust,
+        newest=newest,
+        repairs_damage=repairs_damage,
+        until=until,
+    )
+    try:
+        return recovery.run()
+    except BaseException:
+        recovery.let_go()
+        raise
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recovery:
+    fs: FileSystem
+    files: StoreFiles
+    point: Point | None
+    debts: Debts
+    acts: Repairs
+    trust: Trust
+    newest: int
+    repairs_damage: bool
+    until: int | None
+    found: Found = field(default_factory=Found)
+    kept: list[tuple[str, str]] = field(default_factory=list)  # damaged segments, and their names to be
+    state: State = field(default_factory=State)
+    next_lsn: int = 0
+    next_applied: int = 0
+
+    def run(self) -> Found:
+        found = self.found
+        found.repairs = self.acts.made
+        bases = self.files.segments()
+        found.warnings = self.state.warnings
+        self._read_snapshot(bases)
+        self.next_applied = found.snapshot_lsn + 1
+        needed = self._needed(bases)
+        self.debts.removals += map(self.files.segment, bases[: len(bases) - len(needed)])
+        self.next_lsn = needed[0] if needed else found.snapshot_lsn + 1
+        for number, base in enumerate(needed):
+            if base != self.next_lsn:
+                self._judge_gap(needed, number)
+                break
+            found.bases.append(base)
+            if not self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
+                self._drop(needed[number + 1 :])
+                break
+        self._tell_of_the_closed(needed, bases)
+        self._tell_of_the_newest()
+        if found.is_mended:
+            self._begin_behind(needed)
+        elif self.next_lsn <= found.snapshot_lsn:
+            self._restart()
+        elif not found.bases:
+            found.bases = [self.next_lsn]
+        found.queues = self.state.finish()
+        return found
+
+    def let_go(self) -> None:
+        """Close what was opened: the store is not."""
+        if self.found.handle >= 0:
+            handle, self.found.handle = self.found.handle, -1
+            self.fs.close(handle)
+
+    def _refuse(self, path: str, position: int, reason: str, kind: str, lsn: int | None = None) -> NoReturn:
+        raise DamagedStoreError(path, position, reason, kind=kind, root=self.files.root, lsn=lsn)
+
+    # --- the snapshot -----------------------------------------------------------------------------
+
+    def _read_snapshot(self, bases: list[int]) -> None:
+        path = self.files.snapshot
+        try:
+            handle = self.fs.open(path)
+        except FileNotFoundError:
+            self._begin_with_default()
+            return
+        try:
+            read = read_head(self.fs, handle)
+            if read is None:
+                self._begin_with_default()
+                return
+            head, has_more = read
+            load_state(self.fs, handle, head, self.state)
+            self.found.snapshot_lsn, self.found.term = head.lsn, head.term
+            self.found.is_narrow = head.is_document
+            self._warn("snapshot_trailing_bytes", has_more)
+            self._warn("document_layout", head.is_document)
+        except UnknownImplementation as unknown:
+            found = f"queue implementation {unknown.args[0]}"
+            raise UnsupportedFormatError(path, found, "1 (H4) and 2 (QA)") from None
+        except BadSnapshot as bad:
+            if bases[:1] == [0]:
+                # The log is there from the first record on: nothing is lost.
+                self._warn("snapshot_ignored")
+                self.found.is_snapshot_damaged = True
+            elif self.repairs_damage:
+                self._set_aside(path, private_path(self.files.root, base_name(path)), bad.args[1])
+            else:
+                self._refuse(path, bad.args[0], bad.args[1], "corrupt_snapshot")
+            self.found.snapshot_lsn = -1
+            self.state = State()
+            self.state.warnings = self.found.warnings
+            self._begin_with_default()
+        finally:
+            self.fs.close(handle)
+
+    def _begin_with_default(self) -> None:
+        self.state.add_queue(b"", 0, None, None, None)
+
+    def _warn(self, name: str, is_so: bool = True) -> None:
+        if is_so:
+            self.found.warnings[name] = max(1, self.found.warnings[name])
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _needed(self, bases: list[int]) -> list[int]:
+        """The segments from the one on that holds the first record that the snapshot does not cover."""
+        first = self.found.snapshot_lsn + 1
+        before = [number for number, base in enumerate(bases) if base <= first]
+        if bases and not before and self._may_be_unsynced(first):
+            self._drop(bases)
+            bases.clear()
+        elif bases and not before:
+            kind = "missing_records" if self.found.snapshot_lsn >= 0 else "missing_snapshot"
+            reason = f"the log begins with record {bases[0]}, and record {first} is nowhere"
+            self._refuse(self.files.segment(bases[0]), 0, reason, kind, first)
+        return bases[before[-1] :] if before else []
+
+    def _may_be_unsynced(self, lsn: int) -> bool:
+        """May a power cut have taken this record, or the segment that begins with it?"""
+        if self.repairs_damage:
+            return True
+        return self.point is not None and lsn >= self.point.base
+
+    def _judge_gap(self, needed: list[int], number: int) -> None:
+        """The segment does not go on where the one before it ends."""
+        # What the snapshot covers may be missing: a removed segment's name can come back without the next.
+        missing = max(self.next_lsn, self.found.snapshot_lsn + 1)
+        if not self._may_be_unsynced(missing):
+            reason = f"record {self.next_lsn} should be the first, behind the segment before it"
+            self._refuse(self.files.segment(needed[number]), 0, reason, "missing_records", self.next_lsn)
+        self._drop(needed[number:])
+        self._open_again(self.found.bases[-1])
+
+    def _read(self, base: int, following: int | None) -> bool:
+        """Carry out a segment's commands. True: the next segment goes on behind it, if there is one."""
+        found, path = self.found, self.files.segment(base)
+        is_last = following is None
+        with ExitStack() as stack:
+            handle = self.fs.open(path, write=True)
+            stack.callback(self.fs.close, handle)
+            skip = max(0, found.snapshot_lsn + 1 - base)
+            try:
+                bears_bad = self.repairs_damage
+                scanned = read_segment(self.fs, handle, self._apply, skip, bears_bad=bears_bad)
+            except BadCommand as bad:
+                position, record, kind, reason = bad.args
+                if kind == "unknown_implementation":
+                    raise UnsupportedFormatError(path, reason, "1 (H4) and 2 (QA)") from None
+                self._refuse(path, position, reason, kind, base + record)
+                raise
+            self.next_lsn = base + scanned.records
+            if self._is_damaged(handle, base, following, scanned):
+                self._pass_over(handle, base, following, scanned, skip)
+                return not is_last
+            is_ours = self._may_be_unsynced(base)
+            is_torn = (scanned.is_torn and is_ours) or (scanned.is_alien and self.repairs_damage)
+            if (scanned.is_alien or scanned.version is not None) and not is_torn:
+                self._refuse_head(path, scanned, base)
+            scanned.is_torn = is_torn
+            is_begun = not (scanned.is_blank or is_torn)
+            self._note(scanned)
+            if is_last or not is_begun or scanned.trouble is not None:
+                if not (is_last or is_ours):
+                    reason = scanned.trouble or "the segment is blank, and not the last one"
+                    self._refuse(path, scanned.end, reason, "corrupt_log", self.next_lsn)
+                stack.pop_all()
+                self._become_last(base, handle, scanned)
+                return False
+            if is_ours:
+                self._sync_again(handle, scanned)
+                self.debts.closing.append(handle)
+                stack.pop_all()
+            return True
+
+    # --- damage that is passed over ---------------------------------------------------------------
+
+    def _expected(self, base: int, following: int | None) -> int | None:
+        """The number behind the segment's last command; None: nobody knows."""
+        if following is not None:
+            return following
+        return self.point.next_lsn if self.point is not None and self.point.base == base else None
+
+    def _is_damaged(self, handle: int, base: int, following: int | None, scanned: SegmentScan) -> bool:
+        """Is something wrong with what the point vouches for, as no crash can have left it?"""
+        point = self.point
+        if point is None or base > point.base or scanned.version is not None or scanned.is_bad:
+            return False
+        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
+        if base < point.base:
+            # What the snapshot covers may be missing; so may what a power cut has taken.
+            missing = max(base + scanned.records, self.found.snapshot_lsn + 1)
+            is_short = following is not None and missing < min(following, point.base)
+            return is_headless or scanned.trouble is not None or is_short
+        if point.closed is not None:
+            return (0 if is_headless else scanned.ending) < point.closed
+        # Nobody closed it. Where the machine runs on, what is whole behind damage was written behind it; and
+        # its head was durable before the point.
+        if is_headless:
+            return self.trust is Trust.KILLED and following is None
+        # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
+        is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
+        return self.trust is Trust.KILLED and (is_cut or records_behind(self.fs, handle, scanned.end))
+
+    def _pass_over(
+        self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
+    ) -> None:
+        """Carry out what is whole behind the damage at the end of what was scanned."""
+        fs, path, point = self.fs, self.files.segment(base), self.point
+        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
+        self.acts.check(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
+        data = fs.pread(handle, fs.size(handle), 0)
+        end = len(data)
+        if following is None and point is not None and point.closed is not None:
+            end = max(min(end, point.closed), min(end, len(data.rstrip(b"\0"))))
+        aside = self._keep_aside(base)
+        at = len(FILE_HEAD) if is_headless else scanned.end
+        if is_headless and data[: len(FILE_HEAD)] != FILE_HEAD:
+            self._tell_of_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
+        told = len(self.found.repairs)
+        read: list[Stretch | tuple[Any, ...]] = []
+        while at < end:
+            behind = scan(memoryview(data)[at:], len(data) - at)
+            read += behind.commands
+            at += behind.end
+            if behind.stop in ("UNKNOWN", "BAD"):
+                self._refuse(path, at, "a command that nobody knows", "unknown_delta")
+            if at >= end or (behind.stop == "END" and not data[at:end].strip(b"\0")):
+                break
+            stretch = pass_over(data, at, end)
+            if stretch.record:
+                read += scan(stretch.record).commands
+                self._tell_of_damage(path, at, stretch.end, "a record's head", 0, aside)
+            else:
+                read.append(stretch)
+                self._tell_of_damage(
+                    path, at, stretch.end, behind.stop, None if stretch.has_added else 0, aside
+                )
+            at = stretch.end
+        self._carry_out(read, base, following, scanned, skip)
+        expected = self._expected(base, following)
+        if expected is not None and self.next_lsn < expected:
+            if not any(isinstance(each, Stretch) for each in read):
+                reason = f"commands {self.next_lsn} to {expected - 1} are missing behind it"
+                self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
+            self.state.doubt()
+            self.next_lsn = expected
+        elif len(self.found.repairs) == told:
+            # So a full disk leaves it. Where the point knows how many there were, they are all there.
+            reason = "the file ends here, without the marker of an end"
+            lost = None if is_headless and expected is None else 0
+            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
+        self.found.is_mended = True
+
+    def _carry_out(
+        self,
+        read: list[Stretch | tuple[Any, ...]],
+        base: int,
+        following: int | None,
+        scanned: SegmentScan,
+        skip: int,
+    ) -> None:
+        """The commands of which the snapshot does not have the effect, in order."""
+        number, expected = scanned.records, self._expected(base, following)
+        counts = [each.records for each in read if isinstance(each, Stretch)]
+        whole = sum(not isinstance(each, Stretch) for each in read)
+        missing = 0 if expected is None else expected - base - number - whole
+        for each in read:
+            if isinstance(each, Stretch):
+                # Of one stretch alone it is known how many it had.
+                number += missing if len(counts) == 1 and missing > 0 else each.records or 0
+                if each.has_added:
+                    self.state.doubt()
+            else:
+                if number >= skip and self._apply([each]) < 1:
+                    raise UnsupportedFormatError(
+                        self.files.segment(base), f"queue implementation {each[2]}", "1 (H4) and 2 (QA)"
+                    )
+                number += 1
+        self.next_lsn = base + number
+
+    def _keep_aside(self, base: int) -> str | None:
+        """The segment's file has another name, once the state is safe."""
+        path = self.files.segment(base)
+        if not self.fs.size_of(path):
+            return None
+        aside = free_aside(self.fs, self.files.aside(base))
+        self.kept.append((path, aside))
+        return aside
+
+    def _tell_of_damage(
+        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None
+    ) -> None:
+        repair = Repair(
+            path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside
+        )
+        self.found.repairs.append(repair)
+
+    def _tell_of_the_closed(self, needed: list[int], bases: list[int]) -> None:
+        """Is the segment there in which the log was closed, or written to when this machine last ran?"""
+        point = self.point
+        if point is None or point.base in needed:
+            return
+        is_covered = max(point.base, (point.next_lsn or 0) - 1) <= self.found.snapshot_lsn
+        if is_covered and (self.trust is not Trust.KILLED or max(bases, default=-1) >= point.base):
+            return  # the snapshot has all of it
+        if self.trust is Trust.POWER_CUT and point.base == self.next_lsn:
+            return  # a power cut may have taken it, with nothing in it that was synced
+        reason = "the log went on in this segment, which is gone"
+        # Of a log that was not closed the snapshot may have the beginning alone.
+        lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
+        self._tell_of_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
+
+    def _tell_of_the_newest(self) -> None:
+        """After a kill: has the segment that was written to last a command?"""
+        if self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
+            return
+        path = self.files.segment(self.newest)
+        if path not in [repair.path for repair in self.found.repairs]:
+            self._tell_of_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
+
+    def _begin_behind(self, needed: list[int]) -> None:
+        """The old segments are written to no more: the state is a snapshot, and the log begins anew."""
+        found = self.found
+        self._warn("damage_passed_over")
+        set_aside = {path for path, _ in self.kept}
+        paths = map(self.files.segment, needed)
+        removals = tuple(path for path in paths if path not in set_aside)
+        found.old = Barrier(asides=tuple(self.kept), removals=removals)
+        self._begin_at(max(self.next_lsn, found.snapshot_lsn + 1, 1))  # a snapshot covers something
+
+    def _begin_at(self, lsn: int) -> None:
+        """Go on in a new segment, and sync nothing of the old ones."""
+        self.let_go()
+        self.debts.files.clear()
+        self.found.bases = [lsn]
+        self.found.end = self.found.records = 0
+
+    def _apply(self, commands: list[tuple[Any, ...]]) -> int:
+        """Carry them out; but what comes behind `until` is passed over."""
+        wanted = commands if self.until is None else commands[: max(0, self.until + 1 - self.next_applied)]
+        self.next_applied += len(commands)
+        done = self.state.apply(wanted)
+        return done if done < len(wanted) else len(commands)
+
+    def _sync_again(self, handle: int, scanned: SegmentScan) -> None:
+        self.acts.keep_open(handle, 0, scanned.end)
+        self._end(handle, scanned)
+
+    def _end(self, handle: int, scanned: SegmentScan) -> None:
+        """TaskFlux takes a part of an end marker for damage."""
+        if not is_ended(self.fs, handle, scanned):
+            zeros = bytes(scanned.ending - scanned.end)
+            write_all(self.fs, handle, zeros + END_MARKER, scanned.end)
+
+    def _refuse_head(self, path: str, scanned: SegmentScan, base: int) -> None:
+        if scanned.version is not None:
+            raise UnsupportedFormatError(path, f"version {scanned.version}", "version 1")
+        self._refuse(path, 0, "no segment's head", "corrupt_log", base)
+
+    def _is_closed(self, base: int, scanned: SegmentScan) -> bool:
+        """Was the log left like this, with everything on the platter?"""
+        point = self.point
+        return point is not None and (point.base, point.closed) == (base, scanned.ending)
+
+    def _note(self, scanned: SegmentScan) -> None:
+        if scanned.records:
+            self.found.term = scanned.term
+            self.found.is_narrow = scanned.is_narrow
+        self._warn("document_layout", scanned.is_document)
+        self.found.warnings["delta_trailing_bytes"] += scanned.trailing
+
+    def _become_last(self, base: int, handle: int, scanned: SegmentScan) -> None:
+        """Go on writing in this segment, behind its last whole record. The handle is the store's now."""
+        found, fs, path = self.found, self.fs, self.files.segment(base)
+        found.handle = handle
+        if scanned.is_blank or scanned.is_torn:
+            if scanned.size:
+                self._warn("segment_reinitialised")
+                self._empty(handle, path, base, scanned)
+            self.let_go()
+            return
+        found.end, found.records = scanned.ending, scanned.records
+        if scanned.trouble is not None:
+            self._warn("tail_truncated")
+            self._warn("valid_records_dropped", records_behind(fs, handle, scanned.end))
+            self.acts.check(path, scanned.end, scanned.trouble)
+            self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")
+        elif last_byte(fs, handle, scanned.end) is not None:
+            self._cut(handle, path, base, scanned.end, STALE)
+        if self._may_be_unsynced(base) and not self._is_closed(base, scanned):
+            self._sync_again(handle, scanned)
+        else:
+            self._end(handle, scanned)
+            self.debts.files.append(handle)
+
+    def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
+        """Its head was not written: it will be begun again."""
+        reason = "its head was not written"
+        self.acts.check(path, 0, reason)
+        if scanned.is_torn:
+            self._cut(handle, path, base, 0, reason)
+        else:
+            self.acts.report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
+
+    def _cut(self, handle: int, path: str, base: int, end: int, reason: str) -> None:
+        """Shorten the file, keep what it loses, and end it."""
+        fs = self.fs
+        last = last_byte(fs, handle, end)
+        if last is None:
+            return  # looked at from beside: whoever has the store took it back in this moment
+        fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
+        # The marker of an end was written over it: no command of the log is there.
+        lost = 0 if reason == STALE and not records_behind(fs, handle, end) else None
+        try:
+            self.acts.cut(path, end, reason, lost, beside=self.files.aside(base), handle=handle)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS or records_behind(fs, handle, end):
+                raise
+            # No room for a copy of what is no record: opening must not fail for that.
+            fs.truncate(handle, end)
+            self.found.repairs.append(
+                Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
+            )
+
+    def _open_again(self, base: int) -> None:
+        """The segment that was read last, whole, is the one to go on in after all."""
+        handle = self.fs.open(self.files.segment(base), write=True)
+        self._become_last(base, handle, read_segment(self.fs, handle))
+
+    def _drop(self, bases: list[int]) -> None:
+        """Segments behind the end of the log: they are there without what was before them."""
+        for base in bases:
+            self._warn("segments_dropped")
+            self._set_aside(self.files.segment(base), self.files.aside(base), BEHIND)
+
+    def _set_aside(self, path: str, beside: str, reason: str) -> None:
+        """Keep the whole file under another name."""
+        self.acts.check(path, 0, reason)
+        self.acts.set_aside(path, reason, None, beside=beside, by_barrier=True)
+
+    def _restart(self) -> None:
+        """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""
+        found = self.found
+        # Not where it only came back: a removal that no power cut has to keep.
+        is_told = self.point is not None and found.bases[-1] < self.point.base
+        self._warn("log_behind_snapshot", not is_told)
+        self.debts.removals += map(self.files.segment, found.bases)
+        self.next_lsn = found.snapshot_lsn + 1
+        self._begin_at(self.next_lsn)

@@ -1,0 +1,251 @@
+# Snapshots of a store's state. Law: one is taken where the state is, at once, and written anywhere, while
+# the state goes on changing; it takes its name when it is durable, and what it covers goes after that.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from diskq._native.priority.crc32_mpeg2 import crc32_mpeg2
+from diskq._native.priority.state_codec import (
+    SNAPSHOT_HEAD,
+    SnapshotHead,
+    decode_queue_head,
+    decode_snapshot_heads,
+    encode_queue_head,
+    encode_snapshot_head,
+)
+from diskq.engine.priority.files import StoreFiles
+from diskq.engine.priority.state import State, StoredQueue
+from diskq.errors import UnsupportedFormatError
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.numbered_files import private_path
+from diskq.storage.repairs import keep_copy
+
+__all__ = ["BadSnapshot", "SnapshotStopped", "StateSnapshot", "load_state", "read_head"]
+
+_LARGEST_STATE = 2**31 - 1
+_RECORD_HEAD = 20
+_COUNT = 4
+_CRC = 4
+# So many bytes are read at once; and so many encoded, for which nobody else runs.
+_PIECE = 1024 * 1024
+_AT_ONCE = 64 * 1024
+# So many bytes of a snapshot wait for the disk at most: who syncs the log meanwhile stands behind them.
+_MOST_UNSYNCED = 4 * 1024 * 1024
+
+
+class SnapshotStopped(Exception):
+    """Nobody wants the snapshot any more that was being written."""
+
+
+class BadSnapshot(Exception):
+    """The snapshot cannot be believed. Arguments: the byte, and the reason."""
+
+
+# --- taken, and written ---------------------------------------------------------------------------
+
+
+class StateSnapshot:
+    """A state that is being written down. Made by `PriorityStore.begin_snapshot`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: StoreFiles,
+        queues: Iterable[StoredQueue],
+        *,
+        lsn: int,
+        term: int,
+        document: bool,
+        keeps_old: bool,
+    ) -> None:
+        """Freeze the queues. Raises UnsupportedFormatError where they are more than the format can tell."""
+        self._fs = fs
+        self._files = files
+        self.lsn = lsn
+        """The last record of the log that it covers."""
+        self._term = term
+        self._document = document
+        self._keeps_old = keeps_old  # nobody could read it
+        self.path = ""
+        self._is_stopped = False
+        self._heads = [(_head(queue), queue.table) for queue in queues]
+        payloads = sum(table.payload_bytes + _RECORD_HEAD * table.stored for _, table in self._heads)
+        self.length = _COUNT + payloads + sum(len(head) for head, _ in self._heads)
+        """Bytes of the state."""
+        if self.length > _LARGEST_STATE:
+            raise UnsupportedFormatError(
+                files.snapshot, f"a state of {self.length} bytes", f"up to {_LARGEST_STATE} bytes"
+            )
+        for _, table in self._heads:
+            table.freeze()
+
+    def write(self) -> None:
+        """Write it, durably, under a temporary name: in any thread, once.
+
+        Raises OSError, and SnapshotStopped; nothing is left of it then.
+        """
+        fs = self._fs
+        path = self._files.new_temporary(fs.unique_number())
+        try:
+            if self._keeps_old:
+                self._keep_old()
+            with opened(fs, path, write=True, create=True, exclusive=True) as handle:
+                self._write_to(handle)
+                Barrier(files=(handle,)).pay(fs)
+        except (OSError, SnapshotStopped):
+            self.path = path
+            self.drop()
+            raise
+        finally:
+            self.give_up()
+        self.path = path
+
+    def stop(self) -> None:
+        """Have `write` end soon, and raise SnapshotStopped: in any thread."""
+        self._is_stopped = True
+
+    def _write_to(self, handle: int) -> None:
+        head = encode_snapshot_head(self.lsn, self._term, self.length, self._document)
+        write_all(self._fs, handle, head, 0)
+        at = synced = len(head)
+        crc = crc32_mpeg2(b"")
+        for piece in self._pieces():
+            crc = crc32_mpeg2(piece, crc)
+            write_all(self._fs, handle, piece, at)
+            at += len(piece)
+            if at - synced >= _MOST_UNSYNCED:
+                Barrier(files=(handle,)).pay(self._fs)
+                synced = at
+        assert at == len(head) + self.length
+        write_all(self._fs, handle, crc.to_bytes(_CRC, "big"), at)
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield len(self._heads).to_bytes(_COUNT, "big")
+        for head, table in self._heads:
+            yield head
+            while piece := table.write_frozen(_AT_ONCE):
+                if self._is_stopped:
+                    raise SnapshotStopped
+                yield piece
+
+    def _keep_old(self) -> None:
+        with opened(self._fs, self._files.snapshot) as old:
+            keep_copy(self._fs, old, private_path(self._files.root, "tflux.snapshot"))
+
+    def give_up(self) -> None:
+        """Nothing more is written of it. Idempotent."""
+        heads, self._heads = self._heads, []
+        for _, table in heads:
+            table.thaw()
+
+    def drop(self) -> None:
+        """It will not be finished: remove what was written of it."""
+        self.give_up()
+        path, self.path = self.path, ""
+        if path:
+            with contextlib.suppress(OSError):
+                Barrier(removals=(path,)).pay(self._fs)
+
+    def installing(self, covered: Iterable[int]) -> Barrier:
+        """What gives it its name, and removes the segments that begin with the records `covered`."""
+        return Barrier(
+            installs=((self.path, self._files.snapshot),),
+            removals=tuple(self._files.segment(base) for base in covered),
+        )
+
+
+def _head(queue: StoredQueue) -> bytes:
+    return encode_queue_head(
+        queue.encoded_name,
+        queue.implementation,
+        queue.table.last_id,
+        queue.max_size,
+        queue.max_message_size,
+        queue.key_range,
+        queue.table.stored,
+    )
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+def read_head(fs: FileSystem, handle: int) -> tuple[SnapshotHead, bool] | None:
+    """What the file's head says, and whether bytes follow the snapshot; None: it is empty.
+
+    The checksum of the state was verified. Raises BadSnapshot, OSError.
+    """
+    size = fs.size(handle)
+    if not size:
+        return None
+    heads = decode_snapshot_heads(fs.pread(handle, SNAPSHOT_HEAD, 0), size)
+    for head in heads:
+        crc = crc32_mpeg2(b"")
+        end = head.start + head.length
+        for at in range(head.start, end, _PIECE):
+            crc = crc32_mpeg2(fs.pread(handle, min(_PIECE, end - at), at), crc)
+        if head.length >= _COUNT and fs.pread(handle, _CRC, end) == crc.to_bytes(_CRC, "big"):
+            return head, size > end + _CRC
+    raise BadSnapshot(0, "the checksum disagrees" if heads else "no snapshot's head")
+
+
+def load_state(fs: FileSystem, handle: int, head: SnapshotHead, state: State) -> None:
+    """Read the queues of the snapshot. Raises BadSnapshot, UnknownImplementation, OSError."""
+    window = _Window(fs, handle, head.start, head.start + head.length)
+    try:
+        for _ in range(int.from_bytes(window.take(_COUNT), "big")):
+            _load_queue(window, state)
+    except ValueError as reason:
+        raise BadSnapshot(window.at + window.position, str(reason)) from None
+
+
+def _load_queue(window: _Window, state: State) -> None:
+    while (told := decode_queue_head(window.data, window.position)) is None:
+        window.extend()
+    window.position = told.end
+    table = state.add_from_snapshot(told).table
+    left = told.records
+    while left:
+        count, window.position = table.load(window.data, window.position, left)
+        left -= count
+        if left:
+            window.extend()
+    if not table.sort_loaded():
+        raise ValueError("two records of one id")
+
+
+class _Window:
+    """A part of the state in memory, and a position in it."""
+
+    def __init__(self, fs: FileSystem, handle: int, start: int, end: int) -> None:
+        self._fs = fs
+        self._handle = handle
+        self._next = start
+        self._end = end
+        self.at = start
+        self.data = b""
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes. Raises ValueError at the end."""
+        while len(self.data) - self.position < size:
+            self.extend()
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def extend(self) -> None:
+        """Forget what is before the position, and read on. Raises ValueError at the end."""
+        if self._next >= self._end:
+            raise ValueError("the state ends too early")
+        left = self.data[self.position :]
+        # What is larger than a piece comes in as many reads as doublings.
+        piece = self._fs.pread(self._handle, min(max(_PIECE, len(left)), self._end - self._next), self._next)
+        self.at += self.position
+        self._next += len(piece)
+        self.data = left + piece
+        self.position = 0
+        if not piece:
+            raise ValueError("the file ends too early")

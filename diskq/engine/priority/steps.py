@@ -1,0 +1,723 @@
+# What a priority store does in steps: for a channel, which waits where a synchronous caller cannot, and for
+# the store's writer, whose format it is. Law: a command is in the log before it changes the state; and a call
+# here never waits for a sync, but where it says so.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+from diskq._native.priority import codec as taskflux
+from diskq._native.priority.record_table import PriorityRecord, RecordTable
+from diskq.engine.log.exclusive import alone
+from diskq.engine.log.message_checks import as_body
+from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import DirectorySteps
+from diskq.engine.log.trust import trust_of_store
+from diskq.engine.priority.command_segment import CommandSegment
+from diskq.engine.priority.files import Point, StoreFiles, read_settings
+from diskq.engine.priority.metadata import MetadataFile
+from diskq.engine.priority.recovery import Found, recover_store
+from diskq.engine.priority.snapshot import StateSnapshot
+from diskq.engine.priority.state import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
+from diskq.errors import (
+    DiskFullError,
+    LeaseError,
+    MessageSizeError,
+    QueueExistsError,
+    QueueNameError,
+    QueueNotFoundError,
+    UnsupportedFormatError,
+)
+from diskq.options import Durability, PriorityOptions, checked_options
+from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.directories import make_directories
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem
+from diskq.storage.lock import Lock
+from diskq.storage.log_events import Log
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.repairs import Repair
+from diskq.storage.write_ahead_logs import was_restarted
+
+__all__ = ["Implementation", "Payload", "PrioritySteps", "QueueInfo", "Statistics", "StoreStatistics"]
+
+log = Log("priority")
+
+Payload = bytes | bytearray | memoryview
+Implementation = Literal["H4", "QA"]
+
+# So many complete segments may wait to be synced and closed: each has one handle.
+_MOST_WAITING = 128
+_LARGEST_LIMIT = 2**31 - 1
+# In the document's layout a term and a record's number have 4 bytes.
+_LARGEST_NARROW = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """One queue of a store at one moment."""
+
+    name: str
+    implementation: str
+    ready: int
+    """Messages that can be received."""
+    in_flight: int
+    """Messages in somebody's hand."""
+    stored: int
+    """Both, and those that are written and wait to be durable."""
+    bytes: int
+    """Of the stored messages."""
+    last_id: int
+    max_size: int | None
+    max_message_size: int | None
+    key_range: KeyRange | None
+
+    @classmethod
+    def of(cls, queue: StoredQueue, **more: Any) -> Self:
+        """The queue as it is now; `more` are the fields that a class has beyond these."""
+        table = queue.table
+        return cls(
+            name=queue.name,
+            implementation=queue.kind,
+            ready=table.ready,
+            in_flight=table.taken,
+            stored=table.stored,
+            bytes=table.payload_bytes,
+            last_id=table.last_id,
+            max_size=queue.max_size,
+            max_message_size=queue.max_message_size,
+            key_range=queue.key_range,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatistics:
+    """A store at one moment. What follows `unsynced_bytes` counts since the open."""
+
+    queues: int
+    stored: int
+    """Messages in all queues."""
+    segments: int
+    next_lsn: int
+    """The number that the next command gets."""
+    snapshot_lsn: int
+    """The last command that the snapshot covers; -1: there is none."""
+    unsynced_bytes: int
+    """Accepted, and not yet on the platter."""
+    written_bytes: int
+    """Of commands."""
+    barriers: int
+    snapshots: int
+    commands: int
+    repairs: tuple[Repair, ...]
+    warnings: Mapping[str, int]
+    """What was met at the open that should not be there, by name, and how often."""
+
+
+Statistics = TypeVar("Statistics", bound=StoreStatistics)
+
+
+class _Durable(NamedTuple):
+    """What is durable once a sync is complete."""
+
+    lsn: int
+    """All commands up to this one."""
+    reveals: tuple[tuple[RecordTable, int], ...]
+    """Up to these ids records may then be seen."""
+    point: Point
+
+
+@dataclass(slots=True)
+class _Held:
+    """Records in memory, which wait to be written."""
+
+    data: list[bytes]
+    size: int = 0
+    records: int = 0
+
+
+class PrioritySteps(DirectorySteps):
+    """A store's commands on their way into its log, the state that they make, and the format of its writer.
+
+    It is opened by `PriorityStore`, and closed by its `log`.
+    """
+
+    failure: OSError | None = None
+    """Of checksums beside the log: there are none, as a record has its own."""
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: PriorityOptions | None,
+        fs: FileSystem,
+        clock: Callable[[], float] | None,
+        time_slice: float | None,
+        repairs_damage: bool,
+    ) -> None:
+        self.options = checked_options(options, PriorityOptions)
+        super().__init__(
+            fs, path, self.options, log, "the store in", clock, time_slice, most_waiting=_MOST_WAITING
+        )
+        self.settings = read_settings(fs, self.path)
+        self.files = StoreFiles.found(fs, self.path, self.settings.data_directory)
+        self._gate = self.log.new_gate()
+        self._repairs_damage = repairs_damage
+        self._queues: dict[str, StoredQueue] = {}
+        self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
+        self._held = _Held([])
+        self._told_newest = -1
+        # Counted since the open, for its writer. Attributes: they are asked for with every message.
+        self.passed = 0  # commands
+        self.accepted_bytes = 0
+        self._synced_lsn = -1
+        self._point: Point | None = None  # what the file says
+        self._snapshots = 0
+        self._snapshot: StateSnapshot | None = None
+        self._no_snapshot_before = 0  # so many complete segments: the last attempt failed
+        self._term = 1
+        self._document = False
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock it, read the state, and go on behind the last command. Raises as `PriorityStore`."""
+        fs, files, writer = self._fs, self.files, self.log
+        make_directories(fs, files.root)
+        # Made durably: recovery keeps there what it cuts, before any barrier.
+        made = [fs.make_directory(path) for path in (files.private, files.temporary, files.log)]
+        if any(made):
+            Barrier(directories=(files.root,)).pay(fs)
+        writer.make_directories(files.root, files.private, files.temporary, files.log)
+        lock = writer.hold(Lock(fs, files.lock, self._what))
+        writer.on_release(self._give_up_snapshot)
+        point = Point.read(fs, files)
+        metadata = MetadataFile(
+            fs,
+            files,
+            writer.pending,
+            self._what,
+            as_document=self.options.layout == "document",
+            # A server of TaskFlux's has its vote there, of which nobody else knows. We have none.
+            begins_anew=self._repairs_damage or (point is not None and not self.options.strict),
+        )
+        writer.on_release(metadata.release)
+        # Nobody else has it now: what is left over is nobody's.
+        writer.pending.removals += files.leftovers()
+        previous = lock.previous
+        found = recover_store(
+            fs,
+            files,
+            point,
+            writer.pending,
+            strict=self.options.strict,
+            trust=trust_of_store(fs, point, previous),
+            newest=-1 if previous is None or was_restarted(fs, previous) else previous.newest,
+            repairs_damage=self._repairs_damage,
+        )
+        options, settings = self.options, self.settings
+        self._segment = CommandSegment(
+            fs,
+            files,
+            soft_limit=settings.soft_limit if options.soft_limit is None else options.soft_limit,
+            hard_limit=settings.hard_limit if options.hard_limit is None else options.hard_limit,
+            preallocate=options.preallocate,
+        )
+        writer.on_release(self._segment.abandon)
+        if found.handle >= 0:
+            self._segment.resume(found.bases[-1], found.end, found.records, found.handle)
+        if found.is_mended:
+            self._keep_state(found)
+        self._go_on(found, metadata)
+        writer.sign_lock()
+        told = log.all_repaired(writer.repairs)
+        writer.sync()
+        lock.note_newest(-1)  # from here on the point tells
+        log.all_repaired(writer.repairs, told)
+
+    def _give_up_snapshot(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.give_up()
+
+    def _keep_state(self, found: Found) -> None:
+        """Damage was passed over: have the state durable before anything of the log goes."""
+        lsn = found.bases[-1] - 1
+        document = bool(found.is_narrow)
+        snapshot = StateSnapshot(
+            self._fs,
+            self.files,
+            found.queues.values(),
+            lsn=lsn,
+            term=found.term or 1,
+            document=document,
+            keeps_old=found.is_snapshot_damaged,
+        )
+        try:
+            snapshot.write()
+            snapshot.installing(()).pay(self._fs)
+            found.old.pay(self._fs)
+        except OSError as failure:
+            snapshot.drop()
+            if failure.errno in FULL_DISK_ERRNOS:
+                what = f"it is damaged, and there is no room to write down what is whole ({failure})"
+                raise DiskFullError(self.path, what) from failure
+            raise
+        found.snapshot_lsn, found.is_snapshot_damaged = lsn, False
+
+    def _go_on(self, found: Found, file: MetadataFile) -> None:
+        options, settings, metadata = self.options, self.settings, file.content
+        is_narrow = metadata.is_document if found.is_narrow is None else found.is_narrow
+        if options.layout is not None and (options.layout == "document") != is_narrow:
+            there = "document" if is_narrow else "aligned"
+            raise UnsupportedFormatError(self.path, f"a store whose layout is {there!r}", f"layout={there!r}")
+        self._document = is_narrow
+        self._term = min(metadata.term, _LARGEST_NARROW) if is_narrow else metadata.term
+        if file.repairs:
+            self._term = max(self._term, found.term)  # it began anew: the log knows
+        self._last_term = found.term or self._term
+        if metadata.is_document:
+            found.warnings["document_layout"] = max(1, found.warnings["document_layout"])
+        self._queues = found.queues
+        self._snapshot_lsn = found.snapshot_lsn
+        self._is_snapshot_damaged = found.is_snapshot_damaged
+        self.log.repairs += [*file.repairs, *found.repairs]
+        self.warnings: Mapping[str, int] = dict(+found.warnings)
+        """What was met at the open that should not be there, by name, and how often."""
+        self._snapshot_segments = options.snapshot_segments or max(1, settings.snapshot_segments)
+        self._segments = SegmentedLog(self._segment, found.bases)
+        if not self._segment.is_open:
+            self._segment.begin(found.bases[-1], self.log.pending)
+        self._synced_lsn = self._segment.next_offset - 1
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def queue(self, name: str = DEFAULT) -> StoredQueue:
+        """The queue of this name, by default the one that is always there. Raises QueueNotFoundError."""
+        self.log.check_usable()
+        try:
+            return self._queues[name]
+        except KeyError:
+            raise QueueNotFoundError(self.path, name) from None
+
+    def queues(self) -> list[QueueInfo]:
+        """What queues there are, by name."""
+        self.log.check_usable()
+        return [QueueInfo.of(queue) for _, queue in sorted(self._queues.items())]
+
+    @alone
+    def add_queue(
+        self,
+        name: str,
+        implementation: Implementation,
+        max_size: int | None,
+        max_message_size: int | None,
+        key_range: KeyRange | None,
+        durability: Durability | None,
+    ) -> StoredQueue:
+        """As `PriorityStore.create_queue`, without any sync."""
+        self.log.check_usable()
+        if check_queue_name(name) in self._queues:
+            raise QueueExistsError(self.path, name)
+        if implementation not in IMPLEMENTATIONS:
+            raise ValueError(f"implementation is one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
+        for what, limit in (("max_size", max_size), ("max_message_size", max_message_size)):
+            if limit is not None and not 0 <= limit <= _LARGEST_LIMIT:
+                raise ValueError(f"{what} is 0 to {_LARGEST_LIMIT}, got {limit}")
+        if key_range is not None and not -(2**63) <= key_range[0] <= key_range[1] < 2**63:
+            raise ValueError(f"key_range is two numbers of 64 bits, in order, got {key_range}")
+        if implementation == "QA" and key_range is None:
+            raise ValueError("a queue of kind QA needs a key_range")
+        queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, key_range)
+        limits = (queue.implementation, max_size, max_message_size, key_range)
+        command = taskflux.create_command(queue.encoded_name, *limits)
+
+        def apply(start: int, stop: int) -> None:
+            self._queues[name] = queue
+
+        self._append_one(command, apply, durability)
+        return queue
+
+    @alone
+    def remove_queue(self, name: str, durability: Durability | None = None) -> StoredQueue:
+        """As `PriorityStore.delete_queue`, without any sync. Returns what was the queue."""
+        queue = self.queue(name)
+        if name == DEFAULT:
+            raise QueueNameError(name, "the default queue is always there")
+
+        def apply(start: int, stop: int) -> None:
+            queue.is_deleted = True
+            del self._queues[name]
+            self._hiding.pop(queue.table, None)
+
+        self._append_one(taskflux.delete_command(queue.encoded_name), apply, durability)
+        return queue
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def checked(
+        self, queue: StoredQueue, payloads: Iterable[Payload], priorities: int | Sequence[int] = 0
+    ) -> tuple[list[bytes], int | list[int]]:
+        """The messages as `add` takes them. Raises what `enqueue` does before anything is written.
+
+        Whether the queue has room for them, which may come, is not asked.
+        """
+        self.check_there(queue)
+        batch = [payload if type(payload) is bytes else as_body(payload) for payload in payloads]
+        keys: int | list[int]
+        if isinstance(priorities, int):
+            keys, lowest, highest = priorities, priorities, priorities
+        else:
+            if isinstance(priorities, str | bytes) or not isinstance(priorities, Sequence):
+                raise TypeError("a priority is a whole number")
+            keys = list(priorities)
+            if len(keys) != len(batch):
+                raise ValueError(f"{len(batch)} messages and {len(keys)} priorities")
+            if not all(isinstance(key, int) for key in keys):
+                raise TypeError("a priority is a whole number")
+            lowest, highest = (min(keys), max(keys)) if keys else (0, 0)
+        if batch:
+            queue.check_priorities(lowest, highest)
+            largest = max(map(len, batch))
+            most = self.options.max_message_size
+            if queue.max_message_size is not None:
+                most = min(most, queue.max_message_size)
+            if largest > most:
+                raise MessageSizeError(largest, 0, most)
+        return batch, keys
+
+    def add(
+        self, queue: StoredQueue, batch: list[bytes], keys: int | list[int], durability: Durability
+    ) -> range:
+        """As `PriorityStore.enqueue_many` what is `checked`, without any sync.
+
+        With the word `synced` nobody sees them before a sync that is prepared after this is complete.
+        """
+        self.check_there(queue)
+        table, name = queue.table, queue.encoded_name
+        first = table.last_id + 1
+        is_hidden = durability == "synced"
+
+        def encode(start: int, room: int) -> tuple[bytes, int]:
+            return taskflux.encode_adds(name, batch, keys, start, room, self._term, self._document)
+
+        def apply(start: int, stop: int) -> None:
+            table.add(batch, keys, start, stop, is_hidden)
+            if is_hidden:
+                self._hiding[table] = None
+
+        self._append(encode, len(batch), apply, durability)
+        return range(first, first + len(batch))
+
+    def check_there(self, queue: StoredQueue) -> None:
+        """Raises QueueNotFoundError where it was deleted."""
+        self.log.check_usable()
+        if queue.is_deleted:
+            raise QueueNotFoundError(self.path, queue.name)
+
+    def dequeue_many(
+        self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
+    ) -> list[PriorityRecord]:
+        """The next messages, at most so many, of so many bytes in all but for the first.
+
+        They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
+        """
+        try:
+            self.turn.take()
+            self.check_there(queue)
+            return queue.table.take(max_items, -1 if max_bytes is None else max_bytes)
+        finally:
+            self.turn.give()
+
+    @alone
+    def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
+        """As `dequeue_many`, and they stay where they are."""
+        self.check_there(queue)
+        return queue.table.peek(max_items)
+
+    def remove(self, queue: StoredQueue, records: list[PriorityRecord], durability: Durability) -> None:
+        """As `PriorityStore.ack_many`, without any sync."""
+        self.log.check_usable()
+        table, name = queue.table, queue.encoded_name
+        self._claim(queue, records)
+        if queue.is_deleted:
+            table.forget(records, 0, len(records))  # the log knows: nothing more is to be said
+            return
+        ids = [record.id for record in records]
+        done = 0
+
+        def encode(start: int, room: int) -> tuple[bytes, int]:
+            return taskflux.encode_removes(name, ids, start, room, self._term, self._document)
+
+        def apply(start: int, stop: int) -> None:
+            nonlocal done
+            table.forget(records, start, stop)
+            done = stop
+
+        try:
+            self._append(encode, len(records), apply, durability)
+        except BaseException:
+            table.unclaim(records, done, len(records))
+            raise
+
+    def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
+        """As `nack`."""
+        batch = list(records)
+        with self.turn:
+            self.log.check_usable()
+            self._claim(queue, batch)
+            queue.table.give_back(batch)
+
+    def _claim(self, queue: StoredQueue, records: list[PriorityRecord]) -> None:
+        bad = queue.table.begin_to_settle(records)
+        if bad >= 0:
+            raise LeaseError(queue.name, records[bad].id)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _append_one(
+        self, command: bytes, apply: Callable[[int, int], None], durability: Durability | None
+    ) -> None:
+        def encode(start: int, room: int) -> tuple[bytes, int]:
+            return taskflux.encode(command, self._term, self._document), 1
+
+        self._append(encode, 1, apply, self.log.durability(durability))
+
+    def _append(
+        self,
+        encode: Callable[[int, int], tuple[bytes, int]],
+        count: int,
+        apply: Callable[[int, int], None],
+        durability: Durability,
+    ) -> None:
+        """Log `count` commands, and carry each out when it is.
+
+        `encode(start, room)` gives the records of those from `start` on that fit into so many bytes, and the
+        number of the first that does not. Raises DiskFullError, with how many were carried out.
+        """
+        is_held = durability == "memory"
+        done = 0
+        while done < count:
+            try:
+                self._make_way(is_held)
+                data, stop = encode(done, max(0, self._segment.room - self._held.size))
+                size = len(data) - len(taskflux.END_MARKER)
+                if self._document and self.next_lsn + stop - done > _LARGEST_NARROW:
+                    raise UnsupportedFormatError(
+                        self.path, f"record {_LARGEST_NARROW + 1}", "what 4 bytes can tell"
+                    )
+                if is_held:
+                    self._held.data.append(data[:size])
+                    self._held.size += size
+                    self._held.records += stop - done
+                else:
+                    self._write(data, stop - done)
+            except OSError as failure:
+                self.log.append_failed(failure, done)
+            except DiskFullError as full:
+                full.accepted += done
+                raise
+            self.accepted_bytes += size
+            self.passed += stop - done
+            self._last_term = self._term
+            try:
+                apply(done, stop)
+            except MemoryError as failure:
+                self.log.fail(failure)  # the log is ahead of the state
+            done = stop
+
+    def _make_way(self, is_held: bool) -> None:
+        """Have a segment open that takes the next record, and nothing that has to be written before it."""
+        segment, held = self._segment, self._held
+        if held.records and (not is_held or segment.is_full_with(held.size)):
+            self.log.flush()
+        if not segment.is_open or segment.is_full:
+            self.log.roll(self._segments)
+
+    def _write(self, data: bytes, records: int) -> None:
+        self._segment.write(data, records)
+        if self._segment.base != self._told_newest:
+            # After a kill nothing else tells that there was one, before a sync has noted it.
+            self._told_newest = self._segment.base
+            with contextlib.suppress(OSError):
+                self.log.lock.note_newest(self._told_newest)
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Are so many segments complete that a snapshot should be taken?"""
+        sealed = len(self._segments.bases) - 1
+        is_free = self._snapshot is None and self.log.failure is None and not self.log.is_closed
+        return is_free and sealed >= max(self._snapshot_segments, self._no_snapshot_before)
+
+    @alone
+    def begin_snapshot(self) -> StateSnapshot | None:
+        """Freeze the state as it is now: at once. None: it is as the last snapshot has it.
+
+        Its `write` may be called in any thread, while the store goes on being used. Then, when
+        `is_durable` up to its `lsn`, `finish_snapshot` it, in two steps where that may not wait; or drop it.
+        Raises DiskFullError, UnsupportedFormatError.
+        """
+        assert self._snapshot is None, "one snapshot at a time"
+        try:
+            self.log.flush()
+        except DiskFullError:
+            self.put_off_snapshots()
+            raise
+        lsn = self.next_lsn - 1
+        if lsn <= self._snapshot_lsn:
+            return None
+        try:
+            self._snapshot = StateSnapshot(
+                self._fs,
+                self.files,
+                self._queues.values(),
+                lsn=lsn,
+                term=min(self._last_term, _LARGEST_NARROW) if self._document else self._last_term,
+                document=self._document,
+                keeps_old=self._is_snapshot_damaged,
+            )
+        except UnsupportedFormatError:
+            self.put_off_snapshots()
+            raise
+        return self._snapshot
+
+    def is_durable(self, lsn: int) -> bool:
+        """Is the command with this number, with all before it, on the platter?"""
+        return lsn <= self._synced_lsn
+
+    @alone
+    def finish_snapshot(self, snapshot: StateSnapshot) -> None:
+        """Give it its name, and remove what it covers. Raises StorageFailedError."""
+        barrier = self.snapshot_barrier(snapshot)
+        try:
+            barrier.pay(self._fs)
+        except OSError as failure:
+            self.log.fail(failure)
+        self.mark_snapshot(snapshot)
+
+    def snapshot_barrier(self, snapshot: StateSnapshot) -> Barrier:
+        """What has to be paid, anywhere, to finish a snapshot that is written. `mark_snapshot` it then."""
+        assert self.is_durable(snapshot.lsn), "what a snapshot covers is durable before it has its name"
+        return snapshot.installing(self._covered(snapshot.lsn))
+
+    def _covered(self, lsn: int) -> list[int]:
+        bases = self._segments.bases
+        return [base for base, following in pairwise(bases) if following <= lsn + 1]
+
+    @alone
+    def mark_snapshot(self, snapshot: StateSnapshot) -> None:
+        """Its barrier is paid."""
+        assert snapshot is self._snapshot
+        self._segments.bases = self._segments.bases[len(self._covered(snapshot.lsn)) :]
+        self._snapshot_lsn = snapshot.lsn
+        self._is_snapshot_damaged = False
+        self._snapshot = None
+        self._no_snapshot_before = 0
+        self._snapshots += 1
+
+    @alone
+    def drop_snapshot(self, snapshot: StateSnapshot) -> None:
+        """It will not be finished; it is tried again when the next segment is complete."""
+        snapshot.drop()
+        if self._snapshot is snapshot:
+            self._snapshot = None
+            self.put_off_snapshots()
+
+    @alone
+    def put_off_snapshots(self) -> None:
+        """None can be taken now: none is wanted before the next segment is complete."""
+        self._no_snapshot_before = len(self._segments.bases)
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def next_lsn(self) -> int:
+        """The number that the next command gets."""
+        return self._segment.next_offset + self._held.records
+
+    @property
+    def layout(self) -> str:
+        """How records are laid down."""
+        return "document" if self._document else "aligned"
+
+    def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
+        """The same in a class that has `more` fields, in one step."""
+        return kind(
+            queues=len(self._queues),
+            stored=sum(queue.table.stored for queue in tuple(self._queues.values())),
+            segments=len(self._segments.bases),
+            next_lsn=self.next_lsn,
+            snapshot_lsn=self._snapshot_lsn,
+            unsynced_bytes=self.log.unsynced_bytes,
+            written_bytes=self.accepted_bytes,
+            barriers=self.log.syncs,
+            snapshots=self._snapshots,
+            commands=self.passed,
+            repairs=self.repairs,
+            warnings=self.warnings,
+            **more,
+        )
+
+    # --- the format of its writer: see format.py --------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._held.size
+
+    def open_gates(self, left: int, unsynced: int) -> None:
+        self._gate.left = UNBOUNDED  # each command is counted as it is logged
+
+    @property
+    def is_flushed(self) -> bool:
+        return not self._held.records
+
+    def flush(self) -> None:
+        held = self._held
+        if held.records:
+            if not self._segment.is_open:
+                self.log.roll(self._segments)
+            self._write(b"".join((*held.data, taskflux.END_MARKER)), held.records)
+            self._held = _Held([])
+
+    def cut_back(self) -> None:
+        self._segment.cut_back()
+
+    def wants_metadata(self, full: bool) -> bool:
+        return self._next_point() != self._point
+
+    def settle(self, with_metadata: bool) -> tuple[int, ...]:
+        segment = self._segment
+        if self.log.is_closing and segment.is_open:
+            segment.trim()
+        return (segment.handle,) if segment.is_open else ()
+
+    def metadata(self) -> tuple[Replacement, ...]:
+        return (self._next_point().replacing(self.files),)
+
+    def _next_point(self) -> Point:
+        """What may be believed of the log once everything that is written is on the platter."""
+        segment = self._segment
+        if self.log.is_closing and segment.is_open:
+            stored = sum(queue.table.stored for queue in self._queues.values())
+            return Point(segment.base, segment.end, segment.next_offset, stored)
+        return Point(segment.base if segment.is_open else self._segments.bases[-1])
+
+    def state(self) -> _Durable:
+        reveals = tuple((table, table.last_id) for table in self._hiding)
+        return _Durable(self._segment.next_offset - 1, reveals, self._next_point())
+
+    def completed(self, state: _Durable, is_replaced: bool) -> None:
+        self._synced_lsn = state.lsn
+        for table, last_id in state.reveals:
+            table.reveal(last_id)
+            if not table.hidden:
+                self._hiding.pop(table, None)
+        if is_replaced:
+            self._point = state.point
+
+    def finish(self) -> None:
+        self.log.sync()

@@ -1,0 +1,288 @@
+# The priority store: queues of which the smallest key comes first, in TaskFlux's files, written by one
+# process. Law: a command is in the log before it changes the state; a record is seen by nobody before it
+# is as durable as its sender asked; what is in hand is in the log until it is acknowledged there.
+#
+# Synchronous, and complete in itself: threads, Spark and the command line use it as it is. A Trio channel
+# drives its steps (steps.py) and its log (log/writer.py), and has its syncs and its snapshots
+# executed in a thread.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from diskq._native.priority.record_table import PriorityRecord
+from diskq.engine.log.engine import LogEngine
+from diskq.engine.log.exclusive import alone
+from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
+from diskq.engine.priority.steps import (
+    Implementation,
+    Payload,
+    PrioritySteps,
+    QueueInfo,
+    StoreStatistics,
+)
+from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.options import Durability, PriorityOptions
+from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
+from diskq.storage.log_events import Log
+
+__all__ = [
+    "Implementation",
+    "Payload",
+    "PriorityRecord",
+    "PriorityStore",
+    "QueueInfo",
+    "StoreStatistics",
+]
+
+log = Log("priority")
+
+
+class PriorityStore(LogEngine):
+    """Priority queues in TaskFlux's files.
+
+    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
+    Reading is at least once: what is in hand comes back where it was after a crash, and after `close`.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: PriorityOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+        takes_snapshots: bool = True,
+        repairs_damage: bool = False,
+    ) -> None:
+        """Open the store in the directory `path`, which is made, with those above it, where it is not there.
+
+        Its files are in `path` itself where they are there, or else where TaskFlux has them when its
+        `DataDirectory` is `path`. Returns when it is whole and durable; `repairs` and `warnings` tell what
+        was met. `clock` (seconds, monotonic) is the sync policy's; `time_slice` (seconds) is for the gate of
+        a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`. `repairs_damage`
+        is the last resort: where the store would be refused as damaged, the log ends at the damage, and
+        everything behind it, or that cannot be read, is kept aside; `repairs` tells what.
+
+        Raises LockedError where somebody has it, TaskFlux among others; DamagedStoreError, DiskFullError,
+        UnsupportedFormatError, OSError, and CorruptionError for settings that are none or, if
+        `options.strict`, for a torn tail.
+        """
+        self._fs = fs or OsFileSystem()
+        self.steps = PrioritySteps(path, options, self._fs, clock, time_slice, repairs_damage)
+        super().__init__(self.steps.log)
+        self.options = self.steps.options
+        self.path = self.name = self.steps.path
+        self.files = self.steps.files
+        self._takes_snapshots = takes_snapshots
+        with self.log.opening():
+            self.steps.open()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def queue(self, name: str = DEFAULT) -> StoredQueue:
+        """The queue of this name, by default the one that is always there. Raises QueueNotFoundError."""
+        return self.steps.queue(name)
+
+    def queues(self) -> list[QueueInfo]:
+        """What queues there are, by name."""
+        return self.steps.queues()
+
+    def info(self, queue: StoredQueue) -> QueueInfo:
+        """The queue as it is now."""
+        return QueueInfo.of(queue)
+
+    @alone
+    def create_queue(
+        self,
+        name: str,
+        *,
+        implementation: Implementation = "H4",
+        max_size: int | None = None,
+        max_message_size: int | None = None,
+        key_range: KeyRange | None = None,
+        durability: Durability | None = None,
+    ) -> StoredQueue:
+        """Add a queue, which is there when this returns, as durably as `durability` (else the options) says.
+
+        `max_size` bounds how many messages it holds, those in hand included, `max_message_size` (bytes) each
+        of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and needs a
+        range. Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
+        ValueError, and as `enqueue`.
+        """
+        queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
+        self._sync_if_due(self.log.durability(durability))
+        return queue
+
+    @alone
+    def delete_queue(self, name: str, durability: Durability | None = None) -> None:
+        """Remove a queue and all it holds. What is in hand of it may still be settled: nothing happens then.
+
+        Raises QueueNotFoundError, QueueNameError for the default queue, and as `enqueue`.
+        """
+        self.steps.remove_queue(name, durability)
+        self._sync_if_due(self.log.durability(durability))
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def enqueue(
+        self, queue: StoredQueue, payload: Payload, priority: int = 0, durability: Durability | None = None
+    ) -> int:
+        """Add one message; the smallest `priority` is received first. Returns its id.
+
+        Returns when it is as durable as `durability` (else the options) says, and can be received by then.
+        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError, BusyError
+        and DiskFullError, after which it is not in the queue; and StorageFailedError, after which nobody
+        knows.
+        """
+        return self.enqueue_many(queue, [payload], priority, durability)[0]
+
+    def enqueue_many(
+        self,
+        queue: StoredQueue,
+        payloads: Iterable[Payload],
+        priorities: int | Sequence[int] = 0,
+        durability: Durability | None = None,
+    ) -> range:
+        """Add messages, of one priority or each with its own, with one write. Returns their ids.
+
+        All are checked before the first is added. Raises as `enqueue`; `DiskFullError.accepted` tells how
+        many of them are in the queue all the same.
+        """
+        payloads = list(payloads)
+        word = self.log.durability(durability)
+        try:
+            self.turn.take()
+            self.steps.check_there(queue)
+            queue.check_room(len(payloads))
+            batch, keys = self.steps.checked(queue, payloads, priorities)
+            while self.steps.obstacle(sum(map(len, batch))):
+                self.log.sync()
+            ids = self.steps.add(queue, batch, keys, word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
+        return ids
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    def dequeue(self, queue: StoredQueue) -> PriorityRecord | None:
+        """The next message, to be acknowledged or given back; None: nothing is ready."""
+        found = self.steps.dequeue_many(queue, 1)
+        return found[0] if found else None
+
+    def dequeue_many(
+        self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
+    ) -> list[PriorityRecord]:
+        """The next messages, at most so many, of so many bytes in all but for the first.
+
+        They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
+        """
+        return self.steps.dequeue_many(queue, max_items, max_bytes)
+
+    def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
+        """As `dequeue_many`, and they stay where they are."""
+        return self.steps.peek(queue, max_items)
+
+    def ack(self, queue: StoredQueue, record: PriorityRecord, durability: Durability | None = None) -> None:
+        """The message is done with, and never comes back: as durably as `durability` (else the options) says.
+
+        Raises LeaseError where it was settled before, DiskFullError, after which it is in hand as it was,
+        and StorageFailedError.
+        """
+        self.ack_many(queue, [record], durability)
+
+    def ack_many(
+        self, queue: StoredQueue, records: Iterable[PriorityRecord], durability: Durability | None = None
+    ) -> None:
+        """As `ack`, with one write. `DiskFullError.accepted` tells how many of them are done with."""
+        word = self.log.durability(durability)
+        batch = list(records)
+        try:
+            self.turn.take()
+            self.steps.remove(queue, batch, word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
+
+    def nack(self, queue: StoredQueue, record: PriorityRecord) -> None:
+        """The message is ready again, in its place: before those that came later with its priority.
+
+        Nothing is written. Raises LeaseError where it was settled before.
+        """
+        self.steps.nack_many(queue, [record])
+
+    def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
+        """As `nack`."""
+        self.steps.nack_many(queue, records)
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    def _sync_if_due(self, word: Durability) -> None:
+        self.log.after_append(word)
+        if self._takes_snapshots and self.steps.wants_snapshot:
+            self._try_snapshot()
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    @alone
+    def snapshot(self) -> bool:
+        """Write the state down, and remove the log before it. False: there is nothing new to write.
+
+        Raises DiskFullError and UnsupportedFormatError (a state of more than 2**31 - 1 bytes), after which
+        the log is as it was, and StorageFailedError.
+        """
+        steps = self.steps
+        snapshot = steps.begin_snapshot()
+        if snapshot is None:
+            return False
+        try:
+            snapshot.write()
+            self.log.sync()
+            steps.finish_snapshot(snapshot)
+        except OSError as failure:
+            steps.drop_snapshot(snapshot)
+            if failure.errno in FULL_DISK_ERRNOS:
+                raise DiskFullError(self.path, f"no room for a snapshot ({failure})") from failure
+            raise
+        except BaseException:
+            steps.drop_snapshot(snapshot)
+            raise
+        return True
+
+    def _try_snapshot(self) -> None:
+        try:
+            self.snapshot()
+        except StorageFailedError:
+            raise
+        except (OSError, DiskqError) as failure:
+            log.tell(
+                "no_snapshot",
+                "%s: no snapshot, the log stays: %s",
+                self.path,
+                failure,
+                path=self.path,
+                error=failure,
+            )
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def next_lsn(self) -> int:
+        """The number that the next command gets."""
+        return self.steps.next_lsn
+
+    @property
+    def layout(self) -> str:
+        """How records are laid down."""
+        return self.steps.layout
+
+    @property
+    def warnings(self) -> Mapping[str, int]:
+        """What was met at the open that should not be there, by name, and how often."""
+        return self.steps.warnings
+
+    def statistics(self) -> StoreStatistics:
+        """The store at this moment."""
+        return self.steps.statistics_as(StoreStatistics)

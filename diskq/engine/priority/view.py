@@ -1,0 +1,201 @@
+# A store's state, looked at without having it. Law: what is told is what an open would find now, found by
+# the code that opens; nothing is locked, made or changed.
+#
+# Whoever has the store goes on meanwhile. What is read is then a beginning of its log: every command up to
+# one, and none behind. Only a snapshot can take away what is about to be read: then it is read again.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from diskq.engine.log.trust import trust_of_store
+from diskq.engine.priority.command_log import read_segment
+from diskq.engine.priority.files import Point, StoreFiles
+from diskq.engine.priority.recovery import Found, recover_store
+from diskq.engine.priority.snapshot import BadSnapshot, read_head
+from diskq.engine.priority.state import StoredQueue
+from diskq.engine.priority.store import PriorityStore, QueueInfo
+from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
+from diskq.storage.barrier import Debts
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.repairs import Repair
+
+__all__ = [
+    "Repair",
+    "StoreLook",
+    "StoreOpening",
+    "last_command",
+    "log_trace",
+    "look_at_store",
+    "repair_store",
+    "try_opening",
+]
+
+T = TypeVar("T")
+
+# Of the warnings of an open those that tell of something that was cut, or begun anew.
+_CUTS = {
+    "tail_truncated",
+    "valid_records_dropped",
+    "segment_reinitialised",
+    "log_behind_snapshot",
+    "segments_dropped",
+}
+# Snapshots in a row that may come in between.
+_MOST_LOOKS = 10
+
+
+# --- the state ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLook:
+    """The queues of a store, and what each holds: what is in somebody's hand is there as well."""
+
+    queues: Mapping[str, StoredQueue]
+    lsn: int
+    """The last command that they have seen; -1: none."""
+    losses: tuple[Repair, ...] = ()
+    """Damage that was passed over, with which messages were, or may have been, lost."""
+
+    def infos(self) -> list[QueueInfo]:
+        """What queues there are, by name."""
+        return [QueueInfo.of(queue) for _, queue in sorted(self.queues.items())]
+
+
+def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | None = None) -> StoreLook:
+    """The state of the store at `path`, which may be in use: as some command left it, not long ago.
+
+    With `until` as the command with this number left it; where a snapshot covers more by now, `lsn` says so.
+    Raises FileNotFoundError where there is no store, DamagedStoreError, UnsupportedFormatError, OSError.
+    """
+    disk = fs or OsFileSystem()
+    files = StoreFiles.existing(disk, path)
+
+    def look(overlay: OverlayFS) -> StoreLook:
+        there = StoreFiles(overlay, files.root)
+        overlay.make_directory(there.private)
+        point = Point.read(overlay, there)
+        trust = trust_of_store(overlay, point, None)
+        found = recover_store(overlay, there, point, Debts(), strict=False, trust=trust, until=until)
+        losses = tuple(repair for repair in found.repairs if repair.records != 0)
+        return StoreLook(queues=found.queues, lsn=_last(found, until), losses=losses)
+
+    return _steadily(disk, files, look)
+
+
+def _last(found: Found, until: int | None) -> int:
+    last = found.bases[-1] + found.records - 1
+    return last if until is None else min(last, max(until, found.snapshot_lsn))
+
+
+def last_command(path: AnyPath, *, fs: FileSystem | None = None) -> int:
+    """The number of the last whole command in the store at `path`; -1: there is none. No state is read.
+
+    Raises FileNotFoundError where there is no store, OSError.
+    """
+    disk = fs or OsFileSystem()
+    files = StoreFiles.existing(disk, path)
+
+    def look(overlay: OverlayFS) -> int:
+        last = -1
+        if overlay.size_of(files.snapshot):
+            handle = overlay.open(files.snapshot)
+            try:
+                read = read_head(overlay, handle)
+            except BadSnapshot:
+                read = None
+            last = -1 if read is None else read[0].lsn
+        for base in StoreFiles(overlay, files.root).segments()[-1:]:
+            scanned = read_segment(overlay, overlay.open(files.segment(base)), bears_bad=True)
+            last = max(last, base + scanned.records - 1)
+        return last
+
+    return _steadily(disk, files, look)
+
+
+def log_trace(path: AnyPath, *, fs: FileSystem | None = None) -> Hashable:
+    """What is another one after commands were written to the store at `path`. Raises as `last_command`."""
+    disk = fs or OsFileSystem()
+    files = StoreFiles.existing(disk, path)
+    bases = files.segments()
+    newest = files.segment(bases[-1]) if bases else files.snapshot
+    return tuple(bases), disk.size_of(newest), disk.stamp_of(newest), disk.stamp_of(files.snapshot)
+
+
+def _steadily(fs: FileSystem, files: StoreFiles, look: Callable[[OverlayFS], T]) -> T:
+    """What `look` finds, once no snapshot comes in between."""
+    for attempt in count(1):
+        before = fs.stamp_of(files.snapshot)
+        with OverlayFS(fs) as overlay:
+            try:
+                return look(overlay)
+            except (FileNotFoundError, DamagedStoreError):
+                if attempt == _MOST_LOOKS or fs.stamp_of(files.snapshot) == before:
+                    raise
+    raise AssertionError
+
+
+# --- opening it, and repairing --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOpening:
+    """What an open of a store finds and does."""
+
+    queues: tuple[QueueInfo, ...] = ()
+    next_lsn: int = 0
+    layout: str = ""
+    repairs: tuple[Repair, ...] = ()
+    warnings: Mapping[str, int]
+    refusal: CorruptionError | UnsupportedFormatError | None = None
+    """Why it is not opened."""
+
+    @property
+    def outcome(self) -> str:
+        """ "ok", "mends" (a part of the log was torn or is not needed, and is cut), or "refused"."""
+        if self.refusal is not None:
+            return "refused"
+        return "mends" if _CUTS.intersection(self.warnings) else "ok"
+
+
+def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
+    """What the next open of the store at `path` will find and do, if nobody has it by then.
+
+    Raises FileNotFoundError where there is no store, OSError.
+    """
+    disk = fs or OsFileSystem()
+    files = StoreFiles.existing(disk, path)
+    try:
+        return _steadily(disk, files, lambda overlay: _opening(path, overlay))
+    except (CorruptionError, UnsupportedFormatError) as refusal:
+        return StoreOpening(warnings={}, refusal=refusal)
+
+
+def repair_store(path: AnyPath, *, dry_run: bool = False, fs: FileSystem | None = None) -> StoreOpening:
+    """Open the store at `path` whatever is damaged: its log ends there, and what is cut is kept aside.
+
+    With `dry_run` nothing is changed: what it would do is told. Raises FileNotFoundError where there is no
+    store, LockedError where somebody has it, UnsupportedFormatError, OSError.
+    """
+    disk = fs or OsFileSystem()
+    StoreFiles.existing(disk, path)
+    if not dry_run:
+        return _opening(path, disk, repairs_damage=True)
+    with OverlayFS(disk, locks=True) as overlay:
+        return _opening(path, overlay, repairs_damage=True)
+
+
+def _opening(path: AnyPath, fs: FileSystem, *, repairs_damage: bool = False) -> StoreOpening:
+    with PriorityStore(path, fs=fs, takes_snapshots=False, repairs_damage=repairs_damage) as store:
+        return StoreOpening(
+            queues=tuple(store.queues()),
+            next_lsn=store.next_lsn,
+            layout=store.layout,
+            repairs=store.repairs,
+            warnings=store.warnings,
+        )

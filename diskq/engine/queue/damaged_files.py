@@ -1,0 +1,70 @@
+# The files of a queue of which bytes were lost. Law: what we could not read we do not delete. Such a file is
+# set aside where another would be removed, by whichever process sees it consumed.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container
+
+from diskq.engine.queue.files import QueueFiles
+from diskq.storage.barrier import Debts
+from diskq.storage.block_reader import Loss
+from diskq.storage.fs import FileSystem
+from diskq.storage.numbered_files import free_aside
+from diskq.storage.repairs import Repair
+
+__all__ = ["DamagedFiles"]
+
+
+class DamagedFiles:
+    """By number: data files that are to be kept when they are consumed."""
+
+    def __init__(self, fs: FileSystem, files: QueueFiles) -> None:
+        self._fs = fs
+        self._files = files
+        self._asides: dict[int, str] = {}  # their new names
+        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some stretches are read twice
+
+    def find_marked(self, there: Container[int]) -> None:
+        """Know those that an earlier process marked, of the files that are there. Raises OSError."""
+        for number in self._files.marked():
+            if number in there:
+                self._asides[number] = free_aside(self._fs, self._files.data(number))
+
+    def is_told(self, number: int, loss: Loss) -> bool:
+        """Was it noted before?"""
+        return (number, loss.start) in self._told
+
+    def note(self, number: int, loss: Loss, debts: Debts) -> Repair:
+        """Bytes of this file were passed over: what is to be told of it. The file is marked."""
+        path = self._files.data(number)
+        if number not in self._asides:
+            self._asides[number] = free_aside(self._fs, path)
+            self._mark(number, debts)
+        self._told.add((number, loss.start))
+        return Repair(
+            path=path,
+            kept=loss.start,
+            dropped=loss.end - loss.start,
+            reason=loss.reason,
+            records=loss.records,
+            saved_as=self._asides[number],
+        )
+
+    def _mark(self, number: int, debts: Debts) -> None:
+        """Let the next process know too, should this one not see the file consumed."""
+        # Where there is no room for a name, only this process knows.
+        with contextlib.suppress(OSError):
+            self._fs.close(self._fs.open(self._files.mark(number), write=True, create=True))
+            debts.directories[self._files.private] = None
+
+    def let_go(self, number: int, debts: Debts) -> None:
+        """The file is consumed: owe that it goes, and what stands beside it; or that it is set aside."""
+        data, sidecar = self._files.data(number), self._files.sidecar(number)
+        if number in self._asides:
+            # Its lost bytes were never delivered: they are kept for `diskq repair`.
+            debts.asides.append((data, self._asides.pop(number)))
+            debts.removals += [sidecar, self._files.mark(number)]
+        else:
+            # In this order: checksums without their file tell of a file that somebody else removed.
+            debts.removals += [sidecar, data]

@@ -1,0 +1,206 @@
+# The FIFO queue: NSQ's files, read and written by one process. Law: what is handed out has left
+# the queue, what is peeked at has not, and no recorded position runs ahead of synced bytes.
+#
+# Synchronous, and complete in itself: threads, Spark and the command line use it as it is. A Trio channel
+# drives its steps (steps.py) and its log (log/writer.py), and has its syncs executed in a thread.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from diskq.engine.log.engine import LogEngine
+from diskq.engine.log.exclusive import alone
+from diskq.engine.queue.files import Position
+from diskq.engine.queue.steps import FifoSteps, QueueStatistics
+from diskq.engine.queue.tail import Body
+from diskq.errors import DiskFullError
+from diskq.options import Durability, QueueOptions
+from diskq.storage.fs import AnyPath, FileSystem
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["Body", "FifoQueue", "QueueStatistics"]
+
+
+class FifoQueue(LogEngine):
+    """Messages in the order in which they were put, in NSQ's files.
+
+    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
+    Reading is at least once: the read position is durable with the next sync, so a crash may deliver
+    again, and never skips. What stands on the slate at the end, and finds no room, is written by the next
+    open.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+        uses_slate: bool = False,
+        never_empty: bool = False,
+    ) -> None:
+        """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
+
+        Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
+        `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
+        (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
+        `uses_slate` messages may be jotted down, to be written by `flush` soon after: all for a channel.
+        `never_empty`: no message is empty, so that zeros after the last one are none.
+
+        Raises QueueNameError, LockedError where somebody has it, DiskFullError, OSError, and CorruptionError
+        if `options.strict`.
+        """
+        self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_slate, never_empty)
+        super().__init__(self.steps.log)
+        self.options = self.steps.options
+        self.name = name
+        # What needs no judgement: takes, and puts of this word, written where nobody would do so later.
+        has_tier = self.steps.has_tier
+        self._simple_word: Durability = "memory" if has_tier else "written"
+        self._put_simply = self.steps.tail.appender("memory" if has_tier else "synced").append
+        self._take_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
+        with self.log.opening():
+            self.steps.open()
+
+    def delete(self) -> None:
+        """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""
+        self.steps.delete()
+
+    # --- putting ----------------------------------------------------------------------------------
+
+    def put(self, body: Body, durability: Durability | None = None) -> None:
+        """Add one message at the end.
+
+        Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
+        MessageSizeError, BusyError and DiskFullError, after which the message is not in the queue, and
+        StorageFailedError, after which nobody knows.
+        """
+        word = durability or self.options.durability
+        try:
+            if word == self._simple_word and self._put_simply(body):
+                return
+        except OSError as failure:
+            with self.turn:
+                self.log.append_failed(failure)
+        try:
+            self.turn.take()
+            self.log.check_usable()
+            body = self.steps.tail.checked(body)
+            is_held = self.log.durability(word) == "memory"
+            while self._clear_way(len(body) + self.steps.tail.overhead_of(is_held), is_held):
+                pass
+            self.steps.tail.accept(body, is_held=is_held)
+            self.steps.sync_if_due(word)
+        finally:
+            self.turn.give()
+
+    def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
+        """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
+
+        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` tells
+        how many of them are in the queue all the same.
+        """
+        self.log.check_usable()
+        batch = [self.steps.tail.checked(body) for body in bodies]
+        self._put_all(batch, self.log.durability(durability))
+        return len(batch)
+
+    @alone
+    def _put_all(self, batch: list[bytes], word: Durability) -> None:
+        self.log.check_usable()
+        is_held = word == "memory"
+        overhead = self.steps.tail.overhead_of(is_held)
+        done = 0
+        while done < len(batch):
+            try:
+                while self._clear_way(len(batch[done]) + overhead, is_held):
+                    pass
+                done = self.steps.tail.accept_many(batch, done, is_held=is_held)
+            except DiskFullError as full:
+                full.accepted += done
+                raise
+        self.steps.sync_if_due(word)
+
+    def _clear_way(self, size: int, is_held: bool) -> bool:
+        """True: something stood in the way, was done away with, and it should be looked at again."""
+        obstacle = self.steps.tail.obstacle(size, is_held=is_held)
+        if obstacle == "unsynced":
+            self.steps.sync_without_memory()
+        elif obstacle is not None:
+            raise self.steps.quota.full_error(size, obstacle)
+        return obstacle is not None
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    def take(self) -> bytes | None:
+        """Remove and return the first message; None where the queue is empty. Raises as `take_many`."""
+        body = self._take_simply()
+        if body is None:
+            body = next(iter(self.take_many(1)), None)
+        return body
+
+    @alone
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+        """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
+
+        One is returned however large it is. Raises OSError where the files cannot be read; nothing
+        is then removed. Raises StorageFailedError where a due sync fails; nothing is then removed.
+        """
+        self.log.check_usable()
+        self.steps.sync_if_due()
+        return self.steps.head.fetch(max_items, max_bytes)
+
+    def peek(self) -> bytes | None:
+        """The first message, which stays; None where the queue is empty."""
+        bodies = self.peek_many(1)
+        return bodies[0] if bodies else None
+
+    def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+        """As `take_many`, but they stay. `advance` removes them."""
+        return self.steps.head.peek_many(max_items, max_bytes)
+
+    def advance(self, count: int) -> None:
+        """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
+        self.steps.head.advance(count)
+
+    def empty(self) -> None:
+        """Remove all messages, durably: metadata that says so first, then the files."""
+        self.steps.empty()
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when every message accepted and the read position are on the platter.
+
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which the queue is of no use but to be closed.
+        """
+        self.steps.sync()
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Position:
+        """The place after the last message that has left the queue."""
+        return self.steps.head.position
+
+    @property
+    def tail(self) -> Position:
+        """The place after the last message that was accepted."""
+        return self.steps.tail.position
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be taken."""
+        return self.steps.head.depth
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Data and checksums, those of consumed files until a sync has removed them."""
+        return self.steps.quota.on_disk
+
+    def statistics(self) -> QueueStatistics:
+        return self.steps.statistics_as(QueueStatistics)

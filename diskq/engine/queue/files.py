@@ -1,0 +1,164 @@
+# The files of one NSQ queue: what they are called, and what its metadata says.
+#
+# The metadata is three lines, `depth`, `read file,read position`, `write file,write position`,
+# which go-diskqueue reads with a scanner that stops there. We add a fourth, `crc32c <8 hex>` over
+# the first three, which it never sees: without it one flipped digit would lose messages in silence.
+# Format: docs/format/nsq.md.
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diskq.errors import QueueNameError
+from diskq.storage.barrier import Replacement
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.numbered_files import Naming, private_path, sidecar_path
+from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.small_file import checked, is_checked
+from diskq.storage.write_ahead_log import Staging
+
+__all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
+
+# With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
+_LONGEST_NAME = 200
+_LARGEST_METADATA = 256
+
+_NUMBER = rb"(-?[0-9]{1,19})"
+_LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
+
+
+class Position(NamedTuple):
+    """A place in a queue: the number of a file, and a byte in it. Ordered as the queue is."""
+
+    file: int
+    byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Where the queue is read and written, and how many messages lie between."""
+
+    depth: int
+    read: Position
+    write: Position
+    is_ours: bool
+    """Did diskq write it (its checksum agrees), rather than a peer?"""
+
+    @classmethod
+    def parse(cls, content: bytes) -> Metadata | None:
+        """None for bytes that no writer wrote."""
+        lines = _LINES.match(content)
+        if lines is None:
+            return None
+        depth, read_file, read_byte, write_file, write_byte = map(int, lines.groups())
+        is_ours = len(content) > lines.end()
+        if is_ours and not is_checked(content, lines.end()):
+            return None
+        metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), is_ours)
+        numbers = (read_file, read_byte, write_file, write_byte)
+        is_sane = min(numbers) >= 0 and max(numbers) < NO_NUMBER and metadata.read <= metadata.write
+        return metadata if is_sane else None
+
+    def render(self) -> bytes:
+        return checked(
+            f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
+        )
+
+
+class QueueFiles:
+    """The paths of one queue in its directory."""
+
+    def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
+        check_name(name)
+        self._fs = fs
+        self.directory = directory
+        self.name = name
+        self.what = f"queue {name!r} in {directory}"
+        """How errors call it."""
+        self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
+        self._sidecars = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
+        self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")
+        self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
+        self.private = private_path(directory, "")[:-1]
+        self.lock = private_path(directory, f"{name}.lock")
+        self.slate = private_path(directory, f"{name}.slate")
+        self.swap = f"{name}.repair"  # a directory of that name, among what is private
+        self.status = private_path(directory, f"{name}.status")
+        self._ack_journals = Naming(f"{name}.", 6, ".acks")
+        self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
+
+    @property
+    def staging(self) -> Staging:
+        """The slate, and what it tells of. Records may follow in a file that is not the last one, too."""
+        return Staging(self.slate, self.data, self.sidecar)
+
+    def data(self, number: int) -> str:
+        return join(self.directory, self.naming.name(number))
+
+    def sidecar(self, number: int) -> str:
+        return sidecar_path(self.directory, self.naming.name(number))
+
+    def mark(self, number: int) -> str:
+        """An empty file that says: bytes of this data file were lost, keep it when it is consumed."""
+        return private_path(self.directory, self._marks.name(number))
+
+    def numbers(self) -> list[int]:
+        """The numbers of the data files there are, ascending."""
+        return self.naming.listed(self._fs, self.directory)
+
+    def sidecars(self) -> list[int]:
+        """The numbers of the data files that have, or had, checksums beside them, ascending."""
+        if self._fs.size_of(self.private) is None:
+            return []  # a peer's queue
+        return self._sidecars.listed(self._fs, self.private)
+
+    def marked(self) -> list[int]:
+        """The numbers of the data files that are to be kept when they are consumed, ascending."""
+        return self._marks.listed(self._fs, self.private)
+
+    def ack_journal(self, number: int) -> str:
+        """What is acknowledged beyond the read position; the one with the highest number is written to."""
+        return private_path(self.directory, self._ack_journals.name(number))
+
+    def ack_journals(self) -> list[int]:
+        """The numbers of the ack journals there are, ascending."""
+        return self._ack_journals.listed(self._fs, self.private)
+
+    def leftovers(self, numbers: list[int]) -> list[str]:
+        """Files of ours that a crash left: temporaries of the metadata, what stood beside files long gone."""
+        names = self._fs.list_directory(self.directory)
+        temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
+        orphans = set(self.sidecars()) - set(numbers)
+        marks = set(self.marked()) - set(numbers)
+        return [*temporaries, *map(self.sidecar, sorted(orphans)), *map(self.mark, sorted(marks))]
+
+    def read_metadata(self) -> bytes | None:
+        """Its content; None where there is none."""
+        if self._fs.size_of(self.metadata) is None:
+            return None
+        with opened(self._fs, self.metadata) as handle:
+            return self._fs.pread(handle, _LARGEST_METADATA, 0)
+
+    def metadata_as(self, metadata: Metadata) -> Replacement:
+        return Replacement(self.metadata, metadata.render(), lambda number: f"{self.metadata}.{number}.tmp")
+
+
+def check_name(name: str) -> None:
+    """Raises QueueNameError unless `name` can be a part of file names, here and for nsqd."""
+    if not isinstance(name, str):
+        raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+    if not name:
+        raise QueueNameError(name, "it is empty")
+    if "/" in name or ".." in name or name.startswith("."):
+        raise QueueNameError(name, "it may not contain '/' or '..' nor begin with '.'")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise QueueNameError(name, "it may not contain NUL, newlines or other control characters")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise QueueNameError(name, "it cannot be encoded") from None
+    if size > _LONGEST_NAME:
+        raise QueueNameError(name, f"it is {size} bytes long, at most {_LONGEST_NAME} fit a file name")

@@ -1,0 +1,412 @@
+# The head of a queue: where messages are read and leave it. Law: what is handed out has left the queue, what
+# is peeked at has not.
+#
+# Messages come from the files, through the read-ahead, and then from the memory tier, if there is one. A
+# worker may read beyond the head; it is then the only reader, and says how far the head is. The head looks at
+# the end of the files, and calls nothing of the tail (tail.py).
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from itertools import islice
+from typing import Protocol
+
+from diskq._native.core.thread_guard import Turn
+from diskq.engine.log.exclusive import alone
+from diskq.engine.queue.ack_log import AckJournal, Known, read_journals
+from diskq.engine.queue.files import Position
+from diskq.engine.queue.parts import FifoParts
+from diskq.engine.queue.reader import FifoReader, FileLoss
+from diskq.errors import CorruptionError, DiskqError
+from diskq.storage.log_events import Log
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["FifoHead", "Worker"]
+
+log = Log("queue")
+
+
+class Worker(Protocol):
+    """The only reader beyond the head: what was read stays in the queue until the worker has done with it."""
+
+    @property
+    def head(self) -> Position | None:
+        """The first message that it has not done with; None: it has done with all that it has read."""
+
+    @property
+    def kept(self) -> int:
+        """Messages from there up to where it reads on."""
+
+    @property
+    def done(self) -> int:
+        """How many of those it has done with."""
+
+    def give_up(self, file: int) -> int:
+        """Messages up to the end of this file are dropped. Returns how many it had not done with."""
+
+    def settle(self) -> tuple[int, ...]:
+        """Write what it knows. Returns the handles to be synced before the metadata is. Raises OSError."""
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """Release its files, without a promise."""
+
+
+class FifoHead:
+    """The end of an open queue at which messages leave it. `begin` says where that is."""
+
+    def __init__(self, parts: FifoParts) -> None:
+        self.log = parts.log
+        self.turn: Turn = parts.log.turn
+        self._parts = parts
+        self._fs = parts.fs
+        self._files = parts.files
+        self._overhead = parts.framing.overhead
+        self._gate = parts.gate_out
+        self._buffer = parts.buffer
+        self._ahead = parts.ahead
+        self._tier = parts.tier
+        self._sealed = parts.sealed
+        self.reader = FifoReader(parts)
+        """At the place up to which messages were read."""
+        self._peeked: deque[tuple[bytes, Position]] = deque()
+        self._committed = Position(0, 0)  # where the head is, while something is peeked at
+        self._forgotten = 0  # of what was peeked at last, dropped since
+        self._unreceived = 0  # of all that was peeked at, never received
+        self._recounted = 0  # records that are read again, and are not counted twice
+        self._depth_at_open = 0
+        self.worker: Worker | None = None
+        self.dropped = self.lost = 0
+
+    def begin(self, read: Position, depth: int) -> None:
+        """Read on there; that many messages lie between there and the end of the files."""
+        self._depth_at_open = depth
+        self.reader.seek(read)
+
+    def release(self) -> None:
+        """Let go of the files, and of the worker, without a promise."""
+        worker, self.worker = self.worker, None
+        try:
+            if worker is not None:
+                worker.abandon()
+        finally:
+            self.reader.close()
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+        """As `FifoQueue.take_many`, leaving the sync policy to the caller."""
+        self._check_reader()
+        if self._peeked:
+            bodies = self.peek_many(max_items, max_bytes)
+            self.advance(len(bodies))
+            return bodies
+        bodies = self._fetch(max_items, max_bytes)
+        if bodies:
+            self._moved()
+        return bodies
+
+    @alone
+    def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+        """As `FifoQueue.take_many`, but they stay. `advance` removes them."""
+        self._check_reader()
+        self._forgotten = 0
+        missing = max_items - len(self._peeked)
+        left = max_bytes - sum(len(body) for body, _ in self._peeked)
+        while missing > 0 and left > 0:
+            if not self._peeked:
+                self._committed = self.reader.position
+            if not (bodies := self._fetch_stretch(missing, left)):
+                break
+            self._keep_peeked(bodies, self._ahead.position)
+            left -= sum(map(len, bodies))
+            missing -= len(bodies)
+        self._gate.left = 0  # what was peeked at comes first: nothing may pass by it
+        first = [body for body, _ in self._first_peeked(max_items, max_bytes)]
+        if self._tier.is_next and len(first) == len(self._peeked):
+            left = max_bytes - sum(map(len, first))
+            first += self._tier.peek_many(max_items - len(first), left, bool(first))
+        return first
+
+    def _keep_peeked(self, bodies: list[bytes], end: int) -> None:
+        """These are peeked at; they lie next to each other in the file being read, up to byte `end`."""
+        at = end - self._size_of(bodies)
+        for body in bodies:
+            at += len(body) + self._overhead
+            self._peeked.append((body, Position(self.reader.file, at)))
+
+    def _size_of(self, bodies: list[bytes]) -> int:
+        """Bytes that they take in a file."""
+        return sum(map(len, bodies)) + len(bodies) * self._overhead
+
+    def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, Position]]:
+        first: list[tuple[bytes, Position]] = []
+        size = 0
+        for item in self._peeked:
+            size += len(item[0])
+            if len(first) >= max_items or (size > max_bytes and first):
+                break
+            first.append(item)
+        return first
+
+    @alone
+    def advance(self, count: int) -> None:
+        """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
+        self.log.check_usable()
+        peeked = self._forgotten + len(self._peeked) + self._tier.peeked
+        if not 0 <= count <= peeked:
+            raise ValueError(f"cannot advance over {count} messages: {peeked} were peeked at")
+        dropped = min(count, self._forgotten)
+        self._forgotten -= dropped
+        count -= dropped
+        in_files = min(count, len(self._peeked))
+        for _ in range(in_files):
+            _, self._committed = self._peeked.popleft()
+        if in_files:
+            self._moved()
+        self._tier.advance(count - in_files)
+
+    def peeked_ends(self, count: int) -> list[Position]:
+        """Of the first `count` messages that were peeked at, the place just after each.
+
+        None of those that `on_full="drop_oldest"` gave up since.
+        """
+        return [end for _, end in islice(self._peeked, count)]
+
+    def pass_over_peeked(self, bodies: list[bytes]) -> None:
+        """Go on as if what was just written at the end had been there when it was peeked at in memory."""
+        if self.reader.file != self._buffer.file_number:
+            self.reader.next_file()
+        self._keep_peeked(bodies, self._buffer.end)
+        self._ahead.pass_over(self._buffer.end, len(bodies))
+        self._gate.left = 0
+
+    # --- reading beyond it ------------------------------------------------------------------------
+
+    @alone
+    def attach(self, worker: Worker) -> tuple[AckJournal, Known]:
+        """Let this worker read, and nothing else. Returns its journal, and what was known before.
+
+        Raises ValueError where another worker reads, and with `memory_size`; OSError.
+        """
+        self._check_reader()
+        if self._parts.has_tier:
+            raise ValueError("leases go by places in the files, which messages in memory do not have")
+        known = read_journals(self._fs, self._files)
+        journal = AckJournal(self._fs, self._files, self.log.pending)
+        if self._peeked:
+            try:
+                self._read_again(self._committed, len(self._peeked))
+            except BaseException:
+                journal.abandon()
+                raise
+            self._peeked.clear()
+        self.worker = worker
+        self._gate.left = 0
+        return journal, known
+
+    @alone
+    def detach(self) -> None:
+        """The worker has gone: what it has not done with is at the head again, and all after it."""
+        worker, self.worker = self.worker, None
+        if worker is not None and (head := worker.head) is not None:
+            self._read_again(head, worker.kept)
+            self._recounted -= worker.done
+
+    def _read_again(self, position: Position, count: int) -> None:
+        """Be back at `position`, from where `count` messages were read."""
+        self.reader.seek(position)
+        self._depth_at_open += count
+        self._unreceived += count
+        self._recounted += count
+
+    @alone
+    def read_on(self, max_items: int, max_bytes: int) -> tuple[Position, list[bytes]]:
+        """For a worker: the next messages after those that were read, and where the first one begins.
+
+        They lie in one file, next to each other; none: there are no more. Raises as `take_many`.
+        """
+        self.log.check_usable()
+        bodies = self._fetch_stretch(max_items, max_bytes)
+        return Position(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
+
+    @alone
+    def worker_moved(self) -> None:
+        """The worker's head is further on: files before it are owed to the next barrier."""
+        self._moved()
+
+    def _check_reader(self) -> None:
+        self.log.check_usable()
+        if self.worker is not None:
+            raise ValueError(f"queue {self._files.name!r} is being worked on: close that first")
+
+    # --- reading ahead ----------------------------------------------------------------------------
+
+    @alone
+    def has_message(self) -> bool:
+        """True if there is a message to take. Reads ahead to find out. Raises as `take_many`."""
+        return bool(self._peeked) or self.fill() or self._tier.count > 0
+
+    def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_from_files(max_items, max_bytes)
+        if self._tier.is_next and len(bodies) < max_items:
+            left = max_bytes - sum(map(len, bodies))
+            bodies += self._tier.take_many(max_items - len(bodies), left, bool(bodies))
+        return bodies
+
+    def _fetch_from_files(self, max_items: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_stretch(max_items, max_bytes)
+        size = sum(map(len, bodies)) if max_bytes < UNBOUNDED else 0
+        while bodies and len(bodies) < max_items and size < max_bytes:
+            # What is in hand must not be lost to an error further on: it comes up again next time.
+            before = self.reader.position
+            try:
+                more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
+            except (OSError, DiskqError):
+                break
+            if not more:
+                break
+            if max_bytes < UNBOUNDED and size + len(more[0]) > max_bytes:
+                # One is read however large. It stays, and comes first the next time.
+                self._committed = before
+                self._peeked.append((more[0], self.reader.position))
+                self._gate.left = 0
+                break
+            bodies += more
+            size += sum(map(len, more)) if max_bytes < UNBOUNDED else 0
+        return bodies
+
+    def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
+        """Bodies from what is loaded, after loading more where that is used up. Empty: no messages."""
+        while not (bodies := self._ahead.take_many(max_items, max_bytes)):
+            if max_items <= 0 or not self.fill():
+                break
+        return bodies
+
+    def fill(self) -> bool:
+        """Have something admitted in the read-ahead. False: there are no more messages in the files."""
+        while isinstance(filled := self.reader.fill(), FileLoss):
+            self._note_loss(filled)
+        if not filled:
+            # At the end of the files the depth is 0, whatever the metadata had said.
+            self._depth_at_open -= self._unfetched
+            self._tier.is_next = self._parts.has_tier
+        return filled
+
+    def load_from_memory(self) -> bool:
+        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there."""
+        return self.reader.load_from_memory()
+
+    def _note_loss(self, found: FileLoss) -> None:
+        number, loss = found
+        if self._sealed.damaged.is_told(number, loss):
+            return
+        if self._parts.options.strict:
+            damaged = CorruptionError(self._files.data(number), loss.start, loss.reason)
+            self.log.refuse(damaged)
+            raise damaged
+        repair = self._sealed.damaged.note(number, loss, self.log.pending)
+        self.log.repairs.append(repair)
+        log.repaired(repair)
+        self.lost += loss.records or 0
+        self._depth_at_open -= loss.records or 0
+
+    # --- giving up --------------------------------------------------------------------------------
+
+    def drop_oldest(self) -> None:
+        """Give up what is left of the oldest file, to which nothing is appended any more."""
+        oldest = self.position.file
+        unread = self.reader.count_on() if self.reader.file == oldest else 0
+        peeked = sum(position.file == oldest for _, position in self._peeked)
+        self._forget_peeked(peeked)
+        peeked += self._give_up_kept(oldest)
+        if self._peeked:
+            self._committed = Position(self._peeked[0][1].file, 0)
+        if self.reader.file == oldest:
+            self.reader.next_file()
+        self._depth_at_open -= unread
+        self.dropped += peeked + unread
+        self.drop_consumed()
+
+    def skip_all(self) -> None:
+        """Pass over all messages: nothing is in the file that is written next."""
+        self._forget_peeked(len(self._peeked))
+        self._forgotten += self._tier.peeked
+        self._tier.clear()
+        self._give_up_kept(self._buffer.file_number)
+        self.reader.seek(Position(self._buffer.file_number, 0))
+        self.drop_consumed()
+        self._depth_at_open -= self.depth
+
+    def _forget_peeked(self, count: int) -> None:
+        """The first of what was peeked at are given up; `advance` will pass over them."""
+        for _ in range(count):
+            self._peeked.popleft()
+        self._forgotten += count
+        self._unreceived += count
+
+    def _give_up_kept(self, file: int) -> int:
+        dropped = self.worker.give_up(file) if self.worker is not None else 0
+        self._unreceived += dropped
+        return dropped
+
+    def _moved(self) -> None:
+        if self.position.file != next(iter(self._sealed), self._buffer.file_number):
+            self.drop_consumed()
+
+    def drop_consumed(self) -> None:
+        """Owe the removal of the files that nothing will be read from any more."""
+        if not self._peeked and self.reader.ends_file():
+            # The caller wants room, or has messages in hand: an error that reading on meets is for the
+            # next one that reads.
+            with contextlib.suppress(OSError, DiskqError):
+                self.fill()
+        if self._sealed.consume(self.position.file, self.log.pending):
+            self.log.policy.force()
+            self._parts.quota.note_oldest(self.position)
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """The place after the last message that has left the queue."""
+        if self.worker is not None:
+            return self.worker.head or self.reader.position
+        return self._committed if self._peeked else self.reader.position
+
+    @property
+    def is_reserved(self) -> bool:
+        """True if only `peek_many`, `advance` or a worker may go on here: nothing may pass by them."""
+        return bool(self._peeked) or self.worker is not None
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be taken."""
+        return self.depth_of_files + self._tier.count
+
+    @property
+    def depth_of_files(self) -> int:
+        """Those of them that are in the files, or wait to be written there."""
+        kept = self.worker.kept if self.worker is not None else len(self._peeked)
+        return max(0, self._unfetched + kept)
+
+    @property
+    def _unfetched(self) -> int:
+        return self._depth_at_open + self._buffer.records - self._ahead.records
+
+    @property
+    def _in_hand(self) -> int:
+        """Messages that were read, and are not consumed."""
+        return self.worker.kept - self.worker.done if self.worker is not None else len(self._peeked)
+
+    @property
+    def consumed(self) -> int:
+        """Messages of the files that were consumed since the open; those that are read again count once."""
+        return self._ahead.records - self._in_hand - self._recounted
+
+    @property
+    def received(self) -> int:
+        """Messages received since the open."""
+        return self._ahead.records + self._tier.taken - self._in_hand - self._unreceived

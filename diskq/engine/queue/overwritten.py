@@ -1,0 +1,104 @@
+# A file of ours that go-diskqueue has begun anew. Law: what the peer wrote stays where it is, and what was
+# ours behind it is kept.
+#
+# Where our process was killed the metadata is older than the files: it names a file that we had left, and
+# go-diskqueue begins the next one at byte 0, although it is there. Its messages then stand before what is
+# left of ours, which begins in the midst of a record. Where they end its metadata says, or the first record
+# that overlaps one of ours: a block whose checksum still agrees is ours, byte for byte.
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import NamedTuple
+
+from diskq._native.core.append_buffer import BLOCK_SIZE
+from diskq._native.queue.codec import scan
+from diskq.storage.checksums import Row, Rows
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Overwritten", "find_overwritten"]
+
+_AT_MOST = 64 * 1024
+
+
+class Overwritten(NamedTuple):
+    """A file that somebody else's messages begin and blocks of ours end."""
+
+    end: int
+    """The byte after the last message of the other writer."""
+    ours: bytes
+    """The records in the blocks of ours that are left."""
+    lost: int
+    """Messages of ours in the blocks that are not as they were written."""
+
+
+def find_overwritten(fs: FileSystem, data: str, sidecar: str, end: int | None) -> Overwritten | None:
+    """What of the file at `data` is another writer's; None where its beginning is as we wrote it.
+
+    `end` is where that writer says that it has written up to, if it does. Raises OSError.
+    """
+    good, bad = _judged(fs, data, sidecar)
+    if not bad or bad[0].start > 0 or (good and good[0].start < bad[-1].end):
+        return None  # as it was; or damage in several places
+    covered = max(row.end for row in good + bad)
+    handle = fs.open(data)
+    try:
+        size = fs.size(handle)
+        first = min(good[0].start if good else size, size)
+        begun = fs.pread(handle, first if end is None else end, 0)
+        ours = b"".join(fs.pread(handle, row.end - row.start, row.start) for row in good)
+        # What stood on the slate has no checksum yet.
+        rest = fs.pread(handle, max(0, size - covered), covered)
+    finally:
+        let_go(fs, handle)
+    whole = scan(begun).valid_end
+    if end is None:
+        whole = _before_ours(begun, whole, min(first, bad[-1].end))
+        # A block that rotted is framed to its last byte; another writer's messages end anywhere.
+        is_theirs = whole > 0 and (whole < first or not good)
+    else:
+        is_theirs = whole == end and whole > 0 and end <= first
+    if whole <= covered and scan(rest).valid_end == len(rest):
+        ours += rest
+    return Overwritten(whole, ours, sum(row.records for row in bad)) if is_theirs else None
+
+
+def _before_ours(data: bytes, whole: int, limit: int) -> int:
+    """Where the other writer's messages end, of which the records in data[:whole] may be too many.
+
+    What is left of ours may look like one more record. It then begins before a record of ours does from which
+    one follows the other to byte `limit`, where ours ended, and ends after it.
+    """
+    if whole >= limit:
+        return whole
+    start = max(0, limit - _AT_MOST)
+    reaches = bytearray(limit - start + 1)
+    reaches[-1] = True
+    for at in range(limit - 4, start - 1, -1):
+        behind = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        reaches[at - start] = behind <= limit and reaches[behind - start]
+    at = 0
+    while at < whole:
+        behind = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if any(reaches[max(0, at + 1 - start) : max(0, behind - start)]):
+            return at
+        at = behind
+    return whole
+
+
+def _judged(fs: FileSystem, data: str, sidecar: str) -> tuple[list[Row], list[Row]]:
+    """The rows of blocks that are as they were written, and those of the others."""
+    good: list[Row] = []
+    bad: list[Row] = []
+    handle = fs.open(data)
+    try:
+        with closing(Rows(fs, sidecar)) as rows:
+            at = 0
+            while group := rows.covering(at, BLOCK_SIZE):
+                row = group[0]
+                at = row.end
+                (good if row.matches(fs.pread(handle, row.end - row.start, row.start)) else bad).append(row)
+    finally:
+        let_go(fs, handle)
+    return good, bad

@@ -1,0 +1,290 @@
+# The disk quota of one queue: how much it has on the disk, how much it may have, and what would make room for
+# more. Law: no message is accepted that would pass a bound, and for one that will never fit nothing is given
+# up.
+#
+# The quota is asked and answers; it calls nothing of the queue. Where acts of the queue would help, an answer
+# is a generator that yields them first: the queue carries out an act, sends where its head is then, and
+# receives the next act, or the answer.
+#
+# The bounds are `max_bytes`, the queue's own, and a budget that it shares with others. Messages that wait in
+# memory have their room reserved in both: it must be there whenever they are written.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any, Literal
+
+from diskq._native.queue.memory_tier import MemoryTier
+from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.sealed_files import SealedFiles
+from diskq.errors import DiskFullError
+from diskq.options import QueueOptions
+from diskq.storage.append_file import AppendFile
+from diskq.storage.budget import BLOCK, Share
+from diskq.storage.fs import FileSystem
+
+__all__ = ["Act", "FifoQuota", "Obstacle"]
+
+Obstacle = Literal["unsynced", "full", "over_budget", "others"]
+"""Why a message cannot be accepted now: it waits for a sync, for somebody to consume (here, or anywhere in
+the budget), or for another member of the budget to drop something."""
+
+Act = Literal["roll", "drop_consumed", "drop_oldest", "spill"]
+"""What a queue does for more room. "roll": it leaves the active file for the next one. "drop_consumed": it
+hands consumed files to the next barrier, which removes them. "drop_oldest": it gives up what is left of the
+oldest file, which is not the active one. "spill": it writes the messages in memory to the files."""
+
+# Kept free below the byte bound: a new file's first checksums.
+_HEADROOM = 4 * 1024
+# In a budget, so many blocks: of the lock and of the metadata, which is replaced; of the file that is next.
+_FIXED_BLOCKS = 5
+_BLOCKS_OF_A_FILE = 2
+
+
+class FifoQuota:
+    """The disk quota of one queue. Sizes are in bytes."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: QueueFiles,
+        options: QueueOptions,
+        sealed: SealedFiles,
+        append: AppendFile[Any],
+        tier: MemoryTier,
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._options = options
+        self._sealed = sealed
+        self._append = append
+        self._tier = tier
+        self._drops = options.on_full == "drop_oldest"
+        self._is_left_small = False  # since the last barrier
+        self.slate_size = 0
+        """Bytes of the slate that lies beside the files."""
+        self.share: Share | None = None
+        """The share of the disk budget that the queue uses, or None."""
+
+    def join(self, head: Position) -> None:
+        """Become a member of the budget, if there is one.
+
+        `head`, here and below, is up to where messages have left the queue.
+        """
+        if self._options.budget is not None:
+            self.share = self._options.budget.join(
+                self._files.what, self._used, self._fixed, self._options.on_full
+            )
+            self.note_oldest(head)
+
+    def close(self) -> None:
+        """Leave the budget. Idempotent."""
+        if self.share is not None:
+            self.share.close()
+
+    # --- how much there is ------------------------------------------------------------------------
+
+    @property
+    def on_disk(self) -> int:
+        """Data and checksums, those of consumed files until a barrier has removed them."""
+        return self._kept + self._sealed.leaving
+
+    @property
+    def _kept(self) -> int:
+        """The same without consumed files."""
+        append = self._append
+        return self._sealed.kept + (append.buffer.end + append.allocated if append.is_open else 0)
+
+    @property
+    def _reserved(self) -> int:
+        """For what waits in memory."""
+        # What a message takes in memory is more than its record and its share of the checksums will.
+        return self._tier.size + self._append.next_growth if self._options.memory_size else 0
+
+    @property
+    def _fixed(self) -> int:
+        """On the disk whatever is in the queue."""
+        return _FIXED_BLOCKS * BLOCK + self.slate_size
+
+    @property
+    def _used(self) -> int:
+        """On the disk as a budget counts it: whole blocks, and all that lies beside."""
+        files = len(self._sealed) + 1 + self._tier.size // self._options.file_size
+        return self.on_disk + self._reserved + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * files
+
+    # --- how much there may be --------------------------------------------------------------------
+
+    @property
+    def _bound(self) -> int:
+        """So much may be kept. Files are dropped one ahead, to be gone when their room is needed."""
+        assert self._options.max_bytes is not None
+        ahead = self._options.file_size if self._drops else 0
+        return self._options.max_bytes - _HEADROOM - ahead
+
+    @property
+    def _left(self) -> int:
+        """So much may be accepted now: consumed files take theirs until a barrier has removed them."""
+        assert self._options.max_bytes is not None
+        return min(self._bound - self._kept, self._options.max_bytes - _HEADROOM - self.on_disk)
+
+    def left(self, most: int) -> int:
+        """So much may be written without asking; `most` at most."""
+        if self._options.max_bytes is not None:
+            most = min(most, self._left)
+        if self.share is not None:
+            most = min(most, self.share.granted - self._used)
+        return most
+
+    @property
+    def memory_limit(self) -> int:
+        """So many bytes may be kept in memory: for no more there is room reserved."""
+        limit = self._options.memory_size
+        if self._options.max_bytes is not None:
+            limit = min(limit, self._left - self._append.next_growth)
+        if self.share is not None:
+            limit = min(limit, self._tier.size + self.share.granted - self._used)
+        return limit
+
+    # --- more of it -------------------------------------------------------------------------------
+
+    @property
+    def is_bounded(self) -> bool:
+        """False: nothing but the disk itself bounds the queue, and `obstacle` answers None at once."""
+        return self._options.max_bytes is not None or self.share is not None
+
+    def obstacle(self, size: int, head: Position) -> Generator[Act, Position, Obstacle | None]:
+        """Yields acts that make room for `size` more bytes without waiting for anybody.
+
+        Returns what still keeps them from being accepted. Raises DiskFullError where they will never fit.
+        """
+        obstacle: Obstacle | None = None
+        if self._options.max_bytes is not None:
+            obstacle, head = yield from self._own_obstacle(size, head)
+        if obstacle is None and self.share is not None:
+            obstacle = yield from self._obstacle_of_budget(size, head, self.share)
+        return obstacle
+
+    def _own_obstacle(
+        self, size: int, head: Position
+    ) -> Generator[Act, Position, tuple[Obstacle | None, Position]]:
+        """What `max_bytes` says, and where the head is then."""
+        if size > self._bound:
+            raise self.full_error(size)
+        while not self._fits(size):
+            # Not while older files have to go first: then the active one would end for nothing.
+            if self._is_in_active(head) and self._append.buffer.end:
+                head = yield "roll"
+            head = yield "drop_consumed"
+            if self._fits(size):
+                break
+            act = self._oldest(head) if self._drops else None
+            if act is None:
+                return "full", head
+            head = yield act
+        must_wait = self._reserved + size + self._append.growth > self._left
+        return "unsynced" if must_wait else None, head
+
+    def _fits(self, size: int) -> bool:
+        return self._kept + self._reserved + size + self._append.growth <= self._bound
+
+    def _is_in_active(self, head: Position) -> bool:
+        return self._append.is_open and head.file == self._append.buffer.file_number
+
+    def _oldest(self, head: Position) -> Act | None:
+        """How the oldest messages are given up; None: there is no complete file, and nothing in memory."""
+        if head.file in self._sealed:
+            return "drop_oldest"
+        return "spill" if self._tier.count else None  # then it is in files that can be given up
+
+    def _obstacle_of_budget(
+        self, size: int, head: Position, share: Share
+    ) -> Generator[Act, Position, Obstacle | None]:
+        """What the budget says."""
+        # With their rows; and the next zeros for them, which may be due midway.
+        wanted = size + size // 64 + self._append.growth + _HEADROOM
+        if share.reserve(self._used, wanted):
+            return None
+        if not share.covers(wanted):
+            raise share.full_error(self._files.directory, size)
+        head = yield from self._leave_consumed(head, share)
+        if self._is_leaving():
+            return "unsynced"  # its room is free with the next barrier
+        refusal = share.refused(has_old=self._drops and bool(self._sealed), has_young=self._drops)
+        if refusal != "droppable":
+            return refusal
+        missing = share.missing
+        if not self._sealed:
+            if self._tier.count:
+                head = yield "spill"
+            if self._append.is_open and self._append.buffer.end:
+                head = yield "roll"
+        yield from self._drop_until(missing, head)
+        return "unsynced" if self._is_leaving() else "over_budget"
+
+    def _is_leaving(self) -> bool:
+        """Does the next barrier remove files?"""
+        return self._sealed.leaving > 0
+
+    def _leave_consumed(self, head: Position, share: Share) -> Generator[Act, Position, Position]:
+        """Give up what is consumed; the active file as well, where that is worth a barrier."""
+        head = yield "drop_consumed"
+        if self._is_worth_leaving(head, share):
+            yield "roll"
+            head = yield "drop_consumed"
+        return head
+
+    def _is_worth_leaving(self, head: Position, share: Share) -> bool:
+        """Does the active file hold what is consumed, and enough of it to be left for the next one?"""
+        if not self._is_in_active(head) or not head.byte:
+            return False
+        if head.byte >= share.ahead:
+            return True
+        # Each costs a file and a barrier: one for each barrier is enough.
+        is_wanted = head.byte == self._append.buffer.end and not self._is_left_small
+        self._is_left_small |= is_wanted
+        return is_wanted
+
+    def _drop_until(self, size: int, head: Position) -> Generator[Act, Position, None]:
+        while self._sealed.leaving < size and (act := self._oldest(head)) is not None:
+            head = yield act
+
+    def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
+        """What an obstacle that no sync does away with means to a caller that will not wait."""
+        if obstacle != "full" and self.share is not None:
+            return self.share.full_error(self._files.directory, size)
+        return DiskFullError(
+            self._files.directory,
+            f"queue {self._files.name!r} holds {self.on_disk + self._tier.size} bytes, "
+            f"{size} more would pass max_bytes={self._options.max_bytes}",
+        )
+
+    # --- for the others of the budget -------------------------------------------------------------
+
+    def relief(self, head: Position) -> Generator[Act, Position, None]:
+        """Yields the acts by which others of the budget get what is not needed here, and what they asked for.
+
+        The next barrier removes it.
+        """
+        if (share := self.share) is not None:
+            head = yield from self._leave_consumed(head, share)
+            asked, share.asked = share.asked, 0
+            yield from self._drop_until(asked, head)
+            self._give_back(share)
+
+    def settle(self) -> None:
+        """A barrier is paid: give back to the budget what is not needed."""
+        if self.share is not None:
+            self._give_back(self.share)
+            self._is_left_small = False
+
+    def _give_back(self, share: Share) -> None:
+        share.settle(self._used, is_dropping=self._is_leaving())
+
+    def note_oldest(self, head: Position) -> None:
+        """Let the budget know when the oldest file that may be dropped was written."""
+        if self.share is not None and self._drops:
+            first = head.file
+            number = first if first in self._sealed else self._sealed.after(first)
+            stamp = self._fs.stamp_of(self._files.data(number)) if number is not None else None
+            self.share.oldest = stamp.modified_ns if stamp is not None else math.inf

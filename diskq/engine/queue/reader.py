@@ -1,0 +1,121 @@
+# Where a queue is read, file after file. Law: what was lost on the way is told, and what was written a moment
+# ago and still is in our memory does not come back from the disk.
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diskq._native.core.gate import Gate
+from diskq._native.core.read_ahead import ReadAhead
+from diskq.engine.queue.files import Position
+from diskq.engine.queue.parts import FifoParts
+from diskq.storage.block_reader import BlockReader, Loss
+
+__all__ = ["FifoReader", "FileLoss"]
+
+
+class FileLoss(NamedTuple):
+    """Bytes of one file that were passed over."""
+
+    file: int
+    loss: Loss
+
+
+class FifoReader:
+    """Has what comes next in the read-ahead. The file that is written to need not be there yet."""
+
+    def __init__(self, parts: FifoParts) -> None:
+        self._parts = parts
+        self._fs = parts.fs
+        self._files = parts.files
+        self._ahead = parts.ahead
+        self._sealed = parts.sealed
+        self._append = parts.append
+        self._reader: BlockReader | None = None  # of `file`
+        self.file = 0
+        """The number of the file that is read."""
+
+    @property
+    def position(self) -> Position:
+        """Up to where messages have been read."""
+        return Position(self.file, self._ahead.position)
+
+    def seek(self, position: Position) -> None:
+        """Read on there."""
+        self.close()
+        self.file = position.file
+        self._ahead.seek(position.byte)
+
+    def next_file(self) -> None:
+        """Read on at the beginning of the next file there is."""
+        later = self._sealed.after(self.file)
+        self.seek(Position(self._append.buffer.file_number if later is None else later, 0))
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def fill(self) -> bool | FileLoss:
+        """Have something admitted in the read-ahead. False: there are no more messages in the files.
+
+        Where bytes are lost it passes over them and returns what they are: call it again to go on behind
+        them. Raises OSError.
+        """
+        ahead = self._ahead
+        while not ahead.is_ready or ahead.why != "END":
+            is_active = self.file == self._append.buffer.file_number
+            if is_active and ahead.position >= self._append.buffer.end:
+                return False
+            if self.load_from_memory():
+                return True
+            if self._reader is None:
+                self._reader = self._open(ahead, self.position)
+            covered = None
+            if is_active:
+                covered = self._append.show_rows(ahead.position)
+                end = self._append.buffer.flushed
+            else:
+                end = self._sealed[self.file]
+            number = self.file
+            loss = self._reader.fill(end, covered)
+            if loss is None and ahead.position >= end and not is_active:
+                loss = self._reader.missing(end)
+                self.next_file()
+            if loss is not None:
+                return FileLoss(number, loss)
+        return True
+
+    def load_from_memory(self) -> bool:
+        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
+
+        It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
+        """
+        buffer = self._append.buffer
+        return self.file == buffer.file_number and not self._ahead.is_ready and buffer.lend(self._ahead)
+
+    def ends_file(self) -> bool:
+        """Was the file read to its end, and is nothing appended to it any more?"""
+        end = self._sealed.get(self.file)
+        ahead = self._ahead
+        return end is not None and not ahead.is_ready and ahead.position >= end and ahead.why == "END"
+
+    def count_on(self) -> int:
+        """How many messages that file holds from here on, which must be sealed. Raises OSError."""
+        ahead = ReadAhead(self._fs, self._parts.framing, Gate(), self._parts.any_size)
+        reader = self._open(ahead, self.position)
+        end = self._sealed[self.file]
+        counted = 0
+        try:
+            while ahead.position < end:
+                reader.fill(end)
+                counted += ahead.count()
+        finally:
+            reader.close()
+        return counted
+
+    def _open(self, ahead: ReadAhead, position: Position) -> BlockReader:
+        number = position.file
+        path, sidecar = self._files.data(number), self._files.sidecar(number)
+        return BlockReader(self._fs, ahead, path, sidecar, position.byte)

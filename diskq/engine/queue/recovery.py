@@ -1,0 +1,571 @@
+# Opening an NSQ queue after whatever happened to it. Law: opening never refuses because of a
+# crash, never loses a whole message, never invents one, and tells what it did.
+#
+# The metadata is a hint. What it says is checked against the files; where it is missing, garbled
+# or points past them, the files decide. Behind the position it names as written lies what came
+# after the last full barrier. What of it is believed, log/trust.py decides:
+#
+#   framing is believed   The tail is cut where the last whole record ends.
+#   only checksums are    The tail is cut at the first byte that no checksum vouches for.
+#
+# Whatever is cut is kept aside: log/recovery.py.
+#
+# A look (`survey`) is the same recovery, of an overlay: what it changes there is in memory alone.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from diskq._native.core.append_buffer import BLOCK_SIZE
+from diskq._native.core.framing import Framing
+from diskq._native.core.gate import Gate
+from diskq._native.core.read_ahead import ReadAhead
+from diskq.engine.log.recovery import UNSYNCED, Repairs
+from diskq.engine.log.trust import QueueUse, Trust
+from diskq.engine.queue.damaged_files import DamagedFiles
+from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.overwritten import find_overwritten
+from diskq.storage.barrier import Barrier, Debts, write_all
+from diskq.storage.block_reader import BlockReader, Loss
+from diskq.storage.checksums import (
+    Row,
+    Rows,
+    Sidecar,
+    Vouched,
+    checksummed,
+    rows_after,
+    rows_before,
+    vouched,
+)
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.repairs import Repair
+from diskq.storage.write_ahead_log import rows_behind, view_with_rows
+
+__all__ = ["FifoRecovery", "Recovered", "survey"]
+
+# A peer's count is believed for a longer backlog than this: counting it would delay the open.
+_COUNT_UP_TO = 256 * 1024 * 1024
+_STRETCH = 256 * 1024
+_MANY = 2**31
+_LEFT_ALONE = "lies before a peer's read position: left alone"
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A queue as it is found: what `FifoQueue` goes on from."""
+
+    read: Position
+    write: Position
+    depth: int
+    sizes: dict[int, int]
+    """Bytes of each data file that is not consumed, ascending by number; the last may be written to."""
+    rows: int = 0
+    """Bytes of checksum rows that belong to the written part of the last file."""
+    repairs: list[Repair] = field(default_factory=list)
+    is_ours: bool = False
+    """Did we write the metadata, and nobody after us?"""
+    told: list[Repair] = field(default_factory=list)
+    """Those of `repairs` that were logged at once: what told of them is gone now."""
+    unchecked: set[int] = field(default_factory=set)
+    """Files whose checksums are of other bytes, and were removed."""
+    added: dict[int, list[Row]] = field(default_factory=dict)
+    """Of a look, by file: checksums that the open adds after those beside it, from the slate or anew."""
+    moved: dict[int, bytes] = field(default_factory=dict)
+    """Of a look, by number: files that the open makes, of messages that a peer has left whole."""
+
+
+def survey(
+    fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing, *, is_free: bool = False
+) -> Recovered:
+    """What `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
+
+    `is_free`: no process has the queue, for certain, so that what its slate tells is complete.
+    Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
+    `depth` is not known where the metadata does not tell it. Raises OSError.
+    """
+    use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
+    with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
+        view.make_directory(files.private)  # as the open does
+        acts = Repairs(view, Debts(), is_overlay=True)
+        there = QueueFiles(view, files.directory, files.name)
+        found = FifoRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
+        for number in found.sizes.keys() - found.unchecked:
+            sidecar = files.sidecar(number)
+            if view.is_changed(sidecar):
+                _, covered = rows_before(fs, sidecar, found.sizes[number])
+                found.added[number] = rows_after(view, sidecar, covered)
+    found.repairs = [repair for repair in found.repairs if _is_loss(repair, files)]
+    return found
+
+
+def _is_loss(repair: Repair, files: QueueFiles) -> bool:
+    """False of what was never acknowledged, or is only left alone."""
+    if repair.reason in (UNSYNCED, _LEFT_ALONE):
+        return False
+    return repair.records != 0 or not repair.dropped or repair.path == files.metadata
+
+
+class FifoRecovery:
+    """One recovery of a queue."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: QueueFiles,
+        framing: Framing,
+        any_size: Framing,
+        use: QueueUse,
+        acts: Repairs,
+        *,
+        tell: Callable[[Repair], None] = lambda _: None,
+        count_up_to: int = _COUNT_UP_TO,
+    ) -> None:
+        """`any_size` is the framing for what is ours for certain, under whatever limits it was written.
+
+        `tell` logs a repair of which nothing is left to tell the next open. A peer's count is believed for
+        a backlog of more than `count_up_to` bytes.
+        """
+        self.fs = fs
+        self.files = files
+        self.any_size = any_size
+        self.use = use
+        self.acts = acts
+        self.tell = tell
+        self.count_up_to = count_up_to
+        self.repairs = acts.made
+        self.has_torn_tail = False
+        self.gone_after = 0
+        """Messages after the position that metadata names as written, in a file that is shorter."""
+        self.told: list[Repair] = []
+        self.unchecked: set[int] = set()
+        self.moved: dict[int, bytes] = {}
+        self.ahead = ReadAhead(fs, framing, Gate(), any_size)
+
+    def run(self) -> Recovered:
+        """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
+
+        Raises OSError, and CorruptionError if the open is strict and more than a torn tail was found.
+        """
+        # The metadata first: where the owner is at work, the files are then as far as it says, or further.
+        content = self.files.read_metadata()
+        numbers = self.files.numbers()
+        self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
+        self.acts.debts.removals += self.files.leftovers(numbers)
+        metadata = self._metadata(content)
+        is_foreign = metadata is not None and not metadata.is_ours
+        trust = self.use.trust(is_foreign=is_foreign)
+        if is_foreign:
+            assert metadata is not None
+            self._give_way(metadata)
+            self._forget_stale_checksums()
+        if metadata is None:
+            read = known = Position(numbers[0] if numbers else 0, 0)
+            depth = None
+        else:
+            read, known, depth = self._placed(metadata)
+            if self._report_missing(metadata):
+                depth = None
+            if self.use.has_all_files:
+                self._report_gone(metadata)
+            self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
+        told = len(self.repairs)
+        if trust is Trust.POWER_CUT:
+            tail = self._cut_at_checksums(known, prefix=metadata is not None)
+        else:
+            is_ours = trust is not Trust.PEER_WROTE
+            if is_ours:
+                self._cut_zeros(read.file, known)
+            tail = self._cut_at_framing(known, is_ours=is_ours)
+        write = self._write_position(known)
+        read = min(read, write)
+        if depth is not None:
+            depth += tail
+        if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
+            depth = self._counted(read)
+        if metadata is not None and metadata.is_ours:
+            expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
+            self._tell_how_many(expected - depth, self.repairs[:told])
+        is_ours = metadata is not None and metadata.is_ours
+        rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
+        return Recovered(
+            read,
+            write,
+            depth,
+            self.sizes,
+            rows,
+            self.repairs,
+            is_ours,
+            told=self.told,
+            unchecked=self.unchecked,
+            moved=self.moved,
+        )
+
+    def _sums(self, number: int) -> str | None:
+        """The checksums beside a file; None where they are of other bytes."""
+        return None if number in self.unchecked else self.files.sidecar(number)
+
+    # --- what the metadata says, against the files ------------------------------------------------
+
+    def _metadata(self, content: bytes | None) -> Metadata | None:
+        if content is None:
+            if self.sizes:
+                self._report(self.files.metadata, 0, 0, "metadata is missing: positions taken from the data")
+            return None
+        metadata = Metadata.parse(content)
+        if metadata is None:
+            self._report(
+                self.files.metadata, 0, len(content), "metadata is unreadable: positions taken from the data"
+            )
+        return metadata
+
+    def _placed(self, metadata: Metadata) -> tuple[Position, Position, int | None]:
+        """Where to read, up to where the metadata vouches for, and its depth if that still holds."""
+        read, write, depth = metadata.read, metadata.write, metadata.depth
+        if (size := self.sizes.get(write.file)) is not None and size < write.byte:
+            # The file's end may lie inside a message: look at all of it that is not consumed.
+            if self.use.was_killed:
+                self.gone_after = checksummed(self.fs, self.files.sidecar(write.file), write.byte)[1]
+            reason = f"metadata names byte {write.byte} as written, the file ends here"
+            self._report(self.files.data(write.file), size, write.byte - size, reason, None)
+            write = Position(write.file, read.byte if read.file == write.file and read.byte <= size else 0)
+            depth = -1
+        later = [number for number in self.sizes if number > read.file]
+        onward = Position(later[0], 0) if later else Position(write.file, 0)
+        if read.file not in self.sizes:
+            if read.file != write.file or read.byte:
+                # A consumed file's removal may outrun the position behind it on a full disk.
+                depth = -1
+            read = onward
+        elif (size := self.sizes[read.file]) < read.byte:
+            if read.file < write.file:
+                lost = max(0, checksummed(self.fs, self.files.sidecar(read.file))[0] - read.byte)
+                reason = f"metadata names this byte as read, the file ends at {size}"
+                self._report(self.files.data(read.file), read.byte, lost, reason, None)
+                read = onward
+            else:
+                read = Position(read.file, size)  # told above
+            depth = -1
+        elif not metadata.is_ours and self._scan(read.file, 0, read.byte)[0]:
+            reason = "metadata names this byte as read, which is inside a message: read again from the start"
+            self._report(self.files.data(read.file), read.byte, 0, reason)
+            read = Position(read.file, 0)
+            depth = -1
+        # The file in which an empty queue was to go on may not have survived while a later one did:
+        # that is for whoever cuts to judge.
+        is_unbegun = metadata.read == metadata.write and not write.byte
+        known = write if is_unbegun else max(write, read)
+        return read, known, depth if depth >= 0 else None
+
+    def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
+        """Files before the read position: our barrier died before it removed them."""
+        consumed = [number for number in self.sizes if number < read.file]
+        damaged = DamagedFiles(self.fs, self.files)
+        if consumed and is_ours:
+            damaged.find_marked(consumed)
+        for number in consumed:
+            size = self.sizes.pop(number)
+            if is_ours:
+                damaged.let_go(number, self.acts.debts)
+            else:
+                self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
+
+    def _report_missing(self, metadata: Metadata) -> bool:
+        """Tell of files between the positions that are not there. False: they all are, or were consumed."""
+        beyond = metadata.write.file + (metadata.write.byte > 0)
+        told = len(self.repairs)
+        due = metadata.read.file
+        for number in (*(number for number in self.sizes if due <= number < beyond), beyond):
+            if due < number:
+                self._report_gap(metadata, due, number)
+            due = number + 1
+        return len(self.repairs) > told
+
+    def _report_gap(self, metadata: Metadata, start: int, end: int) -> None:
+        """Files start:end are missing."""
+        at_head = metadata.read.byte if start == metadata.read.file else 0
+        if known := [number for number in self.files.sidecars() if start <= number < end]:
+            for number in known:
+                self._report_absent(number, at_head if number == start else 0)
+        elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
+            others = end - start - 1
+            reason = f"the file is missing, and the next {others}" if others else "the file is missing"
+            self._report(self.files.data(start), 0, 0, reason, None)
+        # Else they were consumed: their removal may outrun the position behind them on a full disk,
+        # and with a peer it always does.
+
+    def _report_gone(self, metadata: Metadata) -> None:
+        """Tell of files after the position that was written to which are not there, and had messages."""
+        for number in self.files.sidecars():
+            is_after = number not in self.sizes and (number, 0) >= metadata.write
+            if is_after and checksummed(self.fs, self.files.sidecar(number))[1]:
+                self._report_absent(number)
+
+    def _report_absent(self, number: int, begin: int = 0) -> None:
+        """Tell of a file of which only the checksums are there, from byte `begin` on."""
+        size, records = checksummed(self.fs, self.files.sidecar(number))
+        reason = "the file is missing, its checksums are there"
+        self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
+
+    def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
+        """Our own metadata knows how many messages there should be: so many fewer are there."""
+        uncounted = [index for index, repair in enumerate(told) if repair.records is None]
+        if len(uncounted) == 1:
+            records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
+            self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
+
+    def _give_way(self, metadata: Metadata) -> None:
+        """Where a peer has begun files of ours anew, keep its messages, and move ours to the end."""
+        touched = [number for number in self.sizes if metadata.read.file <= number <= metadata.write.file]
+        for number in touched:
+            path = self.files.data(number)
+            end = metadata.write.byte if number == metadata.write.file else None
+            found = find_overwritten(self.fs, path, self.files.sidecar(number), end)
+            if found is None:
+                continue
+            if not self.use.was_killed and not found.ours and found.end == self.sizes[number]:
+                continue  # all of it is the peer's, and the checksums may be of a file consumed long ago
+            if found.ours:
+                self._move(found.ours)
+            reason = f"another program has begun it anew, and written over {found.lost} messages"
+            if found.end < self.sizes[number]:
+                self._cut(number, found.end, reason, found.lost)
+            else:
+                self._report(path, 0, found.end, reason, found.lost)
+            self.told.append(self.repairs[-1])
+            self.tell(self.repairs[-1])
+            # At once: where the metadata is ours, checksums are believed.
+            self._forget(number)
+
+    def _move(self, records: bytes) -> None:
+        """Have them in a file of their own behind all others, durably."""
+        number = max(self.sizes) + 1
+        handle = self.fs.open(self.files.data(number), write=True, create=True, exclusive=True)
+        try:
+            write_all(self.fs, handle, records, 0)
+            Barrier(files=(handle,), directories=(self.files.directory,)).pay(self.fs)
+        finally:
+            self.fs.close(handle)
+        self.sizes[number] = len(records)
+        self.moved[number] = records
+
+    def _forget_stale_checksums(self) -> None:
+        """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
+        for number in self.sizes.keys() - self.unchecked:
+            sidecar = self.files.sidecar(number)
+            if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False).end:
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self.unchecked.add(number)
+        self.fs.close(Sidecar.open(self.fs, self.files.sidecar(number), 0, 0).handle)
+
+    # --- the tail ---------------------------------------------------------------------------------
+
+    def _cut_zeros(self, first: int, known: Position) -> None:
+        """Zeros after what the checksums cover are no empty messages: nobody wrote them.
+
+        They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
+        What was staged is written without them. What the metadata has counted, up to `known`, was taken for
+        messages by an open that could not tell.
+        """
+        staged = self.use.staged
+        for number in [number for number in self.sizes if number >= first]:
+            with closing(Rows(self.fs, self._sums(number))) as rows:
+                rows.seek(NO_NUMBER)
+                last = rows.last
+            is_last = number == max(self.sizes)
+            size = self.sizes[number]
+            if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
+                continue
+            end = last.end
+            if staged is not None and staged.file == number:
+                end = max(end, staged.start + len(staged.records))
+            if not (last.end and end < size <= end + _STRETCH):
+                continue
+            if number == known.file and size <= known.byte:
+                continue
+            handle = self.fs.open(self.files.data(number))
+            try:
+                is_zeros = not self.fs.pread(handle, size - end, end).strip(b"\0")
+            finally:
+                self.fs.close(handle)
+            if is_zeros:
+                self._cut(number, end, "zeros after the last message that was written", 0)
+
+    def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
+        """Believe the page cache. Returns the records behind `known`."""
+        judging = self.ahead
+        if is_ours:
+            self.ahead = ReadAhead(self.fs, self.any_size, Gate())
+        counted = 0
+        for number in [number for number in self.sizes if number >= known.file]:
+            start = known.byte if number == known.file else 0
+            losses, records = self._scan(number, start, self.sizes[number])
+            counted += records
+            is_last = number == max(self.sizes)
+            size = self.sizes[number]
+            beyond: list[Row] = []
+            if is_last and is_ours and self.use.was_killed:
+                beyond = self._told_beyond(number, size)
+            if is_last and losses and losses[-1].end >= size:
+                self._cut_loss(number, losses[-1])
+            if beyond:
+                self._report_cut_off(number, size, beyond)
+            if is_ours and start < self.sizes[number]:
+                if is_last:
+                    self._cover(number, start)
+                self.acts.keep((self.files.data(number), start), (self.files.sidecar(number), 0))
+        self.ahead = judging
+        return counted
+
+    def _told_beyond(self, number: int, size: int) -> list[Row]:
+        """The checksums of blocks that end past the last byte of the last file, of `size` bytes."""
+        beyond = rows_after(self.fs, self._sums(number), size)
+        # Where its owner is at work, they may be of what has come since.
+        return beyond if self.fs.size_of(self.files.data(number)) == size else []
+
+    def _report_cut_off(self, number: int, size: int, beyond: list[Row]) -> None:
+        """Tell of messages past the end of the last file, of `size` bytes, of which these checksums are."""
+        path = self.files.data(number)
+        told = [repair for repair in self.repairs if repair.path == path]
+        if any(repair.records is None for repair in told):
+            return
+        start, end = beyond[0].start, beyond[-1].end
+        lost = sum(row.records for row in beyond)
+        lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)
+        if start < self.sizes[number]:
+            lost -= self._scan(number, start, self.sizes[number])[1]
+        if lost > 0:
+            kept = self.sizes[number]
+            reason = f"the file ends at byte {size}, its checksums at {end}"
+            if told and told[-1].kept == kept:
+                repair = told[-1]
+                self.repairs[self.repairs.index(repair)] = replace(
+                    repair, reason=f"{repair.reason}; {reason}", records=(repair.records or 0) + lost
+                )
+            else:
+                self._report(path, kept, end - size, reason, lost)
+
+    def _cover(self, number: int, start: int) -> None:
+        """Give the records at the file's end their checksums: the process died before it wrote them.
+
+        Only those from `start` on are ours for certain, and have just been walked: what lies before
+        may be a peer's, and broken.
+        """
+        sidecar, end = self.files.sidecar(number), self.sizes[number]
+        self.acts.cover(sidecar, end, lambda sums, begin: self._fill(sums, number, begin, end), start=start)
+
+    def _fill(self, sums: Sidecar, number: int, covered: int, end: int) -> None:
+        """Add the checksums of bytes covered:end."""
+        handle = self.fs.open(self.files.data(number))
+        try:
+            self.ahead.seek(covered)
+            tried = 0
+            while covered < end:
+                # By the framing's leave: the scan before this has walked the same bytes.
+                if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
+                    size = self.ahead.position - covered
+                    sums.add(covered + size, size, records, memoryview(self.fs.pread(handle, size, covered)))
+                    covered += size
+                    tried = 0
+                    continue
+                claimed = self.ahead.claimed if self.ahead.why == "TORN" else 0
+                size = min(max(_STRETCH, claimed), end - covered)
+                if size <= tried:
+                    break
+                tried = size
+                self.ahead.load(handle, covered, size)
+                self.ahead.admit(covered, covered + size)
+        finally:
+            let_go(self.fs, handle)
+
+    def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
+        """Believe checksums only. Returns the records behind `known`.
+
+        With `prefix` all behind `known` is younger than the last full barrier, and is kept up to the
+        first disagreement: what was not synced survives as a prefix. Without it nothing tells old
+        from young, and all is kept up to the last agreement.
+        """
+        counted = 0
+        numbers = [number for number in self.sizes if number >= known.file]
+        due = known.file
+        while numbers and (numbers[0] == due or not prefix):
+            number = numbers.pop(0)
+            start = known.byte if number == known.file else 0
+            end, records, is_complete = self._vouched(number, start, prefix)
+            counted += records
+            if end < self.sizes[number] and (
+                prefix or not any(self._vouched(later, 0, prefix).end for later in numbers)
+            ):
+                self._cut(number, end, UNSYNCED, None)
+            # What follows a file that is not known to be complete does not follow what it holds.
+            due = number + 1 if is_complete else -1
+        for number in numbers:
+            del self.sizes[number]
+            sidecar = self.files.sidecar(number)
+            self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(sidecar,))
+        self.acts.pay_asides()
+        return counted
+
+    def _vouched(self, number: int, start: int, prefix: bool) -> Vouched:
+        """How far checksums vouch for the file from `start` on; without `prefix`, past what they do not."""
+        path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
+        return vouched(self.fs, path, sums, start, size=size, over_gaps=not prefix)
+
+    def _cut_loss(self, number: int, loss: Loss) -> None:
+        """What a torn write left was never acknowledged, and is no message lost."""
+        if not loss.is_torn:
+            self.acts.check(self.files.data(number), loss.start, loss.reason)
+        records = loss.records or 0 if loss.is_torn else loss.records
+        try:
+            self._cut(number, loss.start, loss.reason, records)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            # No room to keep it aside: it stays where it is, as in a peer's queue, and the queue goes
+            # on in the next file. Whoever reads on passes over it, and tells.
+            self.has_torn_tail = True
+
+    def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
+        self.acts.cut(self.files.data(number), end, reason, records)
+        self.sizes[number] = end
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _write_position(self, known: Position) -> Position:
+        """Behind the last record there is. A file that does not exist yet is written from 0."""
+        if not self.sizes or max(self.sizes) < known.file:
+            return Position(known.file, 0)
+        last = max(self.sizes)
+        return Position(last + 1, 0) if self.has_torn_tail else Position(last, self.sizes[last])
+
+    def _counted(self, read: Position) -> int:
+        """The records from `read` on, by looking at all of them."""
+        return sum(
+            self._scan(number, read.byte if number == read.file else 0, size)[1]
+            for number, size in self.sizes.items()
+            if number >= read.file
+        )
+
+    def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
+        """What reading bytes start:end of a file would pass over, and how many records it would deliver."""
+        losses: list[Loss] = []
+        records = 0
+        path = self.files.data(number)
+        with closing(BlockReader(self.fs, self.ahead, path, self._sums(number), start)) as reader:
+            while self.ahead.position < end:
+                if (loss := reader.fill(end)) is not None:
+                    losses.append(loss)
+                records += self.ahead.count()
+        return losses, records
+
+    def _backlog(self, read: Position, write: Position) -> int:
+        return sum(size for number, size in self.sizes.items() if read.file <= number <= write.file)
+
+    def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
+        self.acts.check(path, kept, reason)
+        self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))

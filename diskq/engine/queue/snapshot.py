@@ -1,0 +1,441 @@
+# A queue as it is now, read by columns. Law: look, and take nothing: no lock is taken, no file is changed,
+# no message leaves the queue, and whoever has it open does not notice.
+#
+# What is seen is what the next open would deliver: from the read position that was recorded last to the
+# end of the last whole message. Messages are numbered from 0 in that order; those that are lost keep their
+# numbers where checksums tell how many they were.
+#
+# A plan divides it into parts that can be read by other processes, elsewhere, without a look at anything
+# but the bytes they are of. Files are only ever appended to and removed, and numbers of files are never
+# used again, so a part stays what it was, or its file is gone: then the reader says so.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from diskq._native.core.gate import Gate
+from diskq._native.core.read_ahead import ReadAhead
+from diskq._native.queue.codec import MAX_BODY, Columns, NsqFraming, columns, count
+from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.recovery import Recovered, survey
+from diskq.engine.stream.partition_reader import Gap
+from diskq.errors import QueueMovedError
+from diskq.storage.block_reader import BlockReader, Loss
+from diskq.storage.checksums import Row, checksum, end_with
+from diskq.storage.closing import Closing
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import holder_of
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.write_ahead_log import Waiting, read_slate
+
+__all__ = [
+    "FifoSnapshot",
+    "SnapshotRange",
+    "SnapshotReader",
+    "steady_slate",
+    "steady_survey",
+    "waiting_behind",
+]
+
+_STRETCH = 256 * 1024
+_HEAD = 512
+# The owner may remove a file while its queue is looked at: then it is looked at again.
+_MOST_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRange:
+    """Whole messages, in bytes start:end of a file. It can be pickled, and read on its own."""
+
+    file: int
+    start: int
+    end: int
+    first: int
+    """The number of the first message; the first of the snapshot has 0."""
+    records: int
+    """How many there are, with those that are lost, as far as these are known."""
+    head: int
+    """The crc32c of its first bytes: a file of the same name may be another queue's by now."""
+    is_checked: bool
+    """May there be checksums of these bytes? Those that there are may be of others."""
+    is_last: bool
+    """Does it reach to the end of a complete file? Then more may be missing behind it."""
+    min_size: int
+    """What is smaller, in bytes without checksums, no writer wrote."""
+    waiting: bytes | None = None
+    """The bytes themselves, where the next open puts them into the file: they stood on the slate, or in a
+    file that a peer has begun anew."""
+    added: tuple[Row, ...] = ()
+    """Checksums that the next open would have added behind those beside the file."""
+
+
+class FifoSnapshot:
+    """The messages of a queue as they are now. They stay in it."""
+
+    def __init__(
+        self, directory: AnyPath, name: str, *, min_message_size: int = 0, fs: FileSystem | None = None
+    ) -> None:
+        """Look at the queue `name` in `directory`, which must exist. Where it is not there it is empty.
+
+        Raises QueueNameError and OSError; QueueMovedError where it is emptied faster than it can be
+        looked at.
+        """
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self._min_size = min_message_size
+        # What waits to be written first: if it is written meanwhile, it is seen in the file.
+        waiting = steady_slate(self._fs, self._files.slate)
+        found = steady_survey(self._fs, self._files, min_message_size)
+        left = {number: size for number, size in found.sizes.items() if number >= found.read.file}
+        self._sizes = {number: size for number, size in left.items() if number not in found.moved}
+        self._unchecked = found.unchecked
+        self._added = found.added
+        self._in_memory = [Waiting(number, 0, found.moved[number]) for number in left.keys() & found.moved]
+        rest = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
+        self._in_memory += [] if rest is None else [rest]
+        self.read = found.read
+        """Where its first message begins."""
+        self.end = found.write
+        """Behind its last message, as far as it is in a file."""
+        self.repairs = tuple(found.repairs)
+        """What is known to be missing before a message is read; where `records` is 0, it is no message."""
+
+    def _end_of_file(self, found: Recovered) -> Position:
+        """Behind the last byte that was written, though the last block is rotten."""
+        end = found.write
+        path = self._files.data(end.file)
+        size = self._fs.size_of(path) or 0  # what was cut off behind it is not there
+        cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
+        behind = max((each.kept + each.dropped for each in cut), default=end.byte)
+        return Position(end.file, max(end.byte, min(behind, size)))
+
+    @property
+    def size(self) -> int:
+        """Bytes of its records."""
+        waiting = sum(len(its.records) for its in self._in_memory)
+        return sum(end - start for _, start, end in self._stretches()) + waiting
+
+    def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
+        """Divide it into at most so many parts of about one size, each of ranges that follow each other.
+
+        All messages are counted: by their checksums, where there are any, or walking over them. Raises
+        OSError, and QueueMovedError where a file has gone.
+        """
+        if parts < 1:
+            raise ValueError(f"{parts} parts")
+        target = max(1, -(-self.size // parts))
+        planned: list[tuple[SnapshotRange, ...]] = []
+        part: list[SnapshotRange] = []
+        filled = 0
+        for its_range in self._ranges(target):
+            part.append(its_range)
+            filled += its_range.end - its_range.start
+            if filled >= target * (len(planned) + 1) and len(planned) < parts - 1:
+                planned.append(tuple(part))
+                part = []
+        return [*planned, tuple(part)] if part else planned
+
+    # --- dividing ---------------------------------------------------------------------------------
+
+    def _stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Where messages are, or were: the number of a file, and from which byte to which."""
+        for number, end in self._sizes.items():
+            start = self.read.byte if number == self.read.file else 0
+            yield number, min(start, end), end
+
+    def _ranges(self, target: int) -> Iterator[SnapshotRange]:
+        """All of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
+        first = done = 0
+        for number, start, end in self._stretches():
+            is_checked, is_complete = number not in self._unchecked, number != self.end.file
+            sums = self._files.sidecar(number) if is_checked else None
+            added = self._added.get(number, []) if is_checked else []
+            path = self._files.data(number)
+            with _Passage(
+                self._fs, path, sums, start, end, first, is_complete, self._min_size, added
+            ) as passage:
+                while not passage.is_over:
+                    goal = start + target - done % target
+                    while passage.position < min(goal, end):
+                        passage.skip(min(_STRETCH, goal - passage.position))
+                    passage.finish()
+                    if passage.position > start or passage.number > first:
+                        yield SnapshotRange(
+                            file=number,
+                            start=start,
+                            end=passage.position,
+                            first=first,
+                            records=passage.number - first,
+                            head=passage.head(start, passage.position),
+                            is_checked=is_checked,
+                            is_last=is_complete and passage.is_over,
+                            min_size=self._min_size,
+                            added=_reaching(added, start, passage.position),
+                        )
+                    done += passage.position - start
+                    start, first = passage.position, passage.number
+        for waiting in self._in_memory:
+            yield (its := self._range_of(waiting, first))
+            first += its.records
+
+    def _range_of(self, waiting: Waiting, first: int) -> SnapshotRange:
+        return SnapshotRange(
+            file=waiting.file,
+            start=waiting.start,
+            end=waiting.start + len(waiting.records),
+            first=first,
+            records=count(waiting.records).records,
+            head=0,
+            is_checked=False,
+            is_last=False,
+            min_size=0,
+            waiting=waiting.records,
+        )
+
+
+class SnapshotReader(Closing):
+    """The messages of some ranges of a snapshot, in order, wherever it was made."""
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        ranges: Iterable[SnapshotRange],
+        *,
+        fs: FileSystem | None = None,
+    ) -> None:
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self._ranges = list(reversed(list(ranges)))
+        self._passage: _Passage | None = None
+        self.losses: list[Gap] = []
+        """What could not be read, in order; `count` is 0 also where nothing tells how many were lost."""
+
+    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, Columns] | None:
+        """The next messages by column, and the number of the first; None: that was all.
+
+        So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood
+        on the slate comes in one piece. Raises OSError, and QueueMovedError where the file has gone.
+        """
+        while True:
+            if self._passage is not None:
+                if (found := self._passage.columns(max_bytes)) is not None:
+                    return found
+                self.close()
+            if not self._ranges:
+                return None
+            its_range = self._ranges.pop()
+            if its_range.waiting is not None:
+                return its_range.first, columns(its_range.waiting)
+            self._passage = self._begin(its_range)
+
+    def _begin(self, its: SnapshotRange) -> _Passage:
+        path = self._files.data(its.file)
+        sums = self._files.sidecar(its.file) if its.is_checked else None
+        passage = _Passage(
+            self._fs,
+            path,
+            sums,
+            its.start,
+            its.end,
+            its.first,
+            its.is_last,
+            its.min_size,
+            its.added,
+            self.losses,
+        )
+        try:
+            if passage.head(its.start, its.end) != its.head:
+                raise QueueMovedError(path, "it holds other messages than when the snapshot was made")
+        except BaseException:
+            passage.close()
+            raise
+        return passage
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._passage is not None:
+            self._passage.close()
+            self._passage = None
+
+
+class _Passage(Closing):
+    """Once through bytes start:end of a file, counting from `number` on; what is lost is told to `losses`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        sidecar: str | None,
+        start: int,
+        end: int,
+        number: int,
+        is_complete: bool,
+        min_size: int,
+        added: Sequence[Row] = (),
+        losses: list[Gap] | None = None,
+    ) -> None:
+        framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+        self._view = OverlayFS(fs)
+        try:
+            if sidecar is not None and added:
+                fs = self._view
+                end_with(fs, sidecar, added)
+            self._fs = fs
+            self._ahead = ReadAhead(fs, framing, Gate(), any_size)
+            self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
+        except FileNotFoundError:
+            self._view.close_all()
+            raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
+        except BaseException:
+            self._view.close_all()
+            raise
+        self._end = end
+        self._is_complete = is_complete
+        self.is_over = False
+        """Is all behind it that there is, and told what is missing?"""
+        self._losses = [] if losses is None else losses
+        self.number = number
+        """Of the next message."""
+
+    def close(self) -> None:
+        self._reader.close()
+        self._view.close_all()
+
+    @property
+    def position(self) -> int:
+        """The byte behind all that was passed."""
+        return self._ahead.position
+
+    def head(self, start: int, end: int) -> int:
+        """The checksum of the first bytes of start:end."""
+        return checksum(self._fs.pread(self._reader.handle, min(_HEAD, end - start), start))
+
+    def columns(self, max_bytes: int) -> tuple[int, Columns] | None:
+        while self._fill():
+            if (found := self._ahead.take_columns(UNBOUNDED, max_bytes)) is not None:
+                first = self.number
+                self.number += found.records
+                return first, found
+        return None
+
+    def skip(self, most: int) -> None:
+        """Pass over about so many bytes, but a block at least, and count what is in them."""
+        if not self._skip_blocks(most):
+            self._fill()
+            self.number += self._ahead.count()
+
+    def _skip_blocks(self, most: int) -> bool:
+        """By their checksums alone: unread, and unverified. False: here there are none."""
+        if self._ahead.is_ready or self._ahead.why != "END":
+            return False
+        rows = [row for row in self._reader.rows.covering(self.position, most) if row.end <= self._end]
+        if not rows or rows[0].start != self.position:
+            return False
+        self.number += sum(row.records for row in rows)
+        self._ahead.seek(rows[-1].end)
+        return True
+
+    def _fill(self) -> bool:
+        """Have messages loaded. False: these were all."""
+        while not self._ahead.is_ready or self._ahead.why != "END":
+            if self.finish():
+                return False
+            if (loss := self._reader.fill(self._end)) is not None:
+                self._note(loss)
+        return True
+
+    def finish(self) -> bool:
+        """If this is the end, tell what the file has lost behind it. False: it is not."""
+        if self.position >= self._end and not self.is_over:
+            self.is_over = True
+            if self._is_complete and (loss := self._reader.missing(self._end)) is not None:
+                self._note(loss)
+        return self.is_over
+
+    def _note(self, loss: Loss) -> None:
+        lost = loss.records or 0
+        self._losses.append(
+            Gap(
+                path=self._reader.path,
+                start=loss.start,
+                end=loss.end,
+                offset=self.number,
+                count=lost,
+                reason=loss.reason,
+            )
+        )
+        self.number += lost
+
+
+def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
+    """Of these rows those behind byte `start`, up to the first one that reaches `end`."""
+    behind = [row for row in rows if row.end > start]
+    return tuple(behind[: 1 + sum(row.end < end for row in behind)])
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recovered:
+    """As `survey`, also while somebody is at work on the queue, and with the checksums on the slate.
+
+    Raises QueueMovedError, OSError.
+    """
+    framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+    files.numbers()  # a directory that is not there will not be there later
+    before: list[tuple[str, int, str]] = []
+    for _ in range(_MOST_LOOKS):
+        try:
+            is_free = holder_of(fs, files.lock)[1] is False
+            found = survey(fs, files, framing, any_size, is_free=is_free)
+        except FileNotFoundError:
+            continue
+        # Where the owner is at work, what seems to be missing may just have come, or gone.
+        told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
+        if told == before:
+            return found
+        before = told
+    raise QueueMovedError(files.directory, "messages are taken out faster than one can look")
+
+
+def steady_slate(fs: FileSystem, path: str) -> Waiting | None:
+    """What stands on the slate; None also where its owner is at work on it all the time. Raises OSError."""
+    for _ in range(_MOST_LOOKS):
+        found = read_slate(fs, path)
+        if found is None or read_slate(fs, path) == found:
+            return found
+    return None
+
+
+def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
+    """Are these the bytes of the file from `start` on?"""
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:  # read to its end in this moment
+        return False
+    try:
+        return fs.pread(handle, len(content), start) == content
+    finally:
+        fs.close(handle)
+
+
+def waiting_behind(
+    fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: Position
+) -> Waiting | None:
+    """Of what stands on the slate, the messages that follow the end of the files.
+
+    None also where another program's bytes are in their place: the next open appends them. Raises OSError.
+    """
+    if waiting is None or waiting.file != end.file:
+        return None
+    known = end.byte - waiting.start
+    if not 0 <= known < len(waiting.records):
+        return None
+    records = waiting.records[known:]
+    if known and not _holds(fs, files.data(end.file), waiting.start, waiting.records[:known]):
+        return None
+    whole = count(records).valid_end
+    return Waiting(end.file, end.byte, records[:whole]) if whole else None

@@ -1,0 +1,378 @@
+# What a queue does in steps: for a channel, which waits where a synchronous caller cannot, and for the
+# queue's writer, whose format it is. Law: no recorded position runs ahead of synced bytes; and a call here
+# never waits for a sync, but where it says so.
+#
+# Messages come in at the tail (tail.py) and leave at the head (head.py); what both of them share is
+# in parts.py.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from diskq._native.queue.codec import scan
+from diskq.engine.log.exclusive import alone
+from diskq.engine.log.recovery import Repairs
+from diskq.engine.log.steps import LogSteps
+from diskq.engine.log.trust import QueueUse
+from diskq.engine.log.writer import LogWriter
+from diskq.engine.queue.ack_log import mend_journals
+from diskq.engine.queue.files import Metadata, QueueFiles
+from diskq.engine.queue.head import FifoHead
+from diskq.engine.queue.parts import FifoParts
+from diskq.engine.queue.recovery import FifoRecovery
+from diskq.engine.queue.tail import FifoTail
+from diskq.errors import DiskFullError
+from diskq.options import Durability, QueueOptions, checked_options
+from diskq.storage.barrier import Replacement
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import Lock
+from diskq.storage.log_events import Log
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.swap import finish_swap
+from diskq.storage.write_ahead_logs import Displaced, Slates
+
+__all__ = ["FifoSteps", "QueueStatistics"]
+
+log = Log("queue")
+
+# So many handles of files may wait to be synced and closed: each file that is left makes a sync due.
+_MOST_WAITING = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """A queue at one moment. All but `depth`, `bytes`, `files`, `unsynced_bytes` and
+    `memory_bytes` count since the open."""
+
+    depth: int
+    """Messages that can be received."""
+    bytes: int
+    """On disk: data and checksums, those of consumed files until a sync has removed them."""
+    files: int
+    written_bytes: int
+    """Of the messages that came to the files, with their framing."""
+    unsynced_bytes: int
+    """Accepted, not yet on the platter, and more than in memory only."""
+    memory_bytes: int
+    """Of memory, taken by messages that are nowhere else: `memory_size` bounds them."""
+    sent: int
+    received: int
+    dropped: int
+    """Messages that `on_full="drop_oldest"` gave up."""
+    lost: int
+    """Messages known to be lost to damage: `repairs` tells where."""
+    barriers: int
+    repairs: tuple[Repair, ...]
+
+
+Statistics = TypeVar("Statistics", bound=QueueStatistics)
+
+
+class FifoSteps(LogSteps):
+    """A queue's messages on their way into its files and out of them, and the format of its writer.
+
+    It is opened by `FifoQueue`, and closed by its `log`.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        name: str,
+        options: QueueOptions | None,
+        fs: FileSystem | None,
+        clock: Callable[[], float] | None,
+        time_slice: float | None,
+        uses_slate: bool,
+        never_empty: bool,
+    ) -> None:
+        self.options = checked_options(options, QueueOptions)
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = QueueFiles(self._fs, as_path(directory), name)
+        self.name = name
+        self.log = LogWriter(
+            self._fs,
+            self,
+            self.options,
+            log,
+            path=self._files.directory,
+            what=f"queue {name!r}",
+            where=self._files.what,
+            clock=clock,
+            time_slice=time_slice,
+            most_waiting=_MOST_WAITING,
+        )
+        self.turn = self.log.turn
+        parts = FifoParts(self._fs, self._files, self.options, self.log)
+        self.gate_in, self.gate_out = parts.gate_in, parts.gate_out
+        self.buffer, self.ahead, self.tier = parts.buffer, parts.ahead, parts.tier
+        self.has_tier = parts.has_tier
+        self.overhead: int = parts.framing.overhead
+        """Bytes that a message takes in a file beyond its body."""
+        self.quota = parts.quota
+        self._parts = parts
+        self._append, self._sealed = parts.append, parts.sealed
+        self.head = FifoHead(parts)
+        self.tail = FifoTail(parts, self.head)
+        self._is_spill_due = False  # the next barrier is to include what waits in memory
+        self._uses_slate = uses_slate
+        self._is_open = False
+        self._never_empty = never_empty
+
+    # --- from open to close -----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock it, mend what a crash has left, and go on behind the last message. Raises as `FifoQueue`."""
+        fs, files, writer = self._fs, self._files, self.log
+        if fs.make_directory(files.private):
+            writer.pending.directories[files.directory] = None
+        writer.pending.directories[files.private] = None
+        writer.on_release(self.quota.close)
+        lock = writer.hold(Lock(fs, files.lock, files.what))
+        writer.on_release(self._append.abandon)
+        finish_swap(fs, files.directory, files.swap)
+        slates = writer.use_slates(Slates(fs, lock, {0: files.staging}))
+        writer.on_release(self.head.release)
+        slates.put_back()
+        use = QueueUse.before(lock.previous, slates, never_empty=self._never_empty)
+        acts = Repairs(fs, writer.pending, strict=self.options.strict)
+        framing, any_size = self._parts.framing, self._parts.any_size
+        found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.repaired).run()
+        writer.sign_lock()
+        if self._never_empty:
+            lock.note_never_empty()
+        mend_journals(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
+        self._sealed.find(found.sizes, found.write.file)
+        writer.repairs += [*slates.untold, *slates.repairs, *found.repairs]
+        self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
+        self.head.begin(found.read, found.depth)
+        self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
+        told = log.all_repaired(writer.repairs, told=found.told)
+        self.sync()
+        for displaced in slates.displaced:
+            self._append_again(displaced)
+        slates.clear()
+        # Only now, with what stood on the old one written, may there be a new one.
+        self._is_open = True
+        self._take_slate()
+        self.quota.join(self.head.position)
+        log.all_repaired(writer.repairs, told)
+
+    def _take_slate(self) -> None:
+        slates = self.log.slates
+        assert slates is not None
+        slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
+        self.quota.slate_size = slates.size
+        if self._uses_slate and not slates:
+            self.log.was_refused = True
+
+    def _append_again(self, displaced: Displaced) -> None:
+        """Another program has taken the place of accepted messages: append them again, durably."""
+        path, waiting = displaced.path, displaced.waiting
+        bodies = scan(waiting.records).bodies
+        least, most = self.options.min_message_size, self.options.max_message_size
+        fitting = [body for body in bodies if least <= len(body) <= most]
+        done = 0
+        while done < len(fitting):
+            done = self.tail.write_many(fitting, done, is_held=True)
+        self.sync()
+        reason = (
+            f"its bytes from {waiting.start} on are not what was accepted there: {len(fitting)} messages "
+        )
+        reason += "are appended again at the end"
+        aside = None
+        if others := len(bodies) - len(fitting):
+            aside = keep_content(self._fs, self._files.slate, waiting.records)
+            reason += f", {others} are not of the sizes that are allowed now"
+        self.head.lost += others
+        self.log.repairs.append(
+            Repair(path=path, kept=waiting.start, dropped=0, reason=reason, records=others, saved_as=aside)
+        )
+
+    @alone
+    def delete(self) -> None:
+        """As `FifoQueue.delete`."""
+        if self.head.worker is not None:
+            self.head.worker.close()
+        self.empty()
+        self.log.check_usable()
+        self.log.pending.removals.append(self._files.metadata)
+        self.log.pending.removals += map(self._files.ack_journal, self._files.ack_journals())
+        if self.log.slates is not None:
+            self.log.slates.give_up()
+        self.log.pending.removals.append(self._files.slate)
+        self.log.commit()
+        self.log.release()
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def status_path(self) -> str:
+        """Where who keeps it open tells how it is doing."""
+        return self._files.status
+
+    @property
+    def accepted_total(self) -> int:
+        """Messages accepted since the open."""
+        return self.buffer.records + self.tier.accepted
+
+    def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
+        """The same in a class that has `more` fields, in one step."""
+        head = self.head
+        return kind(
+            depth=head.depth,
+            bytes=self.quota.on_disk,
+            files=len(self._sealed) + self._append.is_open,
+            written_bytes=self.accepted_bytes,
+            unsynced_bytes=self.log.unsynced_bytes,
+            memory_bytes=self.tier.size,
+            sent=self.accepted_total,
+            received=head.received,
+            dropped=head.dropped,
+            lost=head.lost,
+            barriers=self.log.syncs,
+            repairs=self.repairs,
+            **more,
+        )
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    @alone
+    def empty(self) -> None:
+        """Remove all messages, durably: metadata that says so first, then the files."""
+        self.tail.forget_all()
+        self.sync()
+
+    @alone
+    def sync(self) -> None:
+        """Return when every message accepted and the read position are on the platter.
+
+        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
+        StorageFailedError, after which the queue is of no use but to be closed.
+        """
+        self.include_memory()
+        self.sync_without_memory()
+
+    def include_memory(self) -> None:
+        """Let the next barrier be for the messages in the memory tier, too: it writes them."""
+        self._is_spill_due = True
+
+    def sync_without_memory(self) -> None:
+        """As `sync`, for all but the messages in the memory tier."""
+        sync = self.log.prepare(full=True)
+        if not self.log.run(sync) and self.tail.can_give_way:
+            sync = self.log.prepare(full=True)
+            self.log.run(sync)
+        if sync.left_out is not None:
+            raise sync.left_out
+
+    @alone
+    def sync_if_due(self, word: Durability = "written") -> None:
+        """A barrier, if it is time or the `word` wants one; and let go of what others of the budget want.
+
+        For what is done already: what waits in memory and finds no room waits on. Raises StorageFailedError.
+        """
+        if self.log.after_append(word) and (share := self.quota.share) is not None and share.is_pressed:
+            with contextlib.suppress(DiskFullError):
+                self.tail.relieve()
+            if self._sealed.leaving:
+                self.log.run(self.log.prepare(full=True))
+
+    # --- the format of its writer: see format.py --------------------------------------------------
+
+    @property
+    def passed(self) -> int:
+        return self.buffer.records + self.head.consumed
+
+    @property
+    def accepted_bytes(self) -> int:
+        return self.tail.sealed_bytes + self.buffer.end
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.buffer.end - self.buffer.flushed
+
+    def open_gates(self, left: int, unsynced: int) -> None:
+        # What comes to memory, or from it, is not counted: there is nothing to be synced.
+        self.gate_in.left = UNBOUNDED if self.has_tier else left if self._append.is_ready else 0
+        is_shut = self.head.is_reserved
+        self.gate_out.left = 0 if is_shut else UNBOUNDED if self.tier.is_next else left
+
+    @property
+    def is_flushed(self) -> bool:
+        return self.buffer.flushed == self.buffer.end
+
+    def flush(self) -> None:
+        self.buffer.flush()
+
+    def cut_back(self) -> None:
+        if self._append.is_open:
+            self._append.cut_back()
+
+    @property
+    def failure(self) -> OSError | None:
+        return self._append.failure
+
+    def gather(self, full: bool) -> None:
+        """What is in the memory tier stays there, unless somebody asked to `include_memory`."""
+        is_spill_due, self._is_spill_due = self._is_spill_due, False
+        try:
+            self.tail.give_way()
+            self.head.drop_consumed()
+            if is_spill_due:
+                self.tail.spill()
+            self.log.flush()
+            if self.wants_metadata(full):
+                self.tail.leave_oversized()
+        except DiskFullError:
+            self._is_spill_due = is_spill_due and self.tail.can_give_way
+            if self.tier.count or self.head.position < self.tail.position:
+                raise  # else it has been taken, and nobody needs it in a file
+
+    def wants_metadata(self, full: bool) -> bool:
+        """Without it a sync is enough for a message to be found again; with it the read position is durable
+        too, consumed files go, and a peer may open the directory."""
+        return full or bool(self.log.pending.removals or self.log.pending.asides)
+
+    def settle(self, with_metadata: bool) -> tuple[int, ...]:
+        active = self._append.settle()
+        if with_metadata and self.head.worker is not None:
+            active += self.head.worker.settle()
+        return active
+
+    def metadata(self) -> tuple[Replacement, ...]:
+        write = self.tail.written_to
+        unwritten = self.buffer.records - self.buffer.records_written
+        # What was received from memory may be more than what is left of the written.
+        depth = max(0, self.head.depth_of_files - unwritten)
+        told = Metadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
+        return (self._files.metadata_as(told),)
+
+    def state(self) -> int:
+        """Bytes of consumed files that are gone when the sync is complete."""
+        return self._sealed.leaving
+
+    def completed(self, state: int, is_replaced: bool) -> None:
+        self._sealed.removed(state)
+        slates = self.log.slates
+        if state and self._is_open and slates is not None and not slates.size:
+            with contextlib.suppress(OSError):  # it can do without
+                self._take_slate()
+        self.quota.settle()
+        self.tail.renew_limits()
+
+    def finish(self) -> None:
+        writer = self.log
+        if self.head.worker is not None:
+            self.head.worker.close()
+        self.sync()
+        if writer.was_refused:
+            self.sync()  # what gave way was gone only after the metadata had found no room
+        if writer.slates is not None:
+            writer.slates.retire()
+        if not self._append.owes_rows:
+            with contextlib.suppress(OSError):
+                writer.lock.note_closed()

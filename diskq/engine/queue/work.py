@@ -1,0 +1,583 @@
+# Acknowledging out of order: several workers on one FIFO queue. Law: a message leaves the queue when it
+# is acknowledged and all before it are; until then it is handed out again, after whatever happened.
+#
+# Messages are numbered as they are read, from the head on. The window holds their places, from the first
+# one that is not acknowledged up to where reading goes on; the queue's read position, which goes into
+# NSQ's metadata, is the window's beginning. A message in the window is
+#
+#     in flight     handed out: its lease is with a worker
+#     returned      to be handed out again (or for the first time), before any that is not read yet
+#     delayed       the same, when its time has come
+#     done          acknowledged; of it nothing is left but its place
+#
+# What is beyond the read position stands in the journal (ackjournal) before anybody is told: that a
+# message is handed out before it is, that it is acknowledged before `ack` returns. Both survive a kill
+# then; a power cut once a barrier has been paid. Without the journal messages come again, no more.
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diskq.engine.log.exclusive import alone
+from diskq.engine.queue.ack_log import (
+    LONGEST_DELAY,
+    AckJournal,
+    Known,
+    Place,
+    acked_rows,
+    handed_row,
+    tried_row,
+)
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.files import Position
+from diskq.engine.queue.steps import FifoSteps
+from diskq.errors import DiskFullError, DiskqError, LeaseError
+from diskq.options import WorkOptions, checked_options
+from diskq.storage.callbacks import check_plain, check_result
+from diskq.storage.closing import Closing
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
+
+# What journals know of is read in portions of so many messages.
+_PORTION = 256
+
+
+class MessageId(NamedTuple):
+    """A message's place in NSQ's files: the same after every restart, greater than that of any before it.
+
+    As a str it is `file:byte`.
+    """
+
+    file: int
+    """The number of the data file."""
+    byte: int
+    """Where the message's record begins in it."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.byte}"
+
+
+class Lease:
+    """A message that was handed out, until it is acknowledged or given back."""
+
+    __slots__ = ("_number", "_place", "attempts", "body")
+
+    body: bytes
+    attempts: int
+    """How often it was handed out by now, this time included: 1 is the first."""
+
+    def __init__(self, body: bytes, attempts: int, number: int, place: Place) -> None:
+        self.body = body
+        self.attempts = attempts
+        self._number = number
+        self._place = place
+
+    @property
+    def id(self) -> MessageId:
+        return MessageId(self._place[0], self._place[1])
+
+    def __repr__(self) -> str:
+        return f"<Lease of message {self.id}, {len(self.body)} bytes, attempts={self.attempts}>"
+
+
+Exhausted = Callable[[Lease], object]
+"""Takes a message that was handed out `max_attempts` times. Once it returns the message is acknowledged:
+it is to be safe elsewhere by then. Where it raises the message stays, and whoever caused it is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkStatistics:
+    """The work on a queue at one moment. `handed_out` and what follows it count since it began."""
+
+    in_flight: int
+    """Messages with workers."""
+    returned: int
+    """Messages that are to be handed out again, at once."""
+    delayed: int
+    """Messages that are to be handed out again, later."""
+    done: int
+    """Acknowledged, behind one that is not."""
+    ahead: int
+    """All of them: messages from the queue's head up to where reading goes on."""
+    ahead_bytes: int
+    handed_out: int
+    handed_out_again: int
+    acknowledged: int
+    given_back: int
+    """By `nack`."""
+    exhausted: int
+    """Taken out after `max_attempts`."""
+    most_attempts: int
+    """Of one of the messages that are in flight, returned or delayed."""
+    journal_bytes: int
+
+
+class FifoWork(Closing):
+    """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
+
+    For one thread at a time, the two of them together: others get BusyError. Until `close` nobody else can
+    read the queue. Delivery is at least once: after a crash what was in flight is handed out again, with
+    one attempt more.
+    """
+
+    def __init__(
+        self,
+        queue: FifoQueue | FifoSteps,
+        options: WorkOptions | None = None,
+        *,
+        exhausted: Exhausted | None = None,
+    ) -> None:
+        """Begin at the queue's head, with what is known from the work before.
+
+        `exhausted` is handed messages after `options.max_attempts`. Raises ValueError where somebody
+        works on the queue, it is closed, or has a memory tier; TypeError where `exhausted` is async; OSError.
+        """
+        self.options = checked_options(options, WorkOptions)
+        self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
+        self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
+        self._head = self._queue.head
+        self.turn = queue.turn
+        self._overhead = self._queue.overhead
+        self._window: deque[Place] = deque()
+        self._first = 0  # the number of the message at the window's beginning
+        self._bytes = 0  # of the window's messages
+        self._done: set[int] = set()
+        self._in_flight: dict[int, Lease] = {}
+        self._returned: list[tuple[int, int, bytes]] = []  # a heap: number, attempts, body
+        self._delayed: list[tuple[float, int, int, bytes]] = []  # the same, behind when it is due
+        self._owed: list[Place] = []  # acknowledged, and not in the journal
+        self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
+        self._is_closed = False
+        self._journal: AckJournal
+        self._journal, known = self._head.attach(self)
+        self._handed = known.handed  # all before it were handed out
+        self._known_to = known.end
+        self._known: Known | None = known if self._head.reader.position < self._known_to else None
+        try:
+            self._pass_known()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- for the queue ----------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Position | None:
+        return Position(*self._window[0][:2]) if self._window else None
+
+    @property
+    def kept(self) -> int:
+        return len(self._window)
+
+    @property
+    def done(self) -> int:
+        return len(self._done)
+
+    def give_up(self, file: int) -> int:
+        dropped = 0
+        while self._window and self._window[0][0] <= file:
+            if self._first not in self._done:
+                dropped += 1
+            self._pop_first()
+        self._returned = [item for item in self._returned if item[0] >= self._first]
+        self._delayed = [item for item in self._delayed if item[1] >= self._first]
+        heapq.heapify(self._returned)
+        heapq.heapify(self._delayed)
+        return dropped
+
+    def settle(self) -> tuple[int, ...]:
+        self._journal.add(b"".join(self._owed_rows()))
+        return self._journal.settle(self._what_matters())
+
+    def abandon(self) -> None:
+        self._is_closed = True
+        self._in_flight.clear()
+        self._journal.abandon()
+
+    # --- handing out ------------------------------------------------------------------------------
+
+    def take(self) -> Lease | None:
+        """The next message; None where there is none that may be handed out now. Raises as `take_many`."""
+        return next(iter(self.take_many(1)), None)
+
+    @alone
+    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+        """The next messages: at most `max_items`, of together at most `max_bytes`, but one however large.
+
+        Raises OSError where the files cannot be read, and what `exhausted` raises; nothing is handed out
+        then. Raises StorageFailedError where a due sync fails.
+        """
+        self._check()
+        self._sync_if_due()
+        return self.fetch(max_items, max_bytes)
+
+    @alone
+    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+        """As `take_many`, leaving the sync policy to the caller."""
+        self._check()
+        self._wake_delayed()
+        leases: list[Lease] = []
+        rows: list[bytes] = []
+        room = min(max_items, self.options.max_in_flight - len(self._in_flight))
+        left = max_bytes
+        try:
+            while len(leases) < room:
+                if self._returned:
+                    if leases and len(self._returned[0][2]) > left:
+                        break
+                    if (lease := self._take_returned()) is None:
+                        continue
+                    rows.append(tried_row(*lease._place[:2], lease.attempts))
+                    leases.append(lease)
+                    self._again += lease.attempts > 1
+                    left -= len(lease.body)
+                elif self._known is not None:
+                    if not self._read_known():
+                        break
+                else:
+                    before = len(leases)
+                    left = self._take_fresh(leases, room, left)
+                    if len(leases) == before:
+                        break
+        except Exception:
+            # What is in hand is handed out; the error comes up again next time.
+            if not leases:
+                raise
+        if leases:
+            self._handed_out += len(leases)
+            if (end := self._fresh_end(leases[-1])) > self._handed:
+                self._handed = end
+                rows.append(handed_row(end))
+        self._write(rows)
+        return leases
+
+    @alone
+    def has_message(self) -> bool:
+        """May there be one to hand out? Reads ahead to find out. Raises as `take_many`."""
+        self._check()
+        self._wake_delayed()
+        if len(self._in_flight) >= self.options.max_in_flight:
+            return False
+        return bool(self._returned) or (self._room_ahead > 0 and self._head.has_message())
+
+    def next_due(self) -> float:
+        """When the next delayed message may be handed out, on the queue's clock; infinity: there is none."""
+        return self._delayed[0][0] if self._delayed else math.inf
+
+    def _wake_delayed(self) -> None:
+        if self._delayed:
+            now = self._queue.log.clock()
+            while self._delayed and self._delayed[0][0] <= now:
+                heapq.heappush(self._returned, heapq.heappop(self._delayed)[1:])
+
+    @property
+    def _room_ahead(self) -> int:
+        """So many messages more may be read."""
+        if self._bytes >= self.options.max_ahead_bytes:
+            return 0
+        return self.options.max_ahead - len(self._window)
+
+    def _take_returned(self) -> Lease | None:
+        """Hand out the first of the returned; None: it was taken out."""
+        number, attempts, body = self._returned[0]
+        place = self._window[number - self._first]
+        lease = Lease(body, attempts + 1, number, place)
+        if self._is_exhausted(attempts):
+            lease.attempts = attempts
+            self._take_out(lease)
+            heapq.heappop(self._returned)
+            return None
+        heapq.heappop(self._returned)
+        self._in_flight[number] = lease
+        return lease
+
+    def _take_fresh(self, leases: list[Lease], room: int, left: int) -> int:
+        """Hand out messages that nobody has read yet. Returns how many bytes of `left` are left."""
+        items = min(room - len(leases), self._room_ahead)
+        most = min(left, self.options.max_ahead_bytes - self._bytes)
+        if items <= 0 or most <= 0:
+            return left
+        start, bodies = self._head.read_on(items, most)
+        file, at = start
+        if leases and bodies and len(bodies[0]) > left:
+            # One is read however large. It comes first the next time.
+            heapq.heappush(self._returned, (self._keep((file, at, self._end(at, bodies[0]))), 0, bodies[0]))
+            return left
+        number = self._first + len(self._window)
+        for body in bodies:
+            end = at + len(body) + self._overhead
+            place = (file, at, end)
+            self._window.append(place)
+            lease = self._in_flight[number] = Lease(body, 1, number, place)
+            leases.append(lease)
+            left -= len(body)
+            number += 1
+            at = end
+        self._bytes += at - start[1] - len(bodies) * self._overhead
+        return left
+
+    def _read_known(self) -> bool:
+        """Read messages of which the journals may know something. False: there is no room, or no message."""
+        assert self._known is not None
+        room = self._room_ahead
+        if room <= 0:
+            return False
+        start, bodies = self._head.read_on(min(room, _PORTION), self.options.max_ahead_bytes - self._bytes)
+        file, at = start
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        for body in bodies:
+            end = self._end(at, body)
+            number = self._keep((file, at, end))
+            tried = self._known.of(file, at)
+            rest = min(max(tried.due - wall, 0.0), tried.delay)
+            if self._known.is_acked(file, at):
+                self._done.add(number)
+            elif rest > 0 and not self._is_exhausted(tried.attempts):
+                heapq.heappush(self._delayed, (now + rest, number, tried.attempts, body))
+            else:
+                heapq.heappush(self._returned, (number, tried.attempts, body))
+            at = end
+        self._move_head()
+        if bodies and (file, at) >= self._known_to:
+            self._known = None
+        return bool(bodies)
+
+    def _pass_known(self) -> None:
+        """Where nothing is in the window, let the head be behind what was acknowledged before."""
+        while self._known is not None and not self._window and self._read_known():
+            pass
+
+    def _keep(self, place: Place) -> int:
+        """A message was read: it is in the window now. Returns its number."""
+        self._window.append(place)
+        self._bytes += place[2] - place[1] - self._overhead
+        return self._first + len(self._window) - 1
+
+    def _end(self, start: int, body: bytes) -> int:
+        return start + len(body) + self._overhead
+
+    def _fresh_end(self, last: Lease) -> Position:
+        return Position(last._place[0], last._place[2])
+
+    # --- ending a lease ---------------------------------------------------------------------------
+
+    @alone
+    def ack(self, leases: Lease | Iterable[Lease]) -> None:
+        """The messages are dealt with: they are not handed out again.
+
+        When it returns that is written: it survives a kill of the process, and a power cut from the next
+        sync on. Raises LeaseError where one of the leases has ended, and nothing is done then; TypeError;
+        StorageFailedError.
+        """
+        self.acknowledge(leases)
+        self._sync_if_due()
+
+    @alone
+    def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
+        """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
+
+        Those that were handed out `max_attempts` times go to `exhausted` instead. Without a delay they come
+        before all that was not handed out yet. Raises as `ack`, and what `exhausted` raises: the messages
+        are given back then. ValueError for a delay below 0 or beyond 49 days.
+        """
+        self.give_back(leases, delay)
+        self._sync_if_due()
+
+    @alone
+    def release(self, leases: Lease | Iterable[Lease]) -> None:
+        """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
+        ended = self._ended(leases)
+        rows = [tried_row(*lease._place[:2], lease.attempts - 1) for lease in ended]
+        for lease in ended:
+            heapq.heappush(self._returned, (lease._number, lease.attempts - 1, lease.body))
+        self._write(rows)
+
+    def holds(self, lease: Lease) -> bool:
+        """Has the lease not ended?"""
+        return self._in_flight.get(lease._number) is lease
+
+    @alone
+    def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
+        """As `ack`, leaving the sync policy to the caller."""
+        ended = self._ended(leases)
+        for lease in ended:
+            self._done.add(lease._number)
+            self._owed.append(lease._place)
+        self._acked += len(ended)
+        self._write([])
+        self._move_head()
+        if self._known is not None:
+            # An error that reading on meets is for the next one who takes.
+            with contextlib.suppress(OSError, DiskqError):
+                self._pass_known()
+
+    @alone
+    def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
+        """As `nack`, leaving the sync policy to the caller."""
+        if not 0 <= delay <= LONGEST_DELAY:
+            raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
+        ended = self._ended(leases)
+        self._given_back += len(ended)
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        rows = []
+        exhausted = []
+        for lease in ended:
+            if self._is_exhausted(lease.attempts):
+                heapq.heappush(self._returned, (lease._number, lease.attempts, lease.body))
+                exhausted.append(lease)
+            elif delay:
+                heapq.heappush(self._delayed, (now + delay, lease._number, lease.attempts, lease.body))
+            else:
+                heapq.heappush(self._returned, (lease._number, lease.attempts, lease.body))
+            rows.append(tried_row(*lease._place[:2], lease.attempts, wall + delay if delay else 0.0, delay))
+        self._write(rows)
+        for lease in exhausted:
+            self._take_out(lease)
+            self._returned.remove((lease._number, lease.attempts, lease.body))
+            heapq.heapify(self._returned)
+        if exhausted:
+            self._write([])
+
+    @alone
+    def close(self) -> None:
+        """End all leases; what is in flight is in the queue as if it had not been handed out. Idempotent.
+
+        What is acknowledged beyond the head is known to the next work on the queue, and to nobody else.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._in_flight:
+                self.release(list(self._in_flight.values()))
+            self._write([])
+        finally:
+            self._is_closed = True
+            self._in_flight.clear()
+            self._head.detach()
+            self._journal.close()
+
+    def _ended(self, leases: Lease | Iterable[Lease]) -> list[Lease]:
+        """End the leases, all of them or none; those of them whose messages are still there."""
+        many = [leases] if isinstance(leases, Lease) else list(leases)
+        ended: list[Lease] = []
+        for lease in many:
+            if not isinstance(lease, Lease):
+                self._lease_again(ended)
+                raise TypeError(f"a lease, not {type(lease).__name__}")
+            if not self.holds(lease):
+                self._lease_again(ended)
+                raise LeaseError(self._queue.name, lease.id)
+            del self._in_flight[lease._number]
+            ended.append(lease)
+        return [lease for lease in ended if lease._number >= self._first]
+
+    def _lease_again(self, leases: list[Lease]) -> None:
+        self._in_flight.update((lease._number, lease) for lease in leases)
+
+    def _is_exhausted(self, attempts: int) -> bool:
+        most = self.options.max_attempts
+        return self._exhausted is not None and most is not None and attempts >= most
+
+    def _take_out(self, lease: Lease) -> None:
+        """Let `exhausted` have the message, which is then acknowledged."""
+        assert self._exhausted is not None
+        check_result("exhausted", self._exhausted, self._exhausted(lease))
+        self._taken_out += 1
+        self._done.add(lease._number)
+        self._owed.append(lease._place)
+        self._move_head()
+
+    # --- the head ---------------------------------------------------------------------------------
+
+    def _move_head(self) -> None:
+        if self._first in self._done:
+            while self._first in self._done:
+                self._pop_first()
+            self._head.worker_moved()
+
+    def _pop_first(self) -> None:
+        _, start, end = self._window.popleft()
+        self._bytes -= end - start - self._overhead
+        self._done.discard(self._first)
+        self._first += 1
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def _write(self, rows: list[bytes]) -> None:
+        """Put what is acknowledged, and these rows, into the page cache."""
+        if self._owed:
+            if not self._is_owed_written():
+                with contextlib.suppress(DiskFullError):
+                    self._queue.log.flush()
+            rows = [*self._owed_rows(), *rows]
+        try:
+            self._journal.add(b"".join(rows))
+        except OSError as failure:
+            self._queue.log.fail(failure)
+
+    def _is_owed_written(self) -> bool:
+        """Is what was acknowledged in its file?"""
+        written_to = self._queue.tail.written_to
+        return all((file, end) <= written_to for file, _, end in self._owed)
+
+    def _owed_rows(self) -> list[bytes]:
+        """What was acknowledged, as rows; none while some of it is not in its file."""
+        if not self._owed or not self._is_owed_written():
+            return []
+        rows = acked_rows(self._owed)
+        self._owed.clear()
+        return rows
+
+    def _what_matters(self) -> Iterable[bytes]:
+        """All that is known, anew."""
+        yield handed_row(self._handed)
+        window = list(self._window)
+        yield from acked_rows(window[number - self._first] for number in self._done)
+        tries = [(lease._number, lease.attempts, 0.0) for lease in self._in_flight.values()]
+        tries += [(number, attempts, 0.0) for number, attempts, _ in self._returned]
+        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        tries += [(number, attempts, max(0.0, due - now)) for due, number, attempts, _ in self._delayed]
+        for number, attempts, rest in tries:
+            if number >= self._first:
+                file, start, _ = window[number - self._first]
+                if rest or attempts != ((file, start) < self._handed):
+                    yield tried_row(file, start, attempts, wall + rest if rest else 0.0, rest)
+        if self._known is not None:
+            yield from self._known.rows_from(self._head.reader.position)
+
+    # --- for others -------------------------------------------------------------------------------
+
+    def statistics(self) -> WorkStatistics:
+        """The work at this moment: goes through what is in flight, returned and delayed. From any thread."""
+        attempts = [lease.attempts for lease in tuple(self._in_flight.values())]
+        attempts += [item[1] for item in tuple(self._returned)]
+        attempts += [item[2] for item in tuple(self._delayed)]
+        return WorkStatistics(
+            in_flight=len(self._in_flight),
+            returned=len(self._returned),
+            delayed=len(self._delayed),
+            done=len(self._done),
+            ahead=len(self._window),
+            ahead_bytes=self._bytes,
+            handed_out=self._handed_out,
+            handed_out_again=self._again,
+            acknowledged=self._acked,
+            given_back=self._given_back,
+            exhausted=self._taken_out,
+            most_attempts=max(attempts, default=0),
+            journal_bytes=self._journal.size,
+        )
+
+    def _sync_if_due(self) -> None:
+        self._queue.sync_if_due()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"the work on queue {self._queue.name!r} is over")

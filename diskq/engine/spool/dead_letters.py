@@ -1,0 +1,225 @@
+# Dead letters: messages that will not be delivered, each with the reason. Law: a letter is on the platter
+# before its message leaves the spool, and one that is to go leaves when what becomes of it is.
+#
+# They are messages of an NSQ queue of their own, `dead`, beside the spool's. A crash between the letter and
+# the message's leaving may give it a second letter; both have the message's id, and the first one counts.
+# Single letters are taken out of the middle by adding again what is to stay and leaving it all behind: a
+# crash in between again leaves some twice, never none.
+# Format: docs/format/spool.md.
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from diskq.engine.log.reader import Gap
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotRange, SnapshotReader
+from diskq.engine.spool.files import DEAD, SPOOL
+from diskq.options import QueueOptions
+from diskq.storage.closing import Closing
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.repairs import Repair
+
+__all__ = ["DeadLetter", "DeadLetters", "look_at_letters"]
+
+VERSION = 1
+_LONGEST_REASON = 4000
+# A letter is a little longer than its message, whose limits may be those of the format.
+_OPTIONS = QueueOptions(max_message_size=2**31 - 1)
+_STRETCH = 1000
+# A message's length stands before it.
+_OVERHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up."""
+
+    id: str
+    """The message's, as `Batch.ids` had it."""
+    reason: str
+    time: int
+    """When it was given up, in nanoseconds since the Unix epoch."""
+    attempts: int
+    """How often its delivery was tried."""
+    body: bytes
+
+    def pack(self) -> bytes:
+        head = {
+            "version": VERSION,
+            "id": self.id,
+            "reason": self.reason[:_LONGEST_REASON],
+            "time": self.time,
+            "attempts": self.attempts,
+        }
+        return json.dumps(head, ensure_ascii=True).encode() + b"\n" + self.body
+
+    @classmethod
+    def unpack(cls, envelope: bytes, place: str) -> DeadLetter:
+        """What somebody else put there is a letter of which nothing is known but its body and its place."""
+        line, _, body = envelope.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if head["version"] == VERSION:
+                return cls(
+                    str(head["id"]), str(head["reason"]), int(head["time"]), int(head["attempts"]), body
+                )
+            reason = f"a letter of version {head['version']}, which this diskq does not read"
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            reason = "not written by a spool"
+        return cls(place, reason, 0, 0, envelope)
+
+
+Letters = list[DeadLetter]
+Envelopes = list[tuple[DeadLetter, bytes]]
+
+
+class DeadLetters(Closing):
+    """The dead letters of the spool at `path`, while no process has it open.
+
+    For one thread at a time. In a program that has the spool open they are `spool.dead_letters`.
+    """
+
+    def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
+        """Raises LockedError, which says who has the spool open, FileNotFoundError and other OSErrors."""
+        self._fs = fs or OsFileSystem()
+        self._path = as_path(path)
+        self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs, never_empty=True)
+        self._losses: dict[tuple[str, int], Repair] = {}  # met by `list`, by file and byte
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def __len__(self) -> int:
+        """How many there are; a crash may have left some twice."""
+        return self._queue.depth
+
+    def list(self) -> Letters:
+        """All of them, in the order in which they were given up. Reads them all."""
+        losses: list[Gap] = []
+        letters = _look(self._fs, self._path, losses)  # which, unlike peeking, leaves nothing in memory
+        for loss in losses:
+            self._losses.setdefault((loss.path, loss.start), _as_repair(loss))
+        return letters
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was found wrong with the letters' files: at the open, and by whoever read them since."""
+        told = self._queue.repairs
+        known = {(repair.path, repair.kept) for repair in told}
+        return told + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
+
+    def replay(self, ids: Collection[str] | None = None) -> int:
+        """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
+
+        They are messages like any other then, with new ids. Durable before the letters go: a crash in
+        between leaves both. Raises LockedError, KeyError for an id that is not there, DiskFullError: all
+        the letters are still there then.
+        """
+        letters = self.select(ids)
+        with FifoQueue(self._path, SPOOL, _OPTIONS, fs=self._fs) as spool:
+            spool.put_many([letter.body for letter in letters], "synced")
+        self.remove([letter.id for letter in letters])
+        return len(letters)
+
+    def purge(self, ids: Collection[str] | None = None) -> int:
+        """Remove these letters, or all, for good. Returns how many. Raises as `replay`."""
+        letters = self.select(ids)
+        self.remove([letter.id for letter in letters])
+        return len(letters)
+
+    # --- the steps, for who has the spool open ----------------------------------------------------
+
+    def add(self, letters: Iterable[DeadLetter]) -> None:
+        """Durable when it returns. Raises DiskFullError: some of them may be in all the same."""
+        self._queue.put_many([letter.pack() for letter in letters], "synced")
+
+    def select(self, ids: Collection[str] | None) -> Letters:
+        """These letters, or all, in order. Raises KeyError for an id that is not there."""
+        letters = self.list()
+        if ids is None:
+            return letters
+        wanted = {ids} if isinstance(ids, str) else set(ids)
+        if missing := wanted.difference(letter.id for letter in letters):
+            raise KeyError(f"no such dead letter: {', '.join(sorted(missing))}")
+        return [letter for letter in letters if letter.id in wanted]
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Durable when it returns. Raises DiskFullError where what is to stay finds no room: all stay."""
+        if not ids:
+            return
+        gone, queue = set(ids), self._queue
+        found = self._envelopes()
+        last = max((index for index, (letter, _) in enumerate(found) if letter.id in gone), default=-1)
+        stay: dict[str, bytes] = {}
+        for letter, envelope in sorted(found[: last + 1], key=lambda pair: _age(pair[0])):
+            if letter.id not in gone:
+                stay.setdefault(letter.id, envelope)
+        queue.put_many(stay.values(), "synced")
+        queue.advance(last + 1)
+        queue.sync()
+
+    def _envelopes(self) -> Envelopes:
+        """All letters in the order of the queue, where they stay, and the messages that they are."""
+        queue = self._queue
+        wanted = _STRETCH
+        while len(envelopes := queue.peek_many(wanted)) == wanted:
+            wanted *= 2
+        ends = queue.steps.head.peeked_ends(len(envelopes))
+        return [
+            (DeadLetter.unpack(envelope, f"{end.file}:{end.byte}"), envelope)
+            for envelope, end in zip(envelopes, ends, strict=True)
+        ]
+
+
+def _age(letter: DeadLetter) -> tuple[int, ...]:
+    """Older ones first; of those that were given up together, in the order of the spool."""
+    return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
+
+
+def _in_order(letters: Iterable[DeadLetter]) -> Letters:
+    """Each once, in the order in which they were given up. Of two with one id the older one counts."""
+    first: dict[str, DeadLetter] = {}
+    for letter in sorted(letters, key=_age):
+        first.setdefault(letter.id, letter)
+    return list(first.values())
+
+
+# --- without a lock -------------------------------------------------------------------------------
+
+
+def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[DeadLetter]:
+    """The dead letters of the spool at `path`, whoever has it open: files are read, none is changed.
+
+    As `DeadLetters.list`. Raises OSError; QueueMovedError where they go faster than one can look.
+    """
+    return _look(fs or OsFileSystem(), as_path(path), [])
+
+
+def _look(fs: FileSystem, directory: str, losses: list[Gap]) -> list[DeadLetter]:
+    """What cannot be read is added to `losses`."""
+    ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
+    return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each, losses))
+
+
+def _as_repair(loss: Gap) -> Repair:
+    dropped = loss.end - loss.start
+    return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
+
+
+def _letters_of(
+    fs: FileSystem, directory: str, its: SnapshotRange, losses: list[Gap]
+) -> Iterator[DeadLetter]:
+    end = its.start
+    with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:
+        while (found := reader.columns()) is not None:
+            _, columns = found
+            ends = struct.iter_unpack("=i" if columns.offset_width == 4 else "=q", columns.value_offsets)
+            for (start,), (stop,) in itertools.pairwise(ends):
+                end += _OVERHEAD + stop - start
+                yield DeadLetter.unpack(columns.values[start:stop], f"{its.file}:{end}")
+        losses += reader.losses

@@ -1,0 +1,292 @@
+# The head of a spool: which messages are the next batch, how often it was tried, and how far everything
+# has been delivered. Law: a message leaves after it was delivered or its letter is durable, and where the
+# files tell less than was done, a batch is delivered again.
+#
+# A queue's own read position is on disk after its next sync only, some thousands of messages later. So
+# what has left is noted for each batch, in the page cache: a process that is killed repeats the batch that
+# it was at, no more. A note is believed only if the message before its place is the one it names.
+#
+# Whoever drives it peeks, takes up what was peeked at, tries it, and commits:
+#
+#     outbox.take_up(queue.head.peek_many(*outbox.limits(100, MIB)))
+#     outbox.begin_try();  deliver(outbox.batch());  count = outbox.count
+#     queue.head.advance(count);  outbox.commit()
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from diskq.engine.queue.age_samples import AgeMarks
+from diskq.engine.queue.files import Position
+from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.spool.dead_letters import DeadLetter
+from diskq.engine.spool.files import (
+    Note,
+    SpoolFiles,
+    SpoolState,
+    SpoolStatus,
+    Trace,
+    read_note,
+    read_state,
+)
+from diskq.messages import Batch
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.closing import Closing
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["Outbox"]
+
+_NOBODY = Trace(-1, 0)
+_PIECE = 1024
+# Each crash makes one; of those that are left out, messages would have another id than before.
+_MOST_EPOCHS = 1000
+
+Epochs = tuple[tuple[Position, str], ...]
+
+
+class Outbox(Closing):
+    """What is delivered of an open queue, and what is known about that. For one thread at a time."""
+
+    def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
+        """Go on where the last process was. The queue's head is then there, and that is durable.
+
+        Raises OSError, StorageFailedError.
+        """
+        self._fs = fs
+        self._queue = queue
+        self._files = SpoolFiles(path)
+        self.path = path
+        self._overhead = queue.overhead
+        self._bodies: list[bytes] = []
+        self._ends: list[Position] = []
+        self._live: Sequence[int] = ()  # of these, what is neither buried nor dropped
+        self._buried: set[Position] = set()
+        self._handle = -1
+        self.attempts = 0
+        """Tries of the head's batch so far, the one that is under way included."""
+        self._excused = 0  # of these, such as were not the fault of those messages that are left
+        self._trace = _NOBODY
+        self._end = Position(0, 0)
+        self._items = 0  # of the batch that was being tried; 0: none
+        state, note = read_state(fs, self._files), read_note(fs, self._files)
+        self.found = state.status if state is not None else None
+        """What the last process said of itself."""
+        self._head = queue.head.position
+        if note is not None:
+            self._resume(note)
+        self._learn_ids(state)
+        self.ages = AgeMarks(state.times if state is not None else ())
+        self.ages.add(queue.tail.position, fs.wall_clock())
+        if state is not None:
+            self._buried.update(place for place in state.buried if self._head < place <= self._end)
+        self._begin(is_new=state is None)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            self._fs.close(handle)
+
+    # --- going on where the last process was ------------------------------------------------------
+
+    def _resume(self, note: Note) -> None:
+        queue, head = self._queue, self._queue.head.position
+        if head == note.head or (head < note.head <= queue.tail.position and self._skip_to(note)):
+            self._head, self._trace = note.head, note.trace
+        # Where a file ended with the batch before it, the head has a place in the next one by now.
+        if note.items and note.head <= queue.head.position < note.end:
+            self._end, self._items = note.end, note.items
+            self.attempts, self._excused = note.attempts, note.excused
+
+    def _skip_to(self, note: Note) -> bool:
+        """Have everything up to the note's head leave, if that is where the note says that it is."""
+        queue, wanted = self._queue, _PIECE
+        while True:
+            bodies = queue.head.peek_many(wanted)
+            ends = queue.head.peeked_ends(len(bodies))
+            if len(bodies) < wanted or ends[-1] >= note.head:
+                break
+            wanted *= 2
+        count = bisect_right(ends, note.head)
+        if not count or ends[count - 1] != note.head or Trace.of(bodies[count - 1]) != note.trace:
+            return False
+        queue.head.advance(count)
+        return True
+
+    def _learn_ids(self, state: SpoolState | None) -> None:
+        """A place may be given to another message after a crash: it must not get the same id again."""
+        tail = self._queue.tail.position
+        epochs = state.epochs if state is not None else ()
+        if not epochs:
+            epochs = ((self._head, self._new_epoch()),)
+        if state is None or state.is_open or state.tail != tail:
+            kept = (epoch for epoch in epochs if epoch[0] < tail)
+            # Also those before the head: a power cut may take the head back to where they count.
+            epochs = (*kept, (tail, self._new_epoch()))[-_MOST_EPOCHS:]
+        self._epochs: Epochs = epochs
+
+    def _new_epoch(self) -> str:
+        return f"{self._fs.unique_number():016x}"
+
+    def _begin(self, *, is_new: bool) -> None:
+        """Have on the platter that it is open, and where its head is, before a message is accepted."""
+        fs, files = self._fs, self._files
+        self._handle = fs.open(files.note, write=True, create=True)
+        try:
+            self._write_note()
+            if is_new:
+                # Who may not look there has made nothing there.
+                with contextlib.suppress(PermissionError):
+                    Barrier(directories=(directory_of(files.path.rstrip("/")),)).pay(fs)
+            barrier = Barrier(
+                files=(self._handle,),
+                directories=(files.private, files.path),
+                replacements=(files.state_as(self.state(self.found or SpoolStatus())),),
+                removals=tuple(files.leftovers(fs)),
+            )
+            if not barrier.pay(fs):
+                # No room for it; and the old state must not say later that nobody has been here.
+                Barrier(removals=(files.state,)).pay(fs)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- the batch at the head --------------------------------------------------------------------
+
+    def limits(self, max_items: int, max_bytes: int) -> tuple[int, int]:
+        """How many messages, and bytes, to peek at: a batch that was tried before is the same again."""
+        return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
+
+    def take_up(self, bodies: list[bytes]) -> None:
+        """The batch is the first of these, which are those that were peeked at."""
+        ends = self._queue.head.peeked_ends(len(bodies))
+        fits = bisect_right(ends, self._end) if self._items else len(ends)
+        if not fits:
+            # The batch that was tried before was dropped.
+            fits = len(ends)
+            self.attempts = self._excused = 0
+        self._bodies, self._ends = bodies[:fits], ends[:fits]
+        self._live = range(fits)
+        self._items, self._end = fits, ends[fits - 1]
+
+    @property
+    def count(self) -> int:
+        """How many messages the batch has, with those that are buried or dropped: so many are to leave."""
+        return len(self._ends)
+
+    @property
+    def live(self) -> int:
+        """How many of them are still to be delivered."""
+        head = self._queue.head.position
+        if self._buried or self._ends[0] <= head:
+            self._live = [
+                index for index in self._live if (end := self._ends[index]) > head and end not in self._buried
+            ]
+        return len(self._live)
+
+    @property
+    def is_tried(self) -> bool:
+        """Was the batch at the head tried before, so that it is not to grow?"""
+        return self._items > 0
+
+    @property
+    def failed_attempts(self) -> int:
+        """Tries that failed for all of it."""
+        return self.attempts - self._excused
+
+    def begin_try(self) -> Batch:
+        """What is to be delivered now. The try counts, also if the process does not survive it."""
+        self.attempts += 1
+        self._write_note()
+        return self.batch()
+
+    def take_back_try(self) -> None:
+        """It was ended from outside, and says nothing about the batch."""
+        self.attempts -= 1
+        self._write_note()
+
+    def excuse_try(self) -> None:
+        """It failed because of messages that are buried now: it does not count against the others."""
+        self._excused += 1
+        self._write_note()
+
+    def batch(self) -> Batch:
+        """What of the batch is still to be delivered."""
+        bodies, ends = self._bodies, self._ends
+        if self.live < len(bodies):
+            bodies, ends = [bodies[index] for index in self._live], [ends[index] for index in self._live]
+        return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends))
+
+    def ids(self, bodies: list[bytes], ends: list[Position]) -> tuple[str, ...]:
+        """Of messages, given the places just behind them."""
+        epochs, ids = self._epochs, []
+        for body, (file, end) in zip(bodies, ends, strict=True):
+            start = end - len(body) - self._overhead
+            number = bisect_right(epochs, Position(file, start), key=_place)
+            ids.append(f"{epochs[max(0, number - 1)][1]}:{file}:{start}")
+        return tuple(ids)
+
+    def letters(self, batch: Batch, items: Iterable[int], reason: str) -> list[DeadLetter]:
+        """Dead letters for messages of the batch that is being tried."""
+        now = int(self._fs.wall_clock() * 1e9)
+        return [DeadLetter(batch.ids[item], reason, now, batch.attempts, batch[item]) for item in items]
+
+    def bury(self, items: Iterable[int]) -> None:
+        """Their letters are durable: they are not delivered any more, and leave with their batch."""
+        self._buried.update(self._ends[self._live[item]] for item in items)
+
+    def commit(self) -> None:
+        """The batch has left the queue."""
+        self._head, self._trace = self._ends[-1], Trace.of(self._bodies[-1])
+        self._items = self.attempts = self._excused = 0
+        self._buried.clear()
+        self._bodies, self._ends = [], []
+        self._write_note()
+
+    def _write_note(self) -> None:
+        note = Note(self._head, self._trace, self._end, self._items, self.attempts, self._excused)
+        # On a full disk, where even bytes in place find no room, batches may be delivered again.
+        with _full_disk_suppressed():
+            write_all(self._fs, self._handle, note.pack(), 0)
+
+    # --- what is to be remembered -----------------------------------------------------------------
+
+    def note_arrival(self) -> None:
+        """The first message has only just been accepted."""
+        self.ages.add(self._queue.head.position, self._fs.wall_clock())
+
+    def accepted_at(self) -> float | None:
+        """When the first message was accepted, in seconds since the Unix epoch; None: there is none."""
+        return self.ages.at(self._queue.head.position) if self._queue.head.depth else None
+
+    def barrier(self, status: SpoolStatus, *, is_open: bool = True) -> Barrier:
+        """All that is known by now, to be made durable."""
+        state = self.state(status, is_open=is_open)
+        return Barrier(files=(self._handle,), replacements=(self._files.state_as(state),))
+
+    def state(self, status: SpoolStatus, *, is_open: bool = True) -> SpoolState:
+        self.ages.forget_before(self._queue.head.position)
+        return SpoolState(
+            is_open=is_open,
+            tail=self._queue.tail.position,
+            epochs=self._epochs,
+            times=self.ages.marks,
+            buried=tuple(sorted(self._buried)),
+            status=status,
+        )
+
+
+def _place(epoch: tuple[Position, str]) -> Position:
+    return epoch[0]
+
+
+@contextlib.contextmanager
+def _full_disk_suppressed() -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise

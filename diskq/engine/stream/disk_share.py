@@ -1,0 +1,184 @@
+# What a stream has on the disk, where it shares a budget. Law: what is counted is never less than what is
+# there; and no message asks more than whether it fits into what is left of the lease.
+#
+# Complete segments are looked at once, when they are complete. What is written is counted by its bytes and
+# its records: a record has a row in the index and in the timeindex, each 4 KiB of data a checksum, each 256
+# rows a mark. Zeros ahead of the checksums, and what each file takes of a block more, are counted as fixed.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from diskq._native.stream.append_buffer import StreamDoor
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
+from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.segment import TripletSegment
+from diskq.errors import DiskFullError
+from diskq.options import Budget, OnFull
+from diskq.storage.budget import BLOCK, Refusal, Share
+from diskq.storage.fs import FileSystem
+
+__all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
+
+RoomObstacle = Refusal
+
+# Bytes that each record has beside the data, its part of a mark included.
+BESIDE = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
+# Of the lock, the owner's files, settings, and points, which are replaced; of what is beside a partition's
+# segments, and of the segment that is next.
+_FIXED_BLOCKS = 8
+_BLOCKS_OF_A_PARTITION = 14
+_MOST_ZEROS = 64 * 1024
+# When no more than this is left of the lease, it is time for more.
+_LITTLE = 2 * BLOCK
+# A budget is made of at least so many segments of one stream, or none could be dropped while it is full.
+_SEGMENTS_IN_A_BUDGET = 8
+
+
+class Written(Protocol):
+    """A partition that is written to."""
+
+    files: PartitionFiles
+    segment: TripletSegment
+    log: SegmentedLog[TripletSegment]
+
+
+def room_size(size: int, records: int) -> int:
+    """What so many bytes of records take on the disk at most, with all that lies beside them."""
+    return size + (size >> 7) + records * BESIDE
+
+
+class StreamRoom:
+    """The part of a budget that a stream has. For the thread that writes to it."""
+
+    def __init__(
+        self, fs: FileSystem, files: StreamFiles, budget: Budget, roll_size: int, *, has_retention: bool
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._budget = budget
+        self._partitions: Sequence[Written] = ()
+        self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # its bytes, and when it was written
+        self._seen: dict[int, int] = {}  # of each partition's segments so many were looked at
+        self.roll_size = roll_size
+        self.has_retention = has_retention
+        """Do the stream's settings tell what need not be kept?"""
+        self._fixed = 0
+        self._lease = self._bytes = self._records = 0  # when it was measured last
+        self.share: Share | None = None
+
+    def settle_roll_size(self, partitions: int) -> int:
+        """Where segments are left for the next one."""
+        self.roll_size = max(
+            1, min(self.roll_size, self._budget.max_bytes // (_SEGMENTS_IN_A_BUDGET * max(1, partitions)))
+        )
+        return self.roll_size
+
+    def join(self, partitions: Sequence[Written], slates: int, on_full: OnFull, door: StreamDoor) -> Share:
+        """Count what is there, with the slates' bytes, and be a member."""
+        self._partitions = partitions
+        beside = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
+        self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * beside
+        self._fixed += slates
+        for index in self._files.partitions():
+            bases = self._files.partition(index).bases()
+            if index < len(partitions):
+                bases = bases[:-1] if partitions[index].segment.is_open else bases
+                self._seen[index] = len(partitions[index].log.bases) - partitions[index].segment.is_open
+            self._look_at(index, bases)
+        name = f"stream {self._files.path}"
+        self.share = self._budget.join(name, self._measured(door), self._fixed, on_full)
+        self._note_oldest()
+        return self.share
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _look_at(self, index: int, bases: Iterable[int]) -> None:
+        files = self._files.partition(index)
+        for base in bases:
+            sizes = [self._fs.size_of(path) or 0 for path in (*files.segment(base), *files.beside(base))]
+            stamp = self._fs.stamp_of(files.data(base))
+            if stamp is not None:
+                on_disk = sum(-(-size // BLOCK) * BLOCK for size in sizes)
+                self._complete[index, base] = (on_disk, stamp.modified_ns)
+
+    def _measured(self, door: StreamDoor) -> int:
+        """Bytes on the disk now."""
+        size = records = 0
+        for index, partition in enumerate(self._partitions):
+            bases, segment = partition.log.bases, partition.segment
+            complete = len(bases) - segment.is_open
+            if self._seen[index] < complete:
+                self._look_at(index, bases[self._seen[index] : complete])
+                self._seen[index] = complete
+                self._note_oldest()
+            size += segment.buffer.end
+            records += segment.buffer.next_offset - segment.base
+        self._bytes, self._records = door.accepted_bytes, door.records
+        return self._fixed + sum(on_disk for on_disk, _ in self._complete.values()) + room_size(size, records)
+
+    def left(self, door: StreamDoor) -> int:
+        """So many bytes may be taken in without asking."""
+        written = door.accepted_bytes - self._bytes
+        return self._lease - room_size(written, door.records - self._records)
+
+    def settle(self, door: StreamDoor) -> None:
+        """Give back what is not needed."""
+        assert self.share is not None
+        used = self._measured(door)
+        self.share.settle(used)
+        self._lease = self.share.granted - used
+
+    def forget(self, gone: Iterable[tuple[int, int]]) -> None:
+        """These segments are removed."""
+        for key in gone:
+            self._complete.pop(key, None)
+        self._note_oldest()
+
+    def _forget_gone(self) -> bool:
+        """Somebody else may have removed segments: look what is there. True: so it is."""
+        there = {(i, base) for i in self._files.partitions() for base in self._files.partition(i).bases()}
+        gone = [key for key in self._complete if key not in there]
+        self.forget(gone)
+        return bool(gone)
+
+    def _note_oldest(self) -> None:
+        if self.share is not None and self.share.on_full == "drop_oldest":
+            self.share.oldest = min((written for _, written in self._complete.values()), default=math.inf)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def obstacle(self, size: int, door: StreamDoor, *, may_drop: bool) -> RoomObstacle | None:
+        """What keeps `size` more bytes, by `room_size`, from being taken in, after all that helps at once.
+
+        `may_drop` is False after nothing could be. Raises DiskFullError where they will never fit.
+        """
+        share = self.share
+        assert share is not None
+        left = self.left(door)
+        if size + _LITTLE <= left:
+            return None
+        if size <= left:
+            # It fits; but the compiled door stops somewhat before the end: have more for those who follow.
+            used = self._measured(door)
+            share.reserve(used, size + _LITTLE)
+            self._lease = share.granted - used
+            return None
+        while True:
+            used = self._measured(door)
+            if share.reserve(used, size):
+                self._lease = share.granted - used
+                return None
+            if not share.covers(size):
+                raise self.full_error(size)
+            if not self._forget_gone():
+                break
+        drops = self.has_retention or share.on_full == "drop_oldest"
+        return share.refused(has_old=drops and may_drop and bool(self._complete))
+
+    def full_error(self, size: int) -> DiskFullError:
+        assert self.share is not None
+        return self.share.full_error(self._files.path, size)

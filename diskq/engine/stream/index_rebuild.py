@@ -1,0 +1,513 @@
+# Making the three files of a segment agree. Law: the data file is the authority; rows are made again
+# from its records, and nothing that somebody wrote is destroyed.
+#
+# The rows that the records ask for are compared with those that are there. Where they differ, who is
+# right depends on who vouches for the bytes:
+#
+#   a checksum agrees     the data is what was written: the row is replaced.
+#   a checksum disagrees  the block is rotten: its rows stay as they are, and whoever reads is told.
+#   nobody                a peer wrote it, or it is young. Two of record, index row and time make the
+#                         third again. Where all differ, it is what a reader makes of it
+#                         (segment_reader.py), so that a message has the same offset before and after.
+#
+# Records without any row lie at the end: whole ones get theirs. Zeros there are none: a power cut leaves
+# them, and every message has a key.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diskq._native.core.gate import Gate
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.stream.index_entries import RowsOf, rows_of
+from diskq._native.stream.read_ahead import TripletAhead
+from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
+from diskq.engine.stream.segment_reader import SegmentReader
+from diskq.storage.barrier import write_all
+from diskq.storage.block_reader import Loss
+from diskq.storage.checksums import Row, Rows
+from diskq.storage.closing import let_go, opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair, cut_tail, keep_copy
+
+__all__ = ["Mended", "SegmentRows", "mend", "rows_in"]
+
+_CHUNK = 1024 * 1024
+# So many bytes of rows are read, however small the data is that there is of them,
+_ROWS_IN_ANY_CASE = 64 * 1024 * 1024
+# and else those of so small records.
+_LEAST_RECORD = 8
+# A row of the timeindex is looked for so many bytes around its place.
+_AROUND = 64 * TIMEINDEX_ROW_SIZE
+
+
+@dataclass(slots=True)
+class Mended:
+    """A segment whose files agree: its data ends at byte `end`, and the next record has `next_offset`."""
+
+    end: int
+    next_offset: int
+    given: int
+    """The offset behind the last one of which there is a trace: that of a message that is lost, perhaps."""
+    is_changed: bool = False
+    """Is a row that was there another one now, or gone?"""
+    repairs: list[Repair] = field(default_factory=list)
+
+
+class _Place(NamedTuple):
+    position: int
+    offset: int
+
+
+def mend(fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int) -> Mended:
+    """Make the files of the segment at `base` agree. Raises OSError."""
+    mender = _Mender(fs, files, framing, base)
+    try:
+        return mender.run()
+    finally:
+        mender.close()
+
+
+class _Mender:
+    def __init__(self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int) -> None:
+        self.fs = fs
+        self.files = files
+        self.framing = framing
+        self.base = base
+        self.data, self.index, self.timeindex = files.segment(base)
+        self.rows = SegmentRows(
+            base, rows_in(fs, self.index, self.data), rows_in(fs, self.timeindex, self.data)
+        )
+        self.mended = Mended(0, base, base)
+        self.losses: list[Loss] = []
+        self.sums = Rows(fs, files.sidecar(base))
+        try:
+            self.handle = fs.open(self.data)
+        except OSError:
+            self.sums.close()
+            raise
+        self.size = self.covered = 0
+        self.last = _Place(-1, -1)
+
+    def close(self) -> None:
+        self.sums.close()
+        let_go(self.fs, self.handle)
+
+    def run(self) -> Mended:
+        self.size = self.fs.size(self.handle)
+        self.sums.seek(self.size)
+        self.covered = self.sums.last_end
+        self.sums.seek(0)
+        mended = self.mended
+        made = self._skipped()
+        if made is not None:
+            self.rows.put(self.base, made, 0, made.records)
+            mended.end, mended.next_offset = made.valid_end, self.base + made.records
+        else:
+            (mended.end, mended.next_offset), mended.given = self._walk()
+        if mended.end < self.size:
+            self._cut(self.data, mended.end, f"a record that is not whole ({self.size - mended.end} bytes)")
+        mended.given = max(mended.given, self.rows.given())
+        count = mended.next_offset - self.base
+        told = len(mended.repairs)
+        self._write(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE)
+        self._write(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE)
+        if len(mended.repairs) > told:
+            # Where nothing is mended, it was told before, and whoever reads is told again.
+            for loss in self.losses:
+                if loss.start < mended.end:
+                    self._report(self.data, loss.start, loss.end, loss.reason, loss.records)
+        return mended
+
+    # --- the records ------------------------------------------------------------------------------
+
+    def _skipped(self) -> RowsOf | None:
+        """All rows anew, where go-diskq has gone on after records of ours that have none; None elsewhere.
+
+        A writer that died between data and rows left them. go-diskq takes its next position from the data and
+        its next offset from the index: its rows name the right bytes, but its `Read` goes by the sizes alone,
+        and fails there for good. With rows of their own, the messages after them have higher offsets.
+        """
+        number = self.rows.first_skipped()
+        if number is None:
+            return None
+        made = rows_of(self.framing, self.fs.pread(self.handle, self.size, 0), self.base, 0)
+        places = {(position, size) for _, position, size in INDEX_ROW.iter_unpack(made.index_rows)}
+        named = self.rows.places()
+        # Those that checksums cover are ours. Of a peer's own nobody knows whether they were acknowledged.
+        skipped = sorted(places - named)
+        blocks = [self._block_at(position) for position, _ in skipped]
+        is_ours = all(
+            block is not None and sum(place) <= block.end
+            for block, place in zip(blocks, skipped, strict=True)
+        )
+        if not self._is_as_checked() or not is_ours or not named <= places:
+            return None
+        count = len(skipped)
+        reason = f"{count} messages have no rows here, and another producer has written after them: "
+        reason += "they get theirs, and the offsets of its messages go up by so many"
+        self._report(self.index, number * INDEX_ROW_SIZE, number * INDEX_ROW_SIZE, reason, 0)
+        return made
+
+    def _is_as_checked(self) -> bool:
+        """Do all checksums agree that there are?"""
+        at = 0
+        self.sums.seek(0)
+        while blocks := self.sums.covering(at, 0):
+            if blocks[0].end > self.size or not self._matches(blocks[0]):
+                break
+            at = blocks[0].end
+        self.sums.seek(0)
+        return not blocks
+
+    def _walk(self) -> tuple[_Place, int]:
+        """Go through the records, settle their rows, and go on behind what cannot be read.
+
+        Returns the place behind the last record, and the offset behind what was found missing there.
+        """
+        good = place = _Place(0, self.base)
+        want = _CHUNK
+        while place.position < self.size:
+            made = self._scanned(place, want)
+            settled = self._settle_rows(place, made)
+            if settled < made.records:
+                place = self._place_of(made, settled)
+            else:
+                place = _Place(place.position + made.valid_end, place.offset + made.records)
+            if settled:
+                good = place
+                self.last = self._place_of(made, settled - 1)
+            if settled == made.records:
+                left = self.size - place.position
+                if made.stop == "TORN" and made.claimed <= left and (made.records or want < left):
+                    want = max(_CHUNK, 2 * want if not made.records else 0, made.claimed)
+                    continue
+                if made.stop == "END":
+                    continue
+            further, good = self._further(place, good)
+            if further.position <= place.position:
+                number = self._uncontradicted(made, settled, made.records)
+                if number == settled:
+                    break
+                self.rows.put(place.offset, made, settled, number)
+                further = good = self._place_of(made, number)
+            place = further
+        return good, place.offset
+
+    def _scanned(self, place: _Place, size: int) -> RowsOf:
+        """The records from there on, up to zeros that no row and no checksum tells of."""
+        chunk = self.fs.pread(self.handle, min(size, self.size - place.position), place.position)
+        made = rows_of(self.framing, chunk, place.offset, place.position)
+        first = max(0, self.base + self.rows.index_count - place.offset)
+        for number, (_, position, size) in enumerate(
+            INDEX_ROW.iter_unpack(made.index_rows[first * INDEX_ROW_SIZE :]), first
+        ):
+            if size == self.framing.overhead and position >= self.covered:
+                start = position - place.position
+                if not chunk[start : start + size].strip(b"\0"):
+                    return made._replace(records=number, valid_end=start, stop="CORRUPT", claimed=0)
+        return made
+
+    def _settle_rows(self, place: _Place, made: RowsOf) -> int:
+        """Decide on the rows of records that are not there as they ask for; how many could be decided on."""
+        number = 0
+        while (number := self.rows.agreed(place.offset, made, number)) < made.records:
+            start, offset = self._place_of(made, number)
+            block = self._block_at(start)
+            if block is not None:
+                if not self._matches(block):
+                    break
+                settled = self._first_behind(made, number, block.end)
+            elif self.rows.has_index(offset):
+                settled = self.rows.agreed(place.offset, made, number, without_time=True)
+                if settled == number:
+                    break  # neither the index row nor both witnesses say so
+            else:
+                limit = self._first_behind(made, number, self._uncovered_to(start))
+                settled = self._uncontradicted(made, number, limit)
+                if settled == number:
+                    break
+            self.rows.put(offset, made, number, settled)
+            number = settled
+        return number
+
+    def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
+        """Behind those of the records number:limit of which no row tells anything else."""
+        if number < limit and not self.rows.tells_of(self._place_of(made, number).offset):
+            return limit
+        while number < limit:
+            row = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
+            if self.rows.contradicts(*TIMEINDEX_ROW.unpack(row)):
+                break
+            number += 1
+        return number
+
+    @staticmethod
+    def _place_of(made: RowsOf, number: int) -> _Place:
+        """Where a record of these begins; or, behind the last one, the next."""
+        if number == made.records:
+            offset, position, size = INDEX_ROW.unpack_from(made.index_rows, (number - 1) * INDEX_ROW_SIZE)
+            return _Place(position + size, offset + 1)
+        offset, position, _ = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)
+        return _Place(position, offset)
+
+    def _first_behind(self, made: RowsOf, number: int, end: int) -> int:
+        """The first of the records from the next one on that begins at byte `end` or behind it."""
+        number += 1
+        while number < made.records and self._place_of(made, number).position < end:
+            number += 1
+        return number
+
+    def _further(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+        """Nothing can be said of what begins here by looking at it alone. Where does it go on?
+
+        Nowhere, if that is not further on. The other place is behind the last record on the way.
+        """
+        block = self._block_at(place.position)
+        if block is not None and block.end <= self.size:
+            behind = self._behind(block, place)
+            return behind, behind
+        if self.covered <= self.last.position and self.last.offset + 1 == place.offset:
+            # What is wrong here may throw a light on the record before, which nobody vouches for either.
+            self.rows.take_back(self.last.offset)
+            return self._read(self.last, good)
+        return self._read(place, good)
+
+    def _read(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+        """As far as a reader gets from here, by two of three witnesses; it decides on the rows on its way."""
+        ahead = TripletAhead(self.fs, self.framing, Gate())
+        reader = SegmentReader(self.fs, ahead, self.framing, self.files, self.base)
+        try:
+            reader.begin_at(place.position, place.offset)
+            while True:
+                if (loss := reader.read_on(self.size)) is not None:
+                    self.losses.append(loss)
+                elif not ahead.is_ready:
+                    return _Place(ahead.position, ahead.next_offset), good
+                start = ahead.position
+                while (message := ahead.take_now()) is not None:
+                    self.rows.put_one(message.offset, start, ahead.position - start, message.timestamp_ns)
+                    start = ahead.position
+                    good = _Place(ahead.position, ahead.next_offset)
+        finally:
+            reader.close()
+
+    def _block_at(self, position: int) -> Row | None:
+        """The block of checksums that covers the byte, if there is one."""
+        blocks = self.sums.covering(position, 0)
+        return blocks[0] if blocks and blocks[0].start <= position else None
+
+    def _uncovered_to(self, position: int) -> int:
+        """The byte from which on a checksum tells of the data again."""
+        row = self.sums.first_after(position)
+        return self.size if row is None else row.start
+
+    def _matches(self, block: Row) -> bool:
+        return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
+
+    def _behind(self, block: Row, place: _Place) -> _Place:
+        """Behind a rotten block. Its checksum's row knows how many records it held."""
+        whole = self.fs.pread(self.handle, place.position - block.start, block.start)
+        before = rows_of(self.framing, whole, 0, block.start).records
+        return _Place(block.end, place.offset - before + block.records)
+
+    # --- the files --------------------------------------------------------------------------------
+
+    def _write(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> None:
+        """Write the rows that were decided on, and cut those that belong to no record."""
+        with opened(self.fs, path, write=True, create=True) as handle:
+            size = self.fs.size(handle)
+            if size > count * row_size:
+                self.mended.is_changed |= size >= (count + 1) * row_size
+                self._cut(path, count * row_size, "rows of no record")
+            whole = min(size // row_size, count) * row_size
+            there = [self.fs.pread(handle, len(content), start) for start, content in patches]
+            other = [(patch, old) for patch, old in zip(patches, there, strict=True) if old != patch[1]]
+            wrong = [
+                start for (start, content), old in other if old[: whole - start] != content[: whole - start]
+            ]
+            if wrong and wrong[0] < whole:
+                self.mended.is_changed = True
+                aside = keep_copy(self.fs, handle, self.files.kept(path))
+                self._report(path, wrong[0], whole, "rows that disagree with their records", 0, aside)
+            for (start, content), _ in other:
+                write_all(self.fs, handle, content, start)
+
+    def _cut(self, path: str, end: int, reason: str) -> None:
+        """What a torn write left was never acknowledged, and is no message lost."""
+        with opened(self.fs, path, write=True) as handle:
+            self.mended.repairs.append(
+                cut_tail(self.fs, handle, path, end, reason, 0, beside=self.files.kept(path))
+            )
+
+    def _report(
+        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None = None
+    ) -> None:
+        self.mended.repairs.append(
+            Repair(path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside)
+        )
+
+
+class SegmentRows:
+    """The rows of a segment as they are on disk, and as they are to be."""
+
+    def __init__(self, base: int, index: bytes, timeindex: bytes) -> None:
+        self.base = base
+        self._index = memoryview(index)
+        self._timeindex = memoryview(timeindex)
+        self.index_count = len(index) // INDEX_ROW_SIZE
+        self._patches: list[tuple[int, bytes, bytes]] = []
+
+    def has_index(self, offset: int) -> bool:
+        """Is there a row at the offset's place, whatever it says?"""
+        return offset - self.base < self.index_count
+
+    def tells_of(self, offset: int) -> bool:
+        """Is there any row at the offset's place or behind it?"""
+        rows = len(self._timeindex) - (offset - self.base) * TIMEINDEX_ROW_SIZE
+        return rows > 0 or self.has_index(offset)
+
+    def contradicts(self, offset: int, timestamp: int) -> bool:
+        """Does the index tell of this message, or the timeindex of another time of it?"""
+        number = offset - self.base
+        said = (
+            INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE) if self.has_index(offset) else (-1,)
+        )
+        if said[0] == offset:
+            return True
+        # Of several rows the last one counts: those before it are of pushes that failed. They may lie
+        # some bytes behind their places, where one of them is torn.
+        if self._time_at(number)[0] == offset != self._time_at(number + 1)[0]:
+            return self._time_at(number)[1] != timestamp
+        start = max(0, number * TIMEINDEX_ROW_SIZE - _AROUND)
+        rows = bytes(self._timeindex[start : start + 2 * _AROUND])
+        at = rows.rfind(offset.to_bytes(8, "little"))
+        if at < 0 or len(rows) < at + TIMEINDEX_ROW_SIZE:
+            return False
+        return bool(TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
+
+    def _time_at(self, number: int) -> tuple[int, int]:
+        """The row of the timeindex at this place: offset and timestamp; -1 and 0 where there is none."""
+        row = self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
+        if len(row) < TIMEINDEX_ROW_SIZE:
+            return -1, 0
+        offset, timestamp = TIMEINDEX_ROW.unpack(row)
+        return offset, timestamp
+
+    def places(self) -> set[tuple[int, int]]:
+        """Position and size of the records that have rows."""
+        return {(position, size) for _, position, size in self._all()}
+
+    def fill(self, size: int) -> bool:
+        """Do the records that have rows follow each other from byte 0 to byte `size`?"""
+        end = 0
+        for number, (offset, position, length) in enumerate(self._all()):
+            if offset != self.base + number or position != end:
+                return False
+            end += length
+        return end == size
+
+    def first_skipped(self) -> int | None:
+        """The first row that begins after the end of the one before; None: none does, or rows are wrong."""
+        end, found = 0, None
+        for number, (offset, position, size) in enumerate(self._all()):
+            if offset != self.base + number or position < end:
+                return None
+            if position > end and found is None:
+                found = number
+            end = position + size
+        return found
+
+    def _all(self) -> Iterator[tuple[int, int, int]]:
+        return INDEX_ROW.iter_unpack(self._index[: self.index_count * INDEX_ROW_SIZE])
+
+    def take_back(self, offset: int) -> None:
+        """Nothing was decided on from this row on."""
+        number = offset - self.base
+        kept = []
+        for first, index, timeindex in self._patches:
+            if (count := number - first) > 0:
+                kept.append((first, index[: count * INDEX_ROW_SIZE], timeindex[: count * TIMEINDEX_ROW_SIZE]))
+        self._patches = kept
+
+    def given(self) -> int:
+        """The offset behind the last row that is at its place."""
+        for number in reversed(range(self.index_count)):
+            if INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == self.base + number:
+                return self.base + number + 1
+        return self.base
+
+    def agreed(self, offset: int, made: RowsOf, start: int, *, without_time: bool = False) -> int:
+        """The first of the rows `made` from `start` on, the first being `offset`'s, that is not there so."""
+        if self._is_there(offset, made, start, made.records, without_time):
+            return made.records
+        number, step = start, made.records - start
+        while step:  # by halving: most of them mostly are
+            if number + step <= made.records and self._is_there(
+                offset, made, number, number + step, without_time
+            ):
+                number += step
+            else:
+                step //= 2
+        return number
+
+    def _is_there(self, offset: int, made: RowsOf, start: int, end: int, without_time: bool) -> bool:
+        first, last = offset - self.base + start, offset - self.base + end
+        index = self._index[first * INDEX_ROW_SIZE : last * INDEX_ROW_SIZE]
+        if index != memoryview(made.index_rows)[start * INDEX_ROW_SIZE : end * INDEX_ROW_SIZE]:
+            return False
+        if without_time:
+            return True
+        timeindex = self._timeindex[first * TIMEINDEX_ROW_SIZE : last * TIMEINDEX_ROW_SIZE]
+        return (
+            timeindex
+            == memoryview(made.timeindex_rows)[start * TIMEINDEX_ROW_SIZE : end * TIMEINDEX_ROW_SIZE]
+        )
+
+    def put(self, offset: int, made: RowsOf, start: int, end: int) -> None:
+        """From `offset` on, the rows start:end of those made are to be there."""
+        self._patches.append(
+            (
+                offset - self.base,
+                made.index_rows[start * INDEX_ROW_SIZE : end * INDEX_ROW_SIZE],
+                made.timeindex_rows[start * TIMEINDEX_ROW_SIZE : end * TIMEINDEX_ROW_SIZE],
+            )
+        )
+
+    def put_one(self, offset: int, position: int, size: int, timestamp: int) -> None:
+        """The rows of this one record are to be there."""
+        index = INDEX_ROW.pack(offset, position, size)
+        self._patches.append((offset - self.base, index, TIMEINDEX_ROW.pack(offset, timestamp)))
+
+    def index_patches(self) -> list[tuple[int, bytes]]:
+        return _joined((row * INDEX_ROW_SIZE, index) for row, index, _ in self._patches)
+
+    def timeindex_patches(self) -> list[tuple[int, bytes]]:
+        return _joined((row * TIMEINDEX_ROW_SIZE, timeindex) for row, _, timeindex in self._patches)
+
+
+def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Pieces that follow each other, as one."""
+    joined: list[tuple[int, bytearray]] = []
+    for start, content in patches:
+        if joined and joined[-1][0] + len(joined[-1][1]) == start:
+            joined[-1][1].extend(content)
+        else:
+            joined.append((start, bytearray(content)))
+    return [(start, bytes(content)) for start, content in joined]
+
+
+def rows_in(fs: FileSystem, path: str, data: str) -> bytes:
+    """All of an index or a timeindex, as far as `data` can need rows; nothing where there is none.
+
+    Rows may be of data that is gone: so many are read in any case.
+    """
+    size = fs.size_of(path)
+    if not size:
+        return b""
+    needed = (fs.size_of(data) or 0) // _LEAST_RECORD * INDEX_ROW_SIZE
+    with opened(fs, path) as handle:
+        return fs.pread(handle, min(size, max(needed, _ROWS_IN_ANY_CASE)), 0)

@@ -1,0 +1,73 @@
+# What a member of a group has: claims of partitions, and the markers in which it says how far it has come.
+#
+# Law: a marker is durable, or given up, before its claim is released. Markers are driven as
+# log/committed_offsets.py has it.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from diskq.engine.log.committed_offset import OffsetMarker
+from diskq.engine.log.committed_offsets import Markers
+from diskq.engine.stream.groups import Claim, ConsumerGroup
+from diskq.options import ConsumerOptions
+
+__all__ = ["Membership"]
+
+
+class Membership(Markers):
+    """One member of a group, and the partitions that it has claimed. For one thread at a time."""
+
+    def __init__(
+        self, group: ConsumerGroup, options: ConsumerOptions, clock: Callable[[], float] | None = None
+    ) -> None:
+        super().__init__(group.name)
+        self.options = options
+        self._group = group
+        self._clock = clock
+        self._has: dict[int, tuple[Claim, OffsetMarker]] = {}
+
+    def claim(self, partition: int) -> OffsetMarker | None:
+        """Have a partition to ourselves, and know where to go on; None where another member has it.
+
+        Raises DiskFullError, OSError.
+        """
+        if partition in self._has:
+            return self._has[partition][1]
+        claim = self._group.claim(partition)
+        if claim is None:
+            return None
+        try:
+            marker = self._group.marker(
+                partition,
+                sync_every=self.options.sync_every,
+                sync_timeout=self.options.sync_timeout,
+                clock=self._clock,
+            )
+        except BaseException:
+            claim.release()
+            raise
+        self._has[partition] = (claim, marker)
+        return marker
+
+    def marker(self, partition: int) -> OffsetMarker | None:
+        """Of a partition that we have; None: we have not."""
+        had = self._has.get(partition)
+        return had[1] if had else None
+
+    def close(self) -> None:
+        """Sync all markers, and release what was claimed. Idempotent.
+
+        Raises DiskFullError where the last commits found no room, and StorageFailedError; all is released
+        then, too.
+        """
+        had = list(self._has.values())
+        self._has.clear()
+        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+            for claim, marker in had:
+                stack.callback(claim.release)
+                stack.callback(marker.close)
+
+    def _markers(self) -> Iterable[OffsetMarker]:
+        return [marker for _, marker in self._has.values()]

@@ -1,0 +1,130 @@
+# A stream, and who reads it: its partitions, each with a reader of its own, and where they may begin.
+#
+# Synchronous, for one thread. Reading leaves nothing in the files: any number of readers may be at
+# work, in any process, beside the one who writes.
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from diskq._native.core.gate import Gate
+from diskq._native.stream.codec import Columns, TripletFraming
+from diskq.engine.log.tail import LogTail
+from diskq.engine.log.timestamps import as_timestamp
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.segment_reader import SegmentReader
+from diskq.engine.stream.settings import read_settings
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.errors import OffsetOutOfRangeError
+from diskq.messages import Message
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["STARTS", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
+
+StartWord = Literal["oldest", "newest", "active"]
+Start = StartWord | int | datetime
+# So often a message is waited for that has a time, and no place yet.
+_TRIES = 3
+# So few bytes that a producer elsewhere has just written have no checksum yet, or hardly ever.
+_JUST_WRITTEN = 64 * 1024
+
+STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
+
+
+def checked_start(start: Start, words: Sequence[str] = STARTS) -> Start:
+    """The same; raises TypeError, or ValueError for an unknown word, a negative offset, a naive datetime."""
+    if isinstance(start, str):
+        if start not in words:
+            raise ValueError(f"start is one of {', '.join(words)}, an offset or a moment, got {start!r}")
+    elif isinstance(start, datetime):
+        as_timestamp(start)
+    elif isinstance(start, bool) or not isinstance(start, int):
+        raise TypeError(f"start is a word, an offset or an aware datetime, not {type(start).__name__}")
+    elif start < 0:
+        raise ValueError(f"an offset is 0 or more, got {start}")
+    return start
+
+
+class TailReader(LogTail[Message, Columns, SegmentReader], PartitionReader):
+    """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
+
+    _ended_at: tuple[SegmentReader | None, int] | None = None  # where there was nothing more
+
+    def fill(self) -> bool:
+        found = super().fill()
+        self._ended_at = None if found or self.live is not None else (self._segment, self.ahead.position)
+        return found
+
+    def follow(self) -> bool:
+        segment = self._segment
+        return (
+            segment is not None
+            and self.live is None
+            and self._ended_at == (segment, self.ahead.position)
+            and segment.follow(_JUST_WRITTEN)
+        )
+
+
+class StreamReader:
+    """A stream open for reading. Makes readers of its partitions, whose fast doors share one gate."""
+
+    def __init__(
+        self, path: AnyPath, *, fs: FileSystem | None = None, time_slice: float | None = None
+    ) -> None:
+        """`time_slice` (seconds) shuts the fast doors periodically: for a channel, which opens them.
+
+        Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+        """
+        self.fs: FileSystem = fs or OsFileSystem()
+        self.path = as_path(path)
+        self.files = StreamFiles(self.fs, self.path)
+        self.files.partitions()
+        settings = read_settings(self.fs, self.files)
+        self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+        self.gate = Gate(time_slice or 0.0)
+        if time_slice is None:
+            self.gate.left = UNBOUNDED
+
+    def partitions(self) -> list[int]:
+        """Those that are there now, ascending. Raises StreamNotFoundError, OSError."""
+        return self.files.partitions()
+
+    def open(self, partition: int) -> TailReader:
+        """A reader at offset 0 that holds nothing open: seek, with `seek`. Raises StreamNotFoundError."""
+        files = self.files.partition(partition)
+        files.bases()
+        return TailReader(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
+
+    def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:
+        """Be at `start`. A moment: at the first message that is later, or where the next one will be.
+
+        Raises OffsetOutOfRangeError for an offset that is not there, StreamNotFoundError, OSError.
+        """
+        if start == "oldest":
+            reader.seek_oldest()
+        elif start == "newest":
+            reader.seek_newest()
+        elif start == "active":
+            reader.seek_active()
+        elif isinstance(start, datetime):
+            self.seek_moment(reader, partition, as_timestamp(start))
+        else:
+            reader.seek(start)
+
+    def seek_moment(self, reader: PartitionReader, partition: int, timestamp: int) -> None:
+        for attempt in itertools.count(1):
+            with TimeLookup(self.fs, self.files.partition(partition)) as lookup:
+                offset = lookup.offset_after(timestamp)
+            end = reader.next_offset()
+            if offset is None or (offset > end and attempt == _TRIES):
+                offset = end  # nobody finishes what only the timeindex tells of
+            try:
+                return reader.seek(offset)
+            except OffsetOutOfRangeError:
+                pass  # retention took it away, or its row in the index is being written: look again
+        return None

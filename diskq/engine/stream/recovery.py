@@ -1,0 +1,209 @@
+# Opening a partition after whatever happened to it: what of it is judged by go-diskq's format. Law: no offset
+# is given twice, to different messages. The procedure is log/segment_recovery.py's.
+#
+#   framing is believed   The active segment's files are made to agree (index_rebuild.py); the others
+#                         were complete before it was begun.
+#   only checksums are    Each partition is cut at the first byte that no checksum vouches for.
+#
+# Whatever is cut is kept aside, under `.diskq/`.
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+from diskq._native.core.append_buffer import BLOCK_SIZE
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.stream.index_entries import rows_of
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, Repairs
+from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.segment_recovery import Followed, LogRecovery
+from diskq.engine.log.trust import Trust
+from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.groups import furthest
+from diskq.engine.stream.index_entries import INDEX_ROW
+from diskq.engine.stream.index_rebuild import SegmentRows, mend, rows_in
+from diskq.engine.stream.start import read_first
+from diskq.engine.stream.unindexed import find_unindexed
+from diskq.storage.barrier import Debts
+from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair, keep_content
+
+__all__ = ["recover_partition"]
+
+# So many messages may have been read that were never synced: a marker that says more may be rotten.
+_MOST_READ = 4_000_000
+_ROWS_AT_ONCE = 64 * 1024
+
+
+def recover_partition(
+    fs: FileSystem,
+    files: PartitionFiles,
+    framing: TripletFraming,
+    debts: Debts,
+    *,
+    point: Point | None,
+    trust: Trust,
+    strict: bool,
+    refilled: range = range(0),
+) -> FoundLog:
+    """Repair what needs it, and owe it to the first barrier.
+
+    `point`: everything of ours before it is known to be durable. `refilled`: a transaction that is
+    pending gives these offsets again, to the same messages as before. Raises CorruptionError if
+    `strict` and something other than a torn tail was found, and OSError.
+    """
+    repairs = Repairs(fs, debts, strict=strict)
+    found = FoundLog(repairs.made)
+    judge = _Judge(fs, files, framing, repairs, found, refilled)
+    return LogRecovery(fs, files, judge, repairs, found, trust).run(point)
+
+
+class _Judge:
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: PartitionFiles,
+        framing: TripletFraming,
+        repairs: Repairs,
+        found: FoundLog,
+        refilled: range,
+    ) -> None:
+        self.fs = fs
+        self.files = files
+        self.framing = framing
+        self.repairs = repairs
+        self.found = found
+        self.refilled = refilled
+
+    @cached_property
+    def first(self) -> int:
+        return read_first(self.fs, self.files)
+
+    def begin(self, point: Point, trust: Trust) -> Point:
+        first = self.first
+        if first > point.base and first in self.found.bases:
+            if trust is Trust.POWER_CUT:
+                self._judge_the_removed(point)
+            return Point(first, 0, first)
+        return point
+
+    def _judge_the_removed(self, point: Point) -> None:
+        """Of what retention had removed before the first segment something is back. Keep what is complete."""
+        for base in [base for base in self.found.bases if point.base <= base < self.first]:
+            start = point.end if base == point.base else 0
+            if not vouched(self.fs, self.files.data(base), self.files.sidecar(base), start).is_complete:
+                self.found.bases.remove(base)
+                self.set_aside(base)
+        self.repairs.pay_asides()
+
+    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+        # Retention did not get far, or somebody took them away.
+        halves = self.files.halves(self.found.bases[:-1])
+        return [base for base in halves if base < point.base or trust is not Trust.POWER_CUT]
+
+    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+        data, index, timeindex = self.files.segment(base)
+        end, count = (point.end, point.next_offset - base) if base == point.base else (0, 0)
+        return [(data, end), (timeindex, count * TIMEINDEX_ROW_SIZE), (index, count * INDEX_ROW_SIZE)]
+
+    def follow(self, base: int, point: Point) -> Followed:
+        """Make the segment's files agree."""
+        mended = mend(self.fs, self.files, self.framing, base)
+        for repair in mended.repairs:
+            self.repairs.report(repair)
+        if mended.is_changed:
+            self.found.note_changed(base)
+        return Followed(mended.end, mended.next_offset, mended.given)
+
+    def complete(self, base: int, following: int) -> None:
+        """Keep aside what of ours a peer has written after, and rolled: its messages have those offsets."""
+        left = find_unindexed(self.fs, self.files, self.framing, base, following)
+        if left is None:
+            return
+        path = self.files.data(base)
+        aside = keep_content(self.fs, self.files.kept(path), left.records)
+        if not left.leave_out(self.fs, self.files, base, self.framing):
+            # Readers of ours go by the index; go-diskq's stop there.
+            sidecar = left.give_up_checksums(self.fs, self.files, base)
+            self.fs.close(sidecar.handle)
+        self.found.note_changed(base)
+        reason = "messages without index rows, whose offsets another producer's messages have now"
+        size = len(left.records)
+        self.repairs.report(
+            Repair(
+                path=path, kept=left.start, dropped=size, reason=reason, records=left.count, saved_as=aside
+            )
+        )
+
+    def next_offset(self, given: int, promised: int, trust: Trust) -> int:
+        found, refilled = self.found, self.refilled
+        if trust is Trust.POWER_CUT:
+            # A group that has read what was never synced must not skip what comes in its place.
+            most = max(given, found.next_offset) + _MOST_READ
+            given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
+        if refilled.start < given <= refilled.stop:
+            given = max(promised, found.next_offset, refilled.start)
+        return given
+
+    # --- after a power cut ------------------------------------------------------------------------
+
+    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+        return self.follow(base, point)
+
+    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+        is_complete = told is None or told.is_complete
+        return is_complete and (base == followed.next_offset or not followed.end)
+
+    def set_aside(self, base: int) -> int:
+        data, *others = self.files.segment(base)
+        given = SegmentRows(
+            base, rows_in(self.fs, self.files.index_of(base), self.files.data(base)), b""
+        ).given()
+        removals = (*others, *self.files.beside(base))
+        self.repairs.set_aside(data, UNSYNCED, beside=self.files.kept(data), removals=removals)
+        self.found.note_changed(base)
+        return max(base, given)
+
+    # --- checksums --------------------------------------------------------------------------------
+
+    def cover(self, base: int, end: int) -> None:
+        """Vouch for the records that no checksum covers: they were looked at."""
+        self.repairs.cover(self.files.sidecar(base), end, partial(self._cover, base))
+
+    def _cover(self, base: int, sums: Sidecar, covered: int) -> None:
+        with opened(self.fs, self.files.data(base)) as handle:
+            start = end = covered
+            first = 0
+            block: list[bytes] = []
+
+            def close_block() -> None:
+                data = self.fs.pread(handle, end - start, start)
+                # What is told of and cannot be read stays without: whoever reads has to judge again.
+                if rows_of(self.framing, data, first, start).index_rows == b"".join(block):
+                    sums.add(end, end - start, len(block), memoryview(data))
+
+            for offset, position, size in self._places(base, covered):
+                if block and (position != end or offset != first + len(block) or end - start >= BLOCK_SIZE):
+                    close_block()
+                    block = []
+                if not block:
+                    first, start = offset, position
+                block.append(INDEX_ROW.pack(offset, position, size))
+                end = position + size
+            if block:
+                close_block()
+
+    def _places(self, base: int, start: int) -> list[tuple[int, int, int]]:
+        """Offset, position and size of the records that begin at byte `start` of the data or later."""
+        path = self.files.index_of(base)
+        with opened(self.fs, path) as handle:
+            places: list[tuple[int, int, int]] = []
+            at = self.fs.size(handle)
+            while at > 0 and (not places or places[0][1] > start):
+                first = max(0, at - _ROWS_AT_ONCE * INDEX_ROW_SIZE)
+                rows = INDEX_ROW.iter_unpack(self.fs.pread(handle, at - first, first))
+                places[:0] = [row for row in rows if row[1] >= start and row[2]]
+                at = first
+            return places

@@ -1,0 +1,203 @@
+# Retention: complete segments go, the oldest first. Law: what goes is a beginning, never a hole; the active
+# segment stays; and who reads or writes meanwhile is not disturbed.
+#
+# go-diskq's vacuum looks at every segment, and may leave holes where timestamps step back. It deletes a
+# segment when its oldest message is too old, although it promises to look at the newest: that is what we do,
+# unless it is asked for otherwise.
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from diskq._native.stream.codec import TripletFraming
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
+from diskq.engine.stream.start import first_as, read_first
+from diskq.engine.stream.time_summary import EARLIEST, fitting, read_sealed, sealed_rows
+from diskq.errors import StreamNotFoundError
+from diskq.options import AgeRule
+from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.fs import FileSystem
+
+__all__ = ["PartitionRetention", "RetentionReport", "remove_oldest", "retain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRetention:
+    """What was removed from one partition."""
+
+    partition: int
+    removed: tuple[int, ...]
+    """The segments that are gone, by the offsets they began with."""
+    removed_bytes: int
+    """Of data; what lay beside it was about a third of that more."""
+    first: int
+    """The offset with which the partition begins now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionReport:
+    """What was removed from a stream. Only partitions from which something was are told of."""
+
+    partitions: tuple[PartitionRetention, ...]
+
+    @property
+    def segments(self) -> int:
+        return sum(len(partition.removed) for partition in self.partitions)
+
+    @property
+    def removed_bytes(self) -> int:
+        return sum(partition.removed_bytes for partition in self.partitions)
+
+
+def retain(
+    fs: FileSystem,
+    files: StreamFiles,
+    *,
+    now_ns: int,
+    max_bytes: int | None = None,
+    max_age_ns: int | None = None,
+    age_rule: AgeRule = "newest",
+    keep_from: Mapping[int, int] | None = None,
+    dry_run: bool = False,
+) -> RetentionReport:
+    """Remove what is too much, from every partition there is.
+
+    Of each partition's complete segments the oldest go while their data is together larger than
+    `max_bytes`, or while the newest message in them (by `age_rule` the oldest: the first) is older than
+    `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that holds offset
+    `keep_from[partition]` or a later one stays, and so does what lies behind. A segment whose timestamps
+    cannot be read has no age. With `dry_run` nothing is removed, and the report tells what would be.
+
+    Who calls needs no lock: a producer, readers, and others who do the same may be at work. What an earlier
+    call that was cut short has left is removed as well. Removals are not synced: after a power cut some of
+    it may be there again, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
+    """
+    framing = framing_of(fs, files)
+    reports = []
+    for index in files.partitions():
+        partition = _Partition(fs, files.partition(index), framing)
+        kept = keep_from.get(index) if keep_from is not None else None
+        oldest_allowed = None if max_age_ns is None else now_ns - max_age_ns
+        try:
+            report = partition.retain(max_bytes, oldest_allowed, age_rule, kept, dry_run=dry_run)
+        except StreamNotFoundError:
+            continue  # the whole partition was removed meanwhile
+        if report.removed:
+            reports.append(report)
+    return RetentionReport(partitions=tuple(reports))
+
+
+def remove_oldest(
+    fs: FileSystem, files: StreamFiles, wanted: int, *, keep_from: Mapping[int, int] | None = None
+) -> RetentionReport:
+    """Remove complete segments, of all partitions the one that was written first, until so much is free.
+
+    `wanted` are bytes on the disk: what lies beside the data counts as well. Otherwise as `retain`.
+    """
+    framing = framing_of(fs, files)
+    partitions = {index: _Partition(fs, files.partition(index), framing) for index in files.partitions()}
+    kept = keep_from or {}
+    oldest = [p.oldest(index, kept.get(index)) for index, p in partitions.items()]
+    removed: dict[int, list[int]] = {}
+    freed = 0
+    for _, index, base, size in heapq.merge(*oldest):
+        if freed >= wanted:
+            break
+        removed.setdefault(index, []).append(base)
+        freed += size
+    reports = (partitions[index].remove_first(bases) for index, bases in sorted(removed.items()))
+    return RetentionReport(partitions=tuple(reports))
+
+
+class _Partition:
+    def __init__(self, fs: FileSystem, files: PartitionFiles, framing: Callable[[], TripletFraming]) -> None:
+        self._fs = fs
+        self._files = files
+        self._framing = framing
+
+    def retain(
+        self,
+        max_bytes: int | None,
+        oldest_allowed: int | None,
+        age_rule: AgeRule,
+        kept: int | None,
+        *,
+        dry_run: bool,
+    ) -> PartitionRetention:
+        bases = self._files.bases()
+        complete = list(pairwise(bases))
+        sizes = [self._fs.size_of(self._files.data(base)) or 0 for base, _ in complete]
+        total = left = sum(sizes)
+        removed: list[int] = []
+        rows = sealed_rows(read_sealed(self._fs, self._files)) if oldest_allowed is not None else {}
+        for (base, next_base), size in zip(complete, sizes, strict=True):
+            if kept is not None and next_base > kept:
+                break
+            if not (max_bytes is not None and left > max_bytes):
+                if oldest_allowed is None:
+                    break
+                segment = SegmentTimes(self._fs, self._files, base, self._framing)
+                segment.settle(next_base, fitting(rows, base, next_base, size))
+                if not self._is_older(segment, oldest_allowed, age_rule):
+                    break
+            removed.append(base)
+            left -= size
+        if not dry_run:
+            self._remove(bases, removed)
+        return PartitionRetention(
+            partition=self._files.index,
+            removed=tuple(removed),
+            removed_bytes=total - left,
+            first=bases[len(removed)] if bases else 0,
+        )
+
+    def oldest(self, index: int, kept: int | None) -> Iterator[tuple[int, int, int, int]]:
+        """Complete segments in order: when each was written (or the one before it), its bytes."""
+        written = 0
+        for base, next_base in pairwise(self._files.bases()):
+            stamp = self._fs.stamp_of(self._files.data(base))
+            if stamp is None or (kept is not None and next_base > kept):
+                return
+            written = max(written, stamp.modified_ns)
+            paths = (*self._files.segment(base), *self._files.beside(base))
+            yield written, index, base, sum(self._fs.size_of(path) or 0 for path in paths)
+
+    def remove_first(self, removed: list[int]) -> PartitionRetention:
+        """Remove these segments, which are the first ones."""
+        bases = self._files.bases()
+        size = sum(self._fs.size_of(self._files.data(base)) or 0 for base in removed)
+        self._remove(bases, removed)
+        return PartitionRetention(
+            partition=self._files.index,
+            removed=tuple(removed),
+            removed_bytes=size,
+            first=next(base for base in bases if base > removed[-1]),
+        )
+
+    def _is_older(self, segment: SegmentTimes, moment: int, age_rule: AgeRule) -> bool:
+        try:
+            timestamp = segment.timestamp_of(segment.base) if age_rule == "oldest" else None
+            if timestamp is None:
+                timestamp = segment.greatest()
+        except SegmentGone:
+            return False  # somebody else is at it: the next call goes on
+        finally:
+            segment.close()
+        return EARLIEST < timestamp < moment
+
+    def _remove(self, bases: list[int], removed: list[int]) -> None:
+        # A segment that a producer begins meanwhile is behind the last one that was listed.
+        leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
+        paths = [path for base in removed for path in (*self._files.segment(base), *self._files.beside(base))]
+        Barrier(replacements=self._told(bases, removed), removals=(*leftovers, *paths)).pay(self._fs)
+
+    def _told(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
+        """Recovery is to know, durably, before anything is removed; if a producer of ours was ever here."""
+        if not removed or self._fs.size_of(self._files.stream.points) is None:
+            return ()
+        first = bases[len(removed)]
+        return (first_as(self._files, first),) if first > read_first(self._fs, self._files) else ()

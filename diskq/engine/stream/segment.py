@@ -1,0 +1,81 @@
+# The active segment of a partition, in go-diskq's three files. Law: data first, then the timeindex,
+# the index last: who finds a row in the index finds the record.
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from diskq._native.core.gate import Gate
+from diskq._native.stream.append_buffer import TripletBuffer
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq.engine.log.segment import OffsetSegment
+from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.time_summary import TimeMarks
+from diskq.storage.barrier import Debts, close_all, cut_to, open_at
+from diskq.storage.fs import FileSystem
+
+__all__ = ["TripletSegment"]
+
+
+class TripletSegment(OffsetSegment[TripletBuffer]):
+    """What a partition writes to."""
+
+    def __init__(
+        self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, gate: Gate, roll_size: int
+    ) -> None:
+        super().__init__(fs, gate, lambda tell: TripletBuffer(fs, framing, gate, tell))
+        self._files = files
+        self._roll_size = roll_size
+        self._index = self._timeindex = -1
+        self._marks = TimeMarks(fs, files)
+
+    def resume(self, base: int, end: int, rows: int, debts: Debts) -> None:
+        data, index, timeindex = self._files.segment(base)
+        count = self.buffer.next_offset - base
+        # In this order: to go-diskq the index file's name is the sign that the segment is there.
+        self.append.begin(data, self._files.sidecar(base), debts, end=end, rows=rows)
+        try:
+            self._index = open_at(self._fs, index, count * INDEX_ROW_SIZE)
+            self._timeindex = open_at(self._fs, timeindex, count * TIMEINDEX_ROW_SIZE)
+            self._marks.begin(base, self._timeindex, count)
+        except OSError:
+            self.abandon()
+            raise
+        self.buffer.file_number = base
+        self.buffer.begin_rows(base, self._index, self._timeindex)
+        self.buffer.limit = self._roll_size
+
+    def finish(self, debts: Debts) -> None:
+        self.buffer.flush()
+        self.buffer.write_rows()
+        size = self.buffer.end
+        super().finish(debts)
+        debts.sync_and_close(self._timeindex, self._index)
+        self._index = self._timeindex = -1
+        self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
+
+    def abandon(self) -> None:
+        handles = [handle for handle in (self._index, self._timeindex) if handle >= 0]
+        self._index = self._timeindex = -1
+        with ExitStack() as stack:
+            stack.callback(super().abandon)
+            stack.callback(self._marks.close)
+            stack.callback(close_all, self._fs, handles)
+
+    def cut_back(self) -> None:
+        """Drop what a failed write left behind the last whole record and its rows. Raises OSError."""
+        super().cut_back()
+        if not self.append.is_open:
+            return
+        count = self.buffer.rows_written - self.buffer.base
+        cut_to(self._fs, self._index, count * INDEX_ROW_SIZE)
+        cut_to(self._fs, self._timeindex, count * TIMEINDEX_ROW_SIZE)
+
+    def rows_are_written(self) -> None:
+        """Note what the rows that were written say about time."""
+        self._marks.extend(self.buffer.rows_written - self.buffer.base)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The handles of the timeindex and the index."""
+        return (self._timeindex, self._index) if self.append.is_open else ()

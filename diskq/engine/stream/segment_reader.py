@@ -1,0 +1,459 @@
+# Reading one segment of a partition. Law: a message is handed out if a checksum vouches for it, or
+# the index and the data say the same of it; whatever is passed over is told, and the offsets behind
+# it are right.
+#
+# The data file is read forward, a stretch at a time:
+#
+#   blocks with checksums       are verified, and their records taken in sequence
+#   bytes without (a peer's,    are taken as far as the rows of the index agree with the records:
+#   or young ones)              which offset, at which byte, of which size
+#   what this very process      is taken in sequence, without an index
+#   wrote a moment ago
+#
+# Where row and record contradict each other, it is found out what can be believed (cross_check.py): the
+# next row that is right tells where its record is, and what lies between, its neighbours.
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
+from diskq._native.stream.read_ahead import TripletAhead
+from diskq.engine.log.segment_reader import LogSegmentReader
+from diskq.engine.stream.cross_check import Evidence, GoodRow, IndexRow
+from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.index_entries import INDEX_ROW
+from diskq.storage.block_reader import STRETCH, Bare, Broken, Loss, Rotten, Shown
+from diskq.storage.checksums import Row, Rows
+from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
+
+__all__ = ["SegmentReader"]
+
+# Rows of the index that are read at once.
+_ROWS_AT_ONCE = 1024
+_MOST_GUESSES = 16
+
+NO_RECORD = "bytes of no record"
+OVERWRITTEN = "overwritten by a later record"
+CONTRADICTION = "index and data contradict each other"
+
+
+class SegmentReader(LogSegmentReader[TripletAhead]):
+    """One segment of a partition, as `LogSegmentReader`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        ahead: TripletAhead,
+        framing: TripletFraming,
+        files: PartitionFiles,
+        base: int,
+        shown: Shown | None = None,
+    ) -> None:
+        super().__init__(fs, ahead, files, base, shown, self._takeable)
+        self._sidecar = files.sidecar(base)
+        self._evidence = Evidence(fs, files, base, self.blocks.handle, framing)
+        self._believed_to = 0  # up to this byte of the data, lengths are believed
+        self._behind = 0  # so many bytes do rows lie behind their places in the index
+        self._drift = 0  # so many bytes do records lie behind where their rows say
+
+    def close(self) -> None:
+        super().close()
+        self._evidence.close()
+
+    @property
+    def index_size(self) -> int:
+        """Bytes of the index, now."""
+        return self._evidence.index_size
+
+    # --- where to begin ---------------------------------------------------------------------------
+
+    def approach(self, offset: int) -> None:
+        """Be at message `offset`, or as near before it as can be told without reading what lies between."""
+        if offset <= self.base:
+            return
+        size = self.size
+        last = min(offset, self.base + self.index_size // INDEX_ROW_SIZE)
+        for behind in range(INDEX_ROW_SIZE):
+            if last > self.base and (position := self._told_by_rows(last, behind, size)) is not None:
+                self.begin_at(position, last)
+                self._behind = behind
+                return
+        self.begin_at(*self._told_by_checksums(offset, size))
+
+    def _told_by_rows(self, offset: int, behind: int, size: int) -> int | None:
+        """The byte behind the two records before message `offset`, if their rows agree with them."""
+        first = max(self.base, offset - 2)
+        rows = self._evidence.rows(self._evidence.place(first) + behind, offset - first)
+        if len(rows) < (offset - first) * INDEX_ROW_SIZE:
+            return None
+        end = 0 if first == self.base else INDEX_ROW.unpack_from(rows)[1]
+        for number, (said, position, length) in enumerate(INDEX_ROW.iter_unpack(rows), first):
+            if said != number or position != end:
+                return None
+            if not self._evidence.is_record(position, length, size, number):
+                return None
+            end = position + length
+        return end
+
+    def _told_by_checksums(self, offset: int, end: int) -> tuple[int, int]:
+        """How far blocks without a gap lead from the beginning: to `offset`, and to byte `end`, at most."""
+        rows = Rows(self._fs, self._sidecar)
+        position, reached = 0, self.base
+        try:
+            while (row := rows.first_after(position)) is not None:
+                if row.start != position or row.end > end or reached + row.records > offset:
+                    break
+                position, reached = row.end, reached + row.records
+        finally:
+            rows.close()
+        return position, reached
+
+    # --- reading on -------------------------------------------------------------------------------
+
+    def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
+        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
+
+        All up to there was then written; otherwise there may be bytes about which nothing can be told
+        yet: afterwards nothing is ready, and nothing lost. Of what is lost the offsets are passed over.
+        """
+        self._readable_end = end
+        self._known_end = known_end
+        if self._messages.position < end:
+            return self._fill(end, covered_end)
+        if known_end is None or known_end <= self._messages.next_offset:
+            return None
+        return self.missing_end()
+
+    def believe_to(self, end: int) -> None:
+        """Up to byte `end` of the data there are whole records, and nothing between them."""
+        self._believed_to = end
+
+    def follow(self, most: int) -> bool:
+        """Admit what was written behind our position since we came to the end there, at most so many bytes.
+
+        So young that there are rows of the index for it, and no checksum yet. False: it is not that simple.
+        """
+        offset, position = self._messages.next_offset, self._messages.position
+        rows = self._evidence.rows(self._place(offset), _ROWS_AT_ONCE)
+        if len(rows) < INDEX_ROW_SIZE or self._drift or INDEX_ROW.unpack_from(rows)[:2] != (offset, position):
+            return False
+        count = len(rows) // INDEX_ROW_SIZE
+        _, last, size = INDEX_ROW.unpack_from(rows, (count - 1) * INDEX_ROW_SIZE)
+        if not 0 < last + size - position <= most:
+            return False
+        self._messages.load(self.blocks.handle, position, last + size - position)
+        return bool(self._messages.admit_rows(rows, count == _ROWS_AT_ONCE))
+
+    def missing_end(self) -> Loss | None:
+        """What was there behind the end of the data, by all that is known. None: nothing is known of."""
+        offset, position = self._messages.next_offset, self._messages.position
+        rows_end, by_rows = self._counted_by_checksums(position)
+        known = offset + max(by_rows, self._counted_by_index(offset))
+        if self._known_end is not None:
+            known = self._known_end
+        size = self.size
+        if known <= offset or (size > self._readable_end and self._known_end is None):
+            return None
+        return self._lose(max(rows_end, position, size), known - offset, f"the file ends at byte {size}")
+
+    def _counted_by_checksums(self, position: int) -> tuple[int, int]:
+        """The end of the last block, and how many records there are from `position` to there."""
+        rows = Rows(self._fs, self._sidecar)
+        records = 0
+        try:
+            rows.seek(position)
+            while (row := rows.first_after(position)) is not None:
+                if row.start < position:
+                    records -= self._evidence.count(row.start, position) or 0
+                position = row.end
+                records += row.records
+        finally:
+            rows.close()
+        return position, records
+
+    def _counted_by_index(self, offset: int) -> int:
+        """How many rows there are from that of `offset` on, one after the other."""
+        expected = offset
+        while rows := self._evidence.rows(self._place(expected), _ROWS_AT_ONCE):
+            for said, _, _ in INDEX_ROW.iter_unpack(rows[: len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]):
+                if said != expected:
+                    return expected - offset
+                expected += 1
+            if len(rows) < INDEX_ROW_SIZE:
+                break
+        return expected - offset
+
+    def _place(self, offset: int) -> int:
+        return self._evidence.place(offset) + self._behind
+
+    def _lose(self, end: int, records: int, reason: str) -> Loss:
+        """Go on at byte `end`, `records` messages further on."""
+        start = self._messages.position
+        self._messages.seek(end)
+        self._messages.next_offset += records
+        return Loss(start, end, records, reason)
+
+    # --- bytes with checksums ---------------------------------------------------------------------
+
+    def _takeable(self, row: Row, position: int) -> Row | None:
+        """Up to the last record that the index tells of: a go-diskq producer goes on there."""
+        offset = self._messages.next_offset
+        first = offset if position == row.start else self._offset_before(row, offset)
+        if first is None:
+            return None
+        data = self._evidence.rows(self._place(first), row.records)
+        told = list(INDEX_ROW.iter_unpack(data[: len(data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]))
+        for number in reversed(range(len(told))):
+            said, start, size = told[number]
+            end = start + self._drift + size
+            if said == first + number and position < end <= row.end:
+                return row._replace(end=end, records=number + 1)
+        return None
+
+    def _offset_before(self, row: Row, offset: int) -> int | None:
+        """The offset of the first message of a block in which message `offset` is."""
+        for number in range(offset - 1, max(self.base, offset - row.records) - 1, -1):
+            told = self._evidence.row(self._place(number))
+            if told is not None and (told.offset, told.position + self._drift) == (number, row.start):
+                return number
+        return None
+
+    def _numbered(self, rotten: Rotten) -> Loss:
+        loss, row = rotten
+        offset = self._messages.next_offset
+        if loss.records is None:
+            loss = replace(loss, records=max(0, self._offset_behind(row, offset) - offset))
+        self._messages.next_offset += loss.records or 0
+        return loss
+
+    def _offset_behind(self, row: Row, offset: int) -> int:
+        """The offset behind a rotten block of which message `offset` is not the first."""
+        for number in range(offset, offset + row.records):
+            told = self._evidence.row(self._place(number))
+            if told and told.offset == number and told.position + self._drift + told.size == row.end:
+                return number + 1
+        position, reached = self._told_by_checksums(UNBOUNDED, row.end)
+        return reached if position == row.end else offset
+
+    # --- bytes without ----------------------------------------------------------------------------
+
+    def _take_unverified(self, bare: Bare) -> Loss | None:
+        """Admit records as far as the rows of the index agree with them."""
+        position, end, cut_short = bare.position, bare.end, bare.cut_short
+        if position < (believed := min(end, self._believed_to)):
+            return self._take_framed(bare._replace(end=believed, behind=believed, cut_short=None))
+        if self._undecided is not None and self._undecided == self._state(end):
+            return None
+        rows = self._evidence.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
+        is_tail = end == self._readable_end and self._known_end is None and cut_short is None
+        if is_tail and len(rows) < INDEX_ROW_SIZE:
+            return None  # its row is written after the record
+        if len(rows) >= INDEX_ROW_SIZE:
+            self._load(position, end, rows)
+            has_more = len(rows) == _ROWS_AT_ONCE * INDEX_ROW_SIZE
+            if self._messages.admit_rows(rows, has_more, self._drift):
+                return None
+        return self._judge(position, end, rows, cut_short)
+
+    def _load(self, position: int, end: int, rows: bytes) -> None:
+        """Load what these rows tell of: a stretch of it at most, or the first record however large."""
+        offset, first, size = INDEX_ROW.unpack_from(rows)
+        if (offset, first + self._drift) != (self._messages.next_offset, position):
+            size = 0  # another row's, or nobody's
+        _, last, last_size = INDEX_ROW.unpack_from(rows, (len(rows) // INDEX_ROW_SIZE - 1) * INDEX_ROW_SIZE)
+        told = last + self._drift + last_size - position
+        if not 0 < told <= STRETCH:
+            told = STRETCH
+        self._messages.load(self.blocks.handle, position, min(max(told, size), end - position))
+
+    def _take_framed(self, bare: Bare) -> Loss | None:
+        """Admit records whose lengths are believed."""
+        broken = self.blocks.take_framed(bare)
+        return None if broken is None else self._give_up(broken)
+
+    def _give_up(self, broken: Broken) -> Loss:
+        """No record is where one was believed to be."""
+        position, behind, _, reason, is_torn = broken
+        self._believed_to = 0
+        self._messages.seek(position)
+        if behind == self._readable_end and self._known_end is not None:
+            return self._lose(behind, max(0, self._known_end - self._messages.next_offset), reason)
+        return Loss(position, position, 0, reason, is_torn)
+
+    # --- where row and record contradict each other -----------------------------------------------
+
+    def _judge(self, position: int, end: int, rows: bytes, cut_short: Row | None) -> Loss | None:
+        """Nothing could be admitted at `position`: find out what can be believed there."""
+        offset = self._messages.next_offset
+        state = self._state(end)
+        if len(rows) >= INDEX_ROW_SIZE and self._messages.admit_rows(
+            rows[:INDEX_ROW_SIZE], drift=self._drift
+        ):
+            return self._unless_disputed(position, end, self._place(offset))
+        # From its place on, wherever the rows before lay: recovery may have put them in order meanwhile.
+        at = self._evidence.place(offset)
+        good = self._evidence.good_row(at, offset, position, end, drift=self._drift)
+        if good is not None:
+            return self._resume(position, end, good)
+        known = self._known_end
+        if end < self._readable_end and cut_short is None:
+            known = self._known_at(end)
+            if known is None and self._known_end is not None:
+                lost = max(0, self._known_end - offset)
+                return self._lose(self._readable_end, lost, CONTRADICTION)
+        told = self._behind_scraps(position, end, known)
+        if told is None and known is not None:
+            told = self._fill_gap(position, end, known - offset)
+        elif told is None and cut_short is not None:
+            told = self.missing_end()
+        elif told is None:
+            told = self._judge_last(position, end)
+        if told is None and not self._messages.is_ready:
+            self._undecided = state
+        return told
+
+    def _state(self, end: int) -> object:
+        """What is judged by: where nothing can be told, nothing can until it changes."""
+        return self._messages.next_offset, end, self._known_end, self._evidence.index_size
+
+    def _unless_disputed(self, position: int, end: int, at: int) -> Loss | None:
+        """The record here is as its row says, but the next one is not. Is there a row that says otherwise?
+
+        After a power cut that left more of the index than of the data, when go-diskq went on, a later row
+        tells of a record that begins inside this one. And where it went on behind half a row, the bytes of
+        both may look like one.
+        """
+        offset = self._messages.next_offset
+        row = self._evidence.row(at)
+        assert row is not None, "it is the one that holds"
+        rival = self._evidence.good_row(
+            at + 1, offset, position + 1, end, drift=self._drift, limit=at + INDEX_ROW_SIZE
+        )
+        if rival is None or rival.standing < self._evidence.standing(at):
+            rival = self._evidence.overwriting(row, position, end)
+        if rival is None:
+            return None
+        self._messages.seek(position)
+        return self._go_on_at(rival, OVERWRITTEN if rival.row.offset > offset else NO_RECORD)
+
+    def _resume(self, position: int, end: int, good: GoodRow) -> Loss | None:
+        """A row further on is right: what lies before its record?"""
+        row = good.row
+        between = row.offset - self._messages.next_offset
+        if good.position == position and not between:
+            self._follow(good)  # nothing: only the row is not where it belongs
+            return self._take_unverified(Bare(position, end, end))
+        if between and self._evidence.count(position, good.position, between) == between:
+            self._follow(good)
+            return self._believe(position, good.position)
+        if not between and self._is_out_of_line(position, end, good):
+            return self._believe(position, position + row.size)
+        return self._go_on_at(good, CONTRADICTION if between else NO_RECORD)
+
+    def _is_out_of_line(self, position: int, end: int, good: GoodRow) -> bool:
+        """Do its neighbours say that this row's record is at `position`, and not where the row says?"""
+        row = good.row
+        after = self._evidence.row(row.at + INDEX_ROW_SIZE)
+        return (
+            after is not None
+            and (after.offset, after.position + self._drift) == (row.offset + 1, position + row.size)
+            and self._evidence.is_record(position, row.size, end, row.offset)
+        )
+
+    def _behind_scraps(self, position: int, end: int, known: int | None) -> Loss | None:
+        """Does the record lie behind bytes of which its row does not know? So after a write that failed."""
+        offset = self._messages.next_offset
+        for at in range(self._place(offset), self._place(offset) + INDEX_ROW_SIZE):
+            row = self._evidence.row(at)
+            if row is not None and (row.offset, row.position + self._drift) == (offset, position):
+                found = self._found_behind(row, position, end, known)
+                if found is not None:
+                    return self._go_on_at(found, NO_RECORD)
+        return None
+
+    def _found_behind(self, row: IndexRow, position: int, end: int, known: int | None) -> GoodRow | None:
+        """The record of this row, behind byte `position`, where the next one follows it too."""
+        after = self._evidence.row(row.at + INDEX_ROW_SIZE)
+        if after is not None and (after.offset, after.position) != (row.offset + 1, row.position + row.size):
+            return None
+        start: int | None = position
+        for _ in range(_MOST_GUESSES):
+            assert start is not None
+            start = self._evidence.find(start + 1, row.size, end)
+            if start is None:
+                break
+            behind = start + row.size
+            if after is None:
+                is_followed = behind == end and known in (None, row.offset + 1)
+            else:
+                is_followed = self._evidence.is_record(behind, after.size, end, after.offset)
+            if is_followed and self._evidence.is_record(start, row.size, end, row.offset):
+                return GoodRow(row, start)
+        return None
+
+    def _fill_gap(self, position: int, end: int, expected: int) -> Loss | None:
+        """No row tells of these bytes, but there are to be so many messages in them."""
+        if expected > 0 and self._evidence.count(position, end, expected) == expected:
+            return self._believe(position, end)
+        if end == self._readable_end and expected > 0:
+            return self.missing_end()
+        return self._lose(end, max(0, expected), CONTRADICTION if expected > 0 else NO_RECORD)
+
+    def _known_at(self, start: int) -> int | None:
+        """The offset of the first message of the block that begins at byte `start`, behind these bytes."""
+        offset, position = self._messages.next_offset, self._messages.position
+        good = self._evidence.good_row(
+            self._place(offset), offset, start, self._readable_end, drift=self._drift
+        )
+        if good is not None:
+            between = self._evidence.count(start, good.position)
+            if between is not None:
+                return good.row.offset - between
+        end, records = self._counted_by_checksums(start)
+        if self._known_end is not None and end == self._readable_end:
+            return self._known_end - records
+        counted = self._evidence.count(position, start)
+        return None if counted is None else offset + counted
+
+    def _judge_last(self, position: int, end: int) -> Loss | None:
+        """Behind the last good row of a segment that is still written to."""
+        offset = self._messages.next_offset
+        row = self._evidence.row(self._place(offset))
+        if row is None:
+            return None
+        size = self._evidence.size_at(position, end)
+        is_its = row.offset == offset
+        is_here = row.position + self._drift == position
+        if size is not None and size == row.size and (is_its or is_here):
+            return self._believe(position, position + size)  # one of the row's three words is rotten
+        if not (is_its and is_here):
+            return None
+        # The row and the record tell two sizes. Behind which of them does a record begin, or the file end?
+        by_row = self._is_boundary(position + row.size, end)
+        by_record = size is not None and self._is_boundary(position + size, end)
+        if by_record and not by_row and size is not None:
+            return self._believe(position, position + size)
+        if by_row and not by_record:
+            return self._lose(position + row.size, 1, CONTRADICTION)
+        return self.missing_end() if row.size > end - position and size is None else None
+
+    def _is_boundary(self, position: int, end: int) -> bool:
+        return position == end or (position < end and self._evidence.size_at(position, end) is not None)
+
+    # --- what follows from it ---------------------------------------------------------------------
+
+    def _follow(self, good: GoodRow) -> None:
+        """From here on rows, and records, are where this row is, and its record."""
+        self._behind = good.row.at - self._evidence.place(good.row.offset)
+        self._drift = good.position - good.row.position
+
+    def _go_on_at(self, good: GoodRow, reason: str) -> Loss:
+        lost = good.row.offset - self._messages.next_offset
+        self._follow(good)
+        return self._lose(good.position, lost, reason)
+
+    def _believe(self, position: int, end: int) -> Loss | None:
+        self._believed_to = end
+        return self._take_framed(Bare(position, end, end))

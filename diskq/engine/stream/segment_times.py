@@ -1,0 +1,365 @@
+# When the messages of one segment were. Law: the data file is the authority. The timeindex is believed
+# where a mark vouches for its bytes; where none does, an answer from it is compared with the record
+# itself; and where it is wrong, or not there, the records are read instead.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from diskq._native.core.times import (
+    MARK_SIZE,
+    ROWS_IN_A_MARK,
+    counts_up,
+    extremes,
+    first_from,
+    first_mark,
+    survey,
+    times_of,
+)
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq.engine.log.time_lookup import EARLIEST, SegmentGone
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
+from diskq.engine.stream.settings import read_settings
+from diskq.engine.stream.time_summary import (
+    CHUNK,
+    LATEST,
+    Sealed,
+    greatest_of,
+    is_whole_mark,
+    make_marks,
+    marked_crc,
+    pack_mark,
+    read_marks,
+)
+from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem
+
+__all__ = ["SegmentGone", "SegmentTimes", "framing_of"]
+
+_AT_ONCE = 64 * CHUNK
+_STRETCH = 64 * 1024  # bytes of data
+_LEAST_RECORD = 10  # bytes
+_PEEK = 512  # bytes: a record's key and timestamp are in there, mostly
+_NONE = -1
+
+
+def framing_of(fs: FileSystem, files: StreamFiles) -> Callable[[], TripletFraming]:
+    """How the stream's records are laid down, for when it is asked for: mostly no record need be read.
+
+    Asking raises UnsupportedFormatError, and OSError.
+    """
+
+    @cache
+    def framing() -> TripletFraming:
+        settings = read_settings(fs, files)
+        return TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+
+    return framing
+
+
+class _Doubt(Exception):
+    """The timeindex, or its marks, cannot be right: ask the records."""
+
+
+class SegmentTimes:
+    """The timestamps of one segment: growing, until `settle` tells where it ends.
+
+    All raise OSError; and SegmentGone, with the files closed, where the segment was removed.
+    """
+
+    def __init__(
+        self, fs: FileSystem, files: PartitionFiles, base: int, framing: Callable[[], TripletFraming]
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._framing = framing
+        self.base = base
+        self.entries = 0
+        """The messages that are known to be there."""
+        self._seal: Sealed | None = None
+        self._most: int | None = None  # entries, up to the next segment
+        self._marks = bytearray()
+        self._vouched = 0  # so many of them were made when the messages were written
+        self._held = bytearray()  # of each: is it, and the one before, known to be whole?
+        self._starts: list[int] = []  # by the records: the byte at which each 256 of them begin
+        self._timeindex = self._index = self._data = _NONE
+
+    # --- where it ends, and its files -------------------------------------------------------------
+
+    def settle(self, next_base: int, seal: Sealed | None = None) -> None:
+        """The segment is complete, the next one is `next_base`. `seal` is believed if its size fits."""
+        self.close()
+        self._most = next_base - self.base
+        self._seal = seal
+        self.entries = self._most
+
+    def refresh(self) -> None:
+        """Count the messages anew, if it may have grown: those whose row of the index is there."""
+        if self._most is not None:
+            return
+        self._open_index()
+        if self._index == _NONE or not self._fs.has_name(self._index):
+            self._check()  # a vanished index alone is damage
+            self._index = self._closed(self._index)
+        else:
+            self.entries = self._fs.size(self._index) // INDEX_ROW_SIZE
+
+    def count(self) -> int:
+        """The messages that are there."""
+        self.refresh()
+        self._check()
+        return self.entries
+
+    def find_more(self, next_offset: int) -> int:
+        """A reader comes to `next_offset`: as `count`, with those whose rows are gone."""
+        self._check()
+        self.entries = max(self.entries, next_offset - self.base)
+        return self.entries
+
+    def close(self) -> None:
+        """Close the files, until they are needed again. Idempotent."""
+        self._timeindex = self._closed(self._timeindex)
+        self._index = self._closed(self._index)
+        self._data = self._closed(self._data)
+
+    def _closed(self, handle: int) -> int:
+        let_go(self._fs, handle)
+        return _NONE
+
+    def _check(self) -> None:
+        """Is the segment there, and what it is known to be?"""
+        if self._timeindex != _NONE:
+            if self._fs.has_name(self._timeindex):
+                return
+            self.close()
+        size = self._fs.size_of(self._files.data(self.base))
+        if size is None or (self._seal is not None and size != self._seal.size):
+            self.close()
+            raise SegmentGone(self._files.data(self.base))
+        self._timeindex = self._opened(self._files.timeindex(self.base))
+        if self._most is not None and self._seal is None:
+            self.entries = min(self._most, self._rows_there() or size // _LEAST_RECORD)
+
+    def _rows_there(self) -> int:
+        """Of a complete segment. Behind it there may be a hole: removed by go-diskq's vacuum, or lost."""
+        index = self._fs.size_of(self._files.index_of(self.base)) or 0
+        timeindex = self._fs.size(self._timeindex) if self._timeindex != _NONE else 0
+        return max(index // INDEX_ROW_SIZE, timeindex // TIMEINDEX_ROW_SIZE)
+
+    def _opened(self, path: str) -> int:
+        try:
+            return self._fs.open(path)
+        except FileNotFoundError:
+            return _NONE
+
+    def _open_index(self) -> None:
+        if self._index == _NONE:
+            self._index = self._opened(self._files.index_of(self.base))
+
+    def _open_data(self) -> None:
+        if self._data == _NONE:
+            self._data = self._opened(self._files.data(self.base))
+            if self._data == _NONE:
+                self.close()
+                raise SegmentGone(self._files.data(self.base))
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def first_from(self, bound: int) -> int | None:
+        """The first offset whose timestamp is at or after `bound`; None: there is none in this segment."""
+        self._check()
+        if not self._starts:
+            try:
+                return self._first_by_marks(bound)
+            except _Doubt:
+                self._begin_anew()
+        return self._first_by_records(bound)
+
+    def greatest(self) -> int:
+        """The greatest timestamp; EARLIEST where there are no messages."""
+        self._check()
+        if self._seal is not None:
+            return self._seal.greatest
+        if not self._starts:
+            try:
+                return self._greatest_by_marks()
+            except _Doubt:
+                self._begin_anew()
+        self._read_on()
+        rest = self._records_of(len(self._marks) // MARK_SIZE)
+        return max(greatest_of(self._marks), extremes(rest)[1] if rest else EARLIEST)
+
+    def timestamp_of(self, offset: int) -> int | None:
+        """When the message was, by its record. None: it is not there, or cannot be read."""
+        self._check()
+        if not self.base <= offset < self.base + self.entries:
+            return None
+        timestamp = self._told_of(offset)
+        if timestamp is not None:
+            return timestamp
+        if not self._starts:
+            self._begin_anew()
+        self._read_on()
+        rows = self._records_of((offset - self.base) // ROWS_IN_A_MARK)
+        return next(
+            (its_own for number, its_own in TIMEINDEX_ROW.iter_unpack(rows) if number == offset), None
+        )
+
+    # --- by the timeindex and its marks -----------------------------------------------------------
+
+    def _first_by_marks(self, bound: int) -> int | None:
+        count = self._know_marks()
+        number = first_mark(self._marks, bound)
+        self._hold(number)
+        rows, is_sure = self._chunk(number)
+        at = first_from(rows, bound)
+        if at >= 0:
+            offset, timestamp = TIMEINDEX_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)
+            if is_sure or self._told_of(offset) == timestamp:
+                return int(offset)
+            raise _Doubt
+        if number < count:
+            raise _Doubt
+        return None
+
+    def _greatest_by_marks(self) -> int:
+        count = self._know_marks()
+        self._hold(count)
+        rest, _ = self._chunk(count)
+        return max(greatest_of(self._marks), extremes(rest)[1] if rest else EARLIEST)
+
+    def _know_marks(self) -> int:
+        """Have the marks of all whole 256 entries; how many they are."""
+        if self._timeindex == _NONE:
+            raise _Doubt
+        wanted = self.entries // ROWS_IN_A_MARK
+        count = len(self._marks) // MARK_SIZE
+        if count < wanted and count == self._vouched:
+            self._marks += read_marks(self._fs, self._files, self.base, count, wanted)
+            self._vouched = count = len(self._marks) // MARK_SIZE
+        while count < wanted:
+            self._hold(count)
+            size = min((wanted - count) * CHUNK, _AT_ONCE)
+            rows = self._fs.pread(self._timeindex, size, count * CHUNK)
+            told = survey(rows, self.base + count * ROWS_IN_A_MARK, greatest_of(self._marks))
+            if told is None or len(rows) != size:
+                raise _Doubt
+            self._marks += make_marks(rows, told.maxima)
+            count += size // CHUNK
+        self._held += bytes(count + 1 - len(self._held))
+        return count
+
+    def _hold(self, number: int) -> None:
+        """Mark `number`, where there is one, and the one before are as they were made."""
+        if number < len(self._held) and self._held[number]:
+            return
+        for its in range(max(0, number - 1), min(number + 1, len(self._marks) // MARK_SIZE)):
+            if not is_whole_mark(self._marks, its):
+                raise _Doubt
+        if number < len(self._marks) // MARK_SIZE:
+            self._held += bytes(max(0, number + 1 - len(self._held)))
+            self._held[number] = True
+
+    def _chunk(self, number: int) -> tuple[bytes, bool]:
+        """The rows that mark `number` is about, or those behind the last mark; and are they vouched for?"""
+        start = number * ROWS_IN_A_MARK
+        size = min(ROWS_IN_A_MARK, self.entries - start) * TIMEINDEX_ROW_SIZE
+        crc = None
+        if number < self._vouched:
+            crc = marked_crc(self._marks, number)
+        elif self._seal is not None and size < CHUNK:
+            crc = self._seal.rest
+        rows = self._fs.pread(self._timeindex, size, number * CHUNK)
+        if crc is not None and checksum(rows) == crc:
+            return rows, True
+        if crc is None and len(rows) == size and counts_up(rows, self.base + start):
+            return rows, False
+        raise _Doubt
+
+    def _told_of(self, offset: int) -> int | None:
+        """The timestamp of the record that its row of the index leads to; None: it leads nowhere."""
+        self._open_index()
+        if self._index == _NONE:
+            return None
+        row = self._fs.pread(self._index, INDEX_ROW_SIZE, (offset - self.base) * INDEX_ROW_SIZE)
+        if len(row) != INDEX_ROW_SIZE:
+            return None
+        number, position, size = INDEX_ROW.unpack(row)
+        if number != offset or max(position, size) > LATEST:
+            return None
+        rows, _ = self._times(offset, offset + 1, position, row, _PEEK)
+        return int(TIMEINDEX_ROW.unpack(rows)[1]) if rows else None
+
+    # --- by the records ---------------------------------------------------------------------------
+
+    def _begin_anew(self) -> None:
+        """Nothing of what the timeindex told holds: go by the records."""
+        self._marks.clear()
+        self._held.clear()
+        self._vouched = 0
+        self._starts = [0]
+
+    def _first_by_records(self, bound: int) -> int | None:
+        self._read_on()
+        for number in range(first_mark(self._marks, bound), len(self._starts)):
+            rows = self._records_of(number)
+            at = first_from(rows, bound)
+            if at >= 0:
+                return int(TIMEINDEX_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)[0])
+        return None
+
+    def _read_on(self) -> None:
+        """Have marks, and places, of all whole 256 offsets."""
+        while len(self._starts) * ROWS_IN_A_MARK <= self.entries:
+            number = len(self._starts) - 1
+            rows, end = self._read(number)
+            greatest = max(greatest_of(self._marks), extremes(rows)[1] if rows else EARLIEST)
+            self._marks += pack_mark(greatest, 0)
+            self._starts.append(end)
+
+    def _records_of(self, number: int) -> bytes:
+        """Timeindex rows of 256 offsets, or of what is behind the last whole 256, where there are records."""
+        return self._read(number)[0]
+
+    def _read(self, number: int) -> tuple[bytes, int]:
+        first = self.base + number * ROWS_IN_A_MARK
+        last = min(first + ROWS_IN_A_MARK, self.base + self.entries)
+        self._open_index()
+        index = b""
+        if self._index != _NONE:
+            start = (first - self.base) * INDEX_ROW_SIZE
+            index = self._fs.pread(self._index, (last - first) * INDEX_ROW_SIZE, start)
+        return self._times(first, last, self._starts[number], index, _STRETCH)
+
+    def _times(
+        self, offset: int, end_offset: int, position: int, index: bytes, stretch: int
+    ) -> tuple[bytes, int]:
+        """Timeindex rows of the records from `offset` at byte `position` on, and the byte behind them."""
+        self._open_data()
+        file_end = self._fs.size(self._data)
+        framing = self._framing()
+        rows = []
+        first, window, start = offset, b"", 0
+        while True:
+            told = times_of(
+                framing,
+                window,
+                start,
+                file_end,
+                index[(offset - first) * INDEX_ROW_SIZE :],
+                offset,
+                position,
+                end_offset,
+            )
+            rows.append(told.rows)
+            offset, position = told.next_offset, told.position
+            if told.wanted is None:
+                break
+            start, needed = told.wanted
+            window = self._fs.pread(self._data, max(needed, stretch), start)
+            if len(window) < needed:
+                break  # somebody cut the file
+        return b"".join(rows), position

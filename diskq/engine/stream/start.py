@@ -1,0 +1,29 @@
+# Where a partition begins since retention was there. Removals are not synced: after a power cut any part of
+# what was removed may be back, and must not be taken for the beginning of what was lost, with all that comes
+# after it.
+
+from __future__ import annotations
+
+import re
+
+from diskq.engine.stream.files import PartitionFiles
+from diskq.storage.barrier import Replacement
+from diskq.storage.fs import FileSystem
+from diskq.storage.small_file import checked, is_checked, read_small
+
+__all__ = ["first_as", "read_first"]
+
+_FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
+
+
+def first_as(files: PartitionFiles, base: int) -> Replacement:
+    """For retention: before segment `base` all is about to be removed."""
+    content = checked(b"diskq first 1 %d\n" % base)
+    return Replacement(files.first, content, files.temporary(files.first))
+
+
+def read_first(fs: FileSystem, files: PartitionFiles) -> int:
+    """The segment before which retention has removed all; 0 where it was never there. Raises OSError."""
+    content = read_small(fs, files.first, 100) or b""
+    head = _FIRST.match(content)
+    return int(head[1]) if head is not None and is_checked(content, head.end()) else 0

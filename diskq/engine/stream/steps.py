@@ -1,0 +1,717 @@
+# What a stream does in steps: for a channel, which waits where a synchronous caller cannot, and for the
+# stream's writer, whose format it is. Law: a call here has the turn already, and never waits for a sync,
+# but where it says so.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from diskq._native.core.message import Position
+from diskq._native.stream.append_buffer import StreamDoor
+from diskq._native.stream.codec import TripletFraming, count, key_hash
+from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.exclusive import alone
+from diskq.engine.log.message_checks import as_body, as_key
+from diskq.engine.log.missing_start import missing_start
+from diskq.engine.log.recovery import FoundLog
+from diskq.engine.log.recovery_points import Point, Points, leave_points, read_points
+from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.steps import DirectorySteps
+from diskq.engine.log.timestamps import as_timestamp
+from diskq.engine.log.trust import trust_of_points
+from diskq.engine.stream.disk_share import BESIDE, RoomObstacle, StreamRoom, room_size
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.groups import slowest
+from diskq.engine.stream.owner import OwnerFile, owner_state
+from diskq.engine.stream.recovery import recover_partition
+from diskq.engine.stream.retention import PartitionRetention, RetentionReport, remove_oldest, retain
+from diskq.engine.stream.segment import TripletSegment
+from diskq.engine.stream.settings import read_settings, settings_as, settings_of
+from diskq.engine.stream.start import read_first
+from diskq.engine.stream.time_summary import forget_from, forget_removed
+from diskq.engine.stream.transactions import roll_forward as rollforward
+from diskq.engine.stream.transactions.transaction import Intent, Transaction, pending
+from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
+from diskq.options import StreamOptions, checked_options
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
+from diskq.storage.budget import BLOCK, Share
+from diskq.storage.fs import AnyPath, FileSystem, directory_of
+from diskq.storage.lock import Lock
+from diskq.storage.log_events import Log
+from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.swap import finish_swap
+from diskq.storage.write_ahead_logs import Slates
+
+__all__ = ["Item", "Key", "StreamSteps", "Value", "When", "new_key"]
+
+log = Log("stream")
+
+Value = bytes | bytearray | memoryview
+Key = str | bytes | None
+When = datetime | int | None
+Item = Value | tuple[Key, Value] | tuple[Key, Value, When]
+
+StreamObstacle = Literal["unsynced"] | RoomObstacle
+"""Why a message cannot be accepted now: it waits for a sync, or for room in the budget."""
+
+# So many bytes of encoded records go into one write; and of so many records rows wait.
+_AT_ONCE = 256 * 1024
+_MANY_ROWS = 16 * 1024
+# So many partitions have a slate: each is a mapped file.
+_MOST_SLATES = 64
+
+
+class _Partition:
+    """One partition that is written to."""
+
+    def __init__(self, files: PartitionFiles, segment: TripletSegment, bases: list[int]) -> None:
+        self.files = files
+        self.segment = segment
+        self.buffer = segment.buffer
+        self.log = SegmentedLog(segment, bases)
+        self.settled = -1  # so many records' data a barrier has been taken for,
+        self.indexed = -1  # and the rows of those before this offset
+
+    @property
+    def point(self) -> Point:
+        """Where it is, for recovery."""
+        return self.segment.point._replace(first=self.log.bases[0])
+
+    def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What of it a barrier has to sync: data and checksums, and rows. Raises OSError."""
+        records = self.buffer.records_written
+        data: tuple[int, ...] = ()
+        rows: tuple[int, ...] = ()
+        if records != self.settled:
+            data = self.segment.settle()
+            self.settled = records
+        if with_rows and self.buffer.rows_written != self.indexed:
+            rows = self.segment.rows
+            self.indexed = self.buffer.rows_written
+        return data, rows
+
+
+class StreamSteps(DirectorySteps):
+    """A stream's messages on their way into its files, and the format of its writer.
+
+    It is opened by `Stream`, and closed by its `log`.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: StreamOptions | None,
+        fs: FileSystem,
+        clock: Callable[[], float] | None,
+        time_slice: float | None,
+        uses_slate: bool,
+    ) -> None:
+        self.options = checked_options(options, StreamOptions)
+        super().__init__(fs, path, self.options, log, "stream", clock, time_slice)
+        self.files = StreamFiles(fs, self.path)
+        self._gate = self.log.new_gate()
+        self._partitions: list[_Partition] = []
+        self._others: dict[int, Point] = {}  # where partitions end that are not written to
+        self.owes_rows = False
+        """True if a disk has refused them."""
+        self._uses_slate = uses_slate
+        self.share: Share | None = None
+        """What it has of a budget,"""
+        self._room: StreamRoom | None = None  # and what for
+        self._could_not_drop = False
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def open(self, take_over: bool) -> None:
+        """Lock it, mend what a crash has left, and go on behind the last messages. Raises as `Stream`."""
+        fs, files, writer = self._fs, self.files, self.log
+        _make_with_parents(fs, files.path)
+        private_parts = directory_of(files.partition(0).private)
+        writer.make_directories(files.path, files.private, private_parts, files.parts)
+        writer.on_release(self._leave_budget)
+        lock = writer.hold(Lock(fs, files.lock, self._what))
+        writer.on_release(self._abandon_segments)
+        made: OwnerFile | None = None
+        try:
+            finish_swap(fs, files.path, files.swap)
+            was_ours = owner_state(fs, files) == "ours"
+            stagings = {index: files.partition(index).staging for index in files.partitions()}
+            slates = writer.use_slates(Slates(fs, lock, stagings, read_points(fs, files).staged))
+            if not was_ours:
+                slates.clear_empty()
+                # Before our owner file says that nobody else has written since they were noted, too.
+                leave_points(fs, files, read_points(fs, files))
+            self._owner = OwnerFile(fs, files, take_over=take_over)
+            made = None if was_ours else self._owner
+            writer.repairs += self._owner.repairs
+            self._go_on(was_ours, slates)
+        except BaseException:
+            # Whoever comes next finds no owner file that was not there.
+            if made is not None:
+                with contextlib.suppress(OSError):
+                    Barrier(removals=made.removals()).pay(fs)
+            raise
+        self._open_slates(lock)
+        self._join_budget()
+
+    def _go_on(self, was_ours: bool, slates: Slates) -> None:
+        fs, files, writer = self._fs, self.files, self.log
+        existing = read_settings(fs, files)
+        self.settings = settings_of(self.options, existing, files.settings)
+        self._framing = TripletFraming(
+            self.options.min_message_size,
+            self.options.max_message_size,
+            self.options.max_key_size,
+            self.settings.encoding == "varuint",
+        )
+        if self.options.budget is not None:
+            bounds = (self.settings.retention_max_bytes, self.settings.retention_max_age_ns)
+            self._room = StreamRoom(
+                fs,
+                files,
+                self.options.budget,
+                self.settings.roll_size,
+                has_retention=any(bound is not None for bound in bounds),
+            )
+        intent = pending(fs, files)
+        self._open_partitions(was_ours, slates, intent)
+        self._open_door()
+        writer.sign_lock()
+        told = log.all_repaired(writer.repairs)
+        settings = () if self.settings == existing else (settings_as(files, self.settings),)
+        (points,) = self.metadata()
+        if not writer.commit(metadata=(*settings, points)) and (settings or not write_over(fs, points)):
+            raise DiskFullError(self.path, NO_ROOM)
+        # What was found is durable, the intent's name too. Before anything else may be appended:
+        if intent is not None:
+            self.roll_forward(intent, is_new=False)
+            self._retire(self.settings.partitions)
+        else:
+            rollforward.forget(fs, files)
+        writer.note()
+        self._append_displaced(slates)
+        log.all_repaired(writer.repairs, told)
+
+    def _open_door(self) -> None:
+        self.door = StreamDoor(
+            [partition.buffer for partition in self._partitions],
+            self._framing,
+            self._gate,
+            self._new_key,
+            None if self._fs.native else self._wall_clock_ns,
+            self._on_full,
+        )
+        self._write = self.door.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.door.appender(Mode.HELD, Admission.FORCED)
+
+    def _retire(self, count: int) -> None:
+        """Partitions beyond the first `count` were open for a transaction, which is done."""
+        if len(self._partitions) == count:
+            return
+        for partition in self._partitions[count:]:
+            self._others[partition.files.index] = partition.point
+            partition.segment.abandon()
+        del self._partitions[count:]
+        self._open_door()
+
+    def _abandon_segments(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for partition in self._partitions:
+                stack.callback(partition.segment.abandon)
+
+    def _leave_budget(self) -> None:
+        if self.share is not None:
+            self.share.close()
+
+    def _on_full(self, index: int) -> None:
+        self.log.segment_filled(self._partitions[index].log)
+
+    def _open_partitions(self, was_ours: bool, slates: Slates, intent: Intent | None) -> None:
+        points = read_points(self._fs, self.files)
+        if points.is_readable and not points.partitions:
+            keep_path(self._fs, self.path)  # once: where there are points, it was done
+        self.log.pending.removals += self.files.leftovers()
+        there = self.files.partitions()
+        slates.put_back(in_place=was_ours)
+        self.log.repairs += [*slates.untold, *slates.repairs]
+        refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
+        # A transaction may be pending for partitions that are not to be written to any more.
+        count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
+        for index in there:
+            if index < count:
+                self.files.partition(index).check_names()
+        for index in range(count):
+            self._open_partition(index, points, was_ours, refilled.get(index, range(0)))
+        # Those that were written to before, and are no more, are left as whole, and known as well.
+        for index in points.partitions if points.is_readable else there:
+            if index < count:
+                continue
+            if index not in there:
+                self._others[index] = points.partitions[index]
+            elif points.is_closed:
+                self._others[index] = self._left_as_it_is(index, points.partitions[index])
+            else:
+                found = self._recovered(index, points, was_ours, range(0))
+                bases = found.bases or [found.next_offset]
+                self._others[index] = Point(bases[-1], found.end, found.next_offset, bases[0])
+
+    def _left_as_it_is(self, index: int, point: Point) -> Point:
+        """The new point of a partition that needs no recovery. Segments may be missing at its start."""
+        files = self.files.partition(index)
+        bases = files.bases()
+        if not bases:
+            return point
+        noted, first = point.start(has_run_on=True), read_first(self._fs, files)
+        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        if missing is not None:
+            self.log.repairs.append(missing)
+            self.log.pending.removals += files.orphans(bases)
+        return point._replace(first=bases[0])
+
+    def _recovered(self, index: int, points: Points, was_ours: bool, refilled: range) -> FoundLog:
+        files = self.files.partition(index)
+        self.log.make_directories(files.private)
+        slates = self.log.slates
+        assert slates is not None
+        found = recover_partition(
+            self._fs,
+            files,
+            self._framing,
+            self.log.pending,
+            point=points.partitions.get(index),
+            trust=trust_of_points(points, index, slates, was_ours=was_ours),
+            strict=self.options.strict,
+            refilled=refilled,
+        )
+        self.log.repairs += found.repairs
+        return found
+
+    def _open_partition(self, index: int, points: Points, was_ours: bool, refilled: range) -> None:
+        files = self.files.partition(index)
+        self.log.make_directories(files.directory)
+        found = self._recovered(index, points, was_ours, refilled)
+        if found.changed_from is not None:
+            forget_from(self._fs, files, found.changed_from)
+        bases = found.bases or [found.next_offset]
+        roll_size = self.settings.roll_size
+        if self._room is not None:
+            roll_size = self._room.settle_roll_size(self.settings.partitions)
+        segment = TripletSegment(self._fs, files, self._framing, self._gate, roll_size)
+        segment.buffer.number(index, found.next_offset)
+        partition = _Partition(files, segment, bases)
+        self._partitions.append(partition)
+        segment.resume(bases[-1], found.end, found.rows, self.log.pending)
+
+    def _append_displaced(self, slates: Slates) -> None:
+        """Another producer has taken the place of accepted messages: append them again, durably."""
+        for number, path, waiting in slates.displaced:
+            records = count(waiting.records, self._framing.varuint).records
+            reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
+            if number < len(self._partitions):
+                first, point = self.next_offsets[number], self._partitions[number].segment.point
+                self.accept_encoded(number, waiting.records)
+                self.log.pending.directories[self.path] = None  # so that the barrier syncs the rows, too
+                self.log.sync()
+                if (point.base, point.end) == (waiting.file, waiting.start):
+                    continue  # where they belong
+                reason += f"are appended again from offset {first} on"
+                self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
+            else:
+                reason += "are kept aside, as nothing is written to this partition any more"
+                aside = keep_content(self._fs, self.files.partition(number).slate, waiting.records)
+                self.log.repairs.append(
+                    Repair(
+                        path=path,
+                        kept=waiting.start,
+                        dropped=len(waiting.records),
+                        reason=reason,
+                        records=records,
+                        saved_as=aside,
+                    )
+                )
+        slates.clear()
+
+    def _open_slates(self, lock: Lock) -> None:
+        """Only now, with what stood on the old ones written and synced, may there be new ones."""
+        stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
+        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_SLATES])}
+        slates = self.log.use_slates(Slates(self._fs, lock, stagings))
+        slates.open(buffers, is_for_rows=not self._uses_slate)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def accept(self, value: Value, key: Key, timestamp: When, *, is_held: bool) -> Position:
+        """Add one message that has no `obstacle`. Its rows wait for `flush`. Raises as `append`."""
+        self._make_way()
+        append = (self._hold if is_held else self._write).append
+        try:
+            position = append(value, key, timestamp)
+            if position is None:
+                key, value, timestamp = self.checked(value, key, timestamp)
+                position = append(value, key, timestamp)
+        except OSError as failure:
+            self.log.append_failed(failure)
+        assert position is not None
+        return position
+
+    def accept_many(self, batch: list[Any], key: Key, timestamp: When, *, is_held: bool) -> dict[int, range]:
+        """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
+        key = as_key(key, self.options.max_key_size)
+        if timestamp is not None:
+            timestamp = as_timestamp(timestamp)
+        before = self.next_offsets
+        done = 0
+        mode = Mode.HELD if is_held else Mode.STAGED
+        self.door.begin_batch()
+        try:
+            while done < len(batch):
+                self._make_way()
+                try:
+                    done = self.door.append_many(batch, done, key, timestamp, mode)
+                except OSError as failure:
+                    self.log.append_failed(failure)
+        except DiskFullError as full:
+            taken = self._taken_since(before)
+            rest = self.door.left_out(batch, taken)
+            raise DiskFullError(full.path, full.reason, sum(taken), rest) from full.__cause__
+        except OSError as failure:
+            failure.add_note(f"{sum(self._taken_since(before))} messages of the batch were accepted")
+            raise
+        taken = self._taken_since(before)
+        return {index: range(before[index], before[index] + n) for index, n in enumerate(taken) if n}
+
+    def _taken_since(self, before: tuple[int, ...]) -> list[int]:
+        """How many messages each partition was given."""
+        return [after - first for after, first in zip(self.next_offsets, before, strict=True)]
+
+    @alone
+    def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
+        """Add records that are encoded, at the end of a partition; with barriers, where much is unsynced.
+
+        Their rows wait for `flush`. Raises as `accept`, and as `sync`; some of them are then in.
+        """
+        its = self._partitions[partition]
+        end = len(data)
+        at = 0
+        while at < end:
+            while self.log.is_too_much_unsynced(min(_AT_ONCE, end - at)):
+                self.log.sync()
+            self._make_way(its)
+            try:
+                at = self.door.append_encoded(partition, data, at)
+            except OSError as failure:
+                self.log.append_failed(failure)
+            if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
+                self.log.flush()
+
+    def checked(
+        self, value: Value, key: Key, timestamp: When
+    ) -> tuple[str | bytes | None, bytes, int | None]:
+        """Key, value and timestamp as the compiled door takes them.
+
+        Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
+        """
+        value = as_body(value, "a message's value")
+        if not self.options.min_message_size <= len(value) <= self.options.max_message_size:
+            raise MessageSizeError(len(value), self.options.min_message_size, self.options.max_message_size)
+        key = as_key(key, self.options.max_key_size)
+        return key, value, None if timestamp is None else as_timestamp(timestamp)
+
+    def checked_many(self, items: Iterable[Item], key: Key, timestamp: When) -> list[Any]:
+        """The batch as the compiled door takes it. Raises as `checked`, before anything is written."""
+        self.log.check_usable()
+        self.checked(b"x" * self.options.min_message_size, key, timestamp)
+        batch: list[Any] = list(items)
+        odd = self.door.first_odd(batch)
+        while odd >= 0:
+            item = batch[odd]
+            if isinstance(item, tuple):
+                if not 2 <= len(item) <= 3:
+                    raise TypeError(
+                        f"a message is (key, value) or (key, value, timestamp), not {len(item)} things"
+                    )
+                batch[odd] = self.checked(item[1], item[0], item[2] if len(item) == 3 else timestamp)
+            else:
+                batch[odd] = self.checked(item, None, None)[1]
+            odd = self.door.first_odd(batch, odd + 1)
+        return batch
+
+    def obstacle(self, size: int) -> StreamObstacle | None:
+        """What keeps `size` more bytes (`size_of`) from being accepted now."""
+        if super().obstacle(size):
+            return "unsynced"
+        if self._room is None:
+            return None
+        may_drop, self._could_not_drop = not self._could_not_drop, False
+        return self._room.obstacle(size, self.door, may_drop=may_drop)
+
+    def size_of(self, value: bytes, key: Key) -> int:
+        """What an `obstacle` is asked about for one message: with a budget, all that it takes on the disk."""
+        if self._room is None:
+            return len(value)
+        return self.size_of_many([(key, value)], None)
+
+    def size_of_many(self, batch: list[Any], key: Key) -> int:
+        """The same for a batch that was `checked_many`."""
+        if self._room is None:
+            return self.door.size_of(batch)
+        return room_size(self.door.room_of(batch, as_key(key, self.options.max_key_size)), len(batch))
+
+    def roll_forward(self, intent: Intent, *, is_new: bool) -> None:
+        """Carry out what is committed. Where that fails nothing more is appended: the next open goes on."""
+        try:
+            varuint = self._framing.varuint
+            rollforward.roll_forward(self, self._fs, intent, varuint=varuint, is_new=is_new)
+        except DiskFullError as full:
+            which = f"epoch {intent.epoch} of sink {intent.sink!r}"
+            reason = f"the disk is full; {which} is committed, and goes on when the stream is opened again"
+            refused = DiskFullError(self.path, reason)
+            self.log.refuse(refused)
+            raise refused from full
+        except BaseException as failure:
+            if self.log.failure is None and isinstance(failure, OSError):
+                self.log.fail(failure)
+            if self.log.failure is None:
+                self.log.refuse(failure if isinstance(failure, DiskqError) else StorageFailedError(self.path))
+            self.log.shut()
+            raise
+
+    def _make_way(self, only: _Partition | None = None) -> None:
+        """Have segments open that take the next message, as go-diskq would choose them."""
+        try:
+            if self.owes_rows:
+                self._write_rows()
+            for partition in self._partitions if only is None else (only,):
+                if not partition.segment.is_ready:
+                    if partition.segment.is_full:
+                        self.log.roll(partition.log)
+                    partition.segment.prepare()
+        except OSError as failure:
+            self.log.append_failed(failure)
+
+    def _new_key(self) -> bytes:
+        return new_key(self._fs)
+
+    # --- retention --------------------------------------------------------------------------------
+
+    def remove_old(self) -> RetentionReport:
+        """`vacuum`, but for what is noted of what went: in any thread, while others append."""
+        return retain(
+            self._fs,
+            self.files,
+            now_ns=self._wall_clock_ns(),
+            max_bytes=self.settings.retention_max_bytes,
+            max_age_ns=self.settings.retention_max_age_ns,
+            age_rule=self.options.age_rule,
+            keep_from=self._keep_from(),
+        )
+
+    def _keep_from(self) -> dict[int, int] | None:
+        """What groups have still to read, if that matters."""
+        if not self.options.keep_for_groups:
+            return None
+        needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
+        return {index: offset for index, offset in needed.items() if offset is not None}
+
+    @alone
+    def forget_removed(self, report: RetentionReport) -> None:
+        """Drop what is noted of segments that went. In the thread that appends."""
+        for removed in report.partitions:
+            # A hint that is too long costs a little time, and no more.
+            with contextlib.suppress(OSError):
+                forget_removed(self._fs, self.files.partition(removed.partition))
+        if self._room is not None:
+            self._room.forget((p.partition, base) for p in report.partitions for base in p.removed)
+            self.relieve()
+
+    # --- the budget that it shares ----------------------------------------------------------------
+
+    def _join_budget(self) -> None:
+        if self._room is not None:
+            self.door.beside = BESIDE
+            slates = self.log.slates.size if self.log.slates is not None else 0
+            self.share = self._room.join(self._partitions, slates, self.options.on_full, self.door)
+            self.log.note()
+
+    @property
+    def missing(self) -> int:
+        """So many bytes are to be dropped, for this stream or because another member asks for it."""
+        if self.share is None:
+            return 0
+        return max(self.share.asked, self.share.missing)
+
+    def make_room(self, wanted: int) -> RetentionReport:
+        """Remove what retention does not keep; and then, by `drop_oldest`, more, for so many bytes.
+
+        In any thread, as `remove_old`.
+        """
+        kept: tuple[PartitionRetention, ...] = ()
+        if self._room is not None and self._room.has_retention:
+            report = self.remove_old()
+            kept, wanted = report.partitions, wanted - report.removed_bytes
+        if self.options.on_full == "drop_oldest" and wanted > 0:
+            kept += remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from()).partitions
+        return RetentionReport(partitions=kept)
+
+    @alone
+    def dropped(self, report: RetentionReport) -> None:
+        """`make_room` has returned that. In the thread that appends."""
+        if self.share is not None:
+            self.share.asked = 0
+        self._could_not_drop = not report.partitions
+        self.forget_removed(report)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Do others want room that `make_room` might find here?"""
+        if self._room is None or self.share is None:
+            return False
+        return self.share.asked > 0 or (self._room.has_retention and self.share.is_pressed)
+
+    @alone
+    def relieve(self) -> None:
+        """Give back of the budget what is not needed."""
+        if self._room is not None and self.share is not None:
+            self._room.settle(self.door)
+
+    def full_error(self, size: int) -> DiskFullError:
+        """What `over_budget` and `others` mean to a caller that will not wait."""
+        assert self._room is not None
+        return self._room.full_error(size)
+
+    @property
+    def partition_count(self) -> int:
+        """So many partitions are written to."""
+        return len(self._partitions)
+
+    def partition_of(self, key: bytes) -> int:
+        """The partition that messages of that key go to."""
+        return key_hash(key) % len(self._partitions)
+
+    def live(self, partition: int) -> TripletSegment | None:
+        """Where a partition is written, for readers of this thread; None where it is not written to."""
+        return self._partitions[partition].segment if partition < len(self._partitions) else None
+
+    @property
+    def next_offsets(self) -> tuple[int, ...]:
+        """Of each partition: the offset that its next message gets."""
+        return tuple(partition.buffer.next_offset for partition in self._partitions)
+
+    def transaction_records(self, transaction: Transaction) -> dict[int, int]:
+        """How many of its records each partition gets. Raises as `rollforward.verified`."""
+        varuint, count = self._framing.varuint, self.partition_count
+        return rollforward.verified(self._fs, self.files, transaction, count, varuint=varuint)
+
+    # --- the format of its writer: see format.py --------------------------------------------------
+
+    @property
+    def passed(self) -> int:
+        return self.door.records
+
+    @property
+    def accepted_bytes(self) -> int:
+        return self.door.accepted_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
+
+    def open_gates(self, left: int, unsynced: int) -> None:
+        room = self.log.policy.unasked(unsynced)
+        if self._room is not None and self.share is not None:
+            # Of which checksums take a part, and the key of the last one that fits.
+            most = self._room.left(self.door)
+            room = min(room, most - (most >> 7) - BLOCK)
+        self.door.room = room
+        is_ready = not self.owes_rows and all(its.segment.is_ready for its in self._partitions)
+        self._gate.left = left if is_ready else 0
+
+    @property
+    def is_flushed(self) -> bool:
+        return self.door.is_flushed
+
+    def flush(self) -> None:
+        try:
+            self.door.flush()
+        finally:
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
+        self.owes_rows = True
+        try:
+            self.door.write_rows()
+            self.owes_rows = False
+        finally:
+            for partition in self._partitions:
+                partition.segment.rows_are_written()
+
+    def cut_back(self) -> None:
+        for partition in self._partitions:
+            partition.segment.cut_back()
+
+    @property
+    def failure(self) -> OSError | None:
+        for partition in self._partitions:
+            if partition.segment.append.failure is not None:
+                return partition.segment.append.failure
+        return None
+
+    def settle(self, with_metadata: bool) -> tuple[int, ...]:
+        """Records and their checksums, of which all else can be made again; with metadata rows too."""
+        data: list[int] = []
+        rows: list[int] = []
+        for partition in self._partitions:
+            own_data, own_rows = partition.handles(with_rows=with_metadata)
+            data += own_data
+            rows += own_rows
+        return (*data, *rows)
+
+    def metadata(self) -> tuple[Replacement, ...]:
+        is_closing = self.log.is_closing
+        points = {partition.files.index: partition.point for partition in self._partitions}
+        count = min(_MOST_SLATES, len(self._partitions)) if self._uses_slate and not is_closing else 0
+        staged = tuple(range(count))
+        return (Points(is_closing, points | self._others, staged=staged).replacing(self.files),)
+
+    def state(self) -> None:
+        return None
+
+    def completed(self, state: None, is_replaced: bool) -> None:
+        self.relieve()
+
+    def finish(self) -> None:
+        writer = self.log
+        # What found no room stands on the slate for the next open, which is to come before a peer.
+        if not (writer.slates and self.waiting_bytes):
+            with contextlib.suppress(OSError):
+                writer.pending.removals += self._owner.removals()
+        sync = writer.prepare(full=True)
+        writer.run(sync)
+        # A power cut would bring the owner file back, and no go-diskq producer could open it.
+        writer.pending.directories[self.path] = None
+        # The lock's handle: by way of it, where no descriptor is left to open the directory.
+        writer.commit((writer.lock.handle,))
+        if writer.slates is not None:
+            writer.slates.retire()
+        writer.tell_left_out(sync)
+
+
+def new_key(fs: FileSystem) -> bytes:
+    """What a message that has no key gets: a random UUID (version 4) in 32 hex digits."""
+    high, low = divmod(fs.unique_number() << 63 | fs.unique_number(), 1 << 62)
+    return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
+
+
+def _make_with_parents(fs: FileSystem, path: str) -> None:
+    """Make the directory with those above it. Whoever wants it durable syncs what is above."""
+    try:
+        fs.make_directory(path)
+    except FileNotFoundError:
+        if path == directory_of(path):
+            raise
+        _make_with_parents(fs, directory_of(path))
+        fs.make_directory(path)

@@ -1,0 +1,211 @@
+# A stream, and the one who writes it: partitions in go-diskq's files. Law: a message goes where its
+# key belongs, offsets are dense and given once, and what is acknowledged is what the word says.
+#
+# Synchronous, and complete in itself; a Trio channel drives its steps (steps.py) and its log
+# (log/writer.py), and has its syncs executed in a thread. Whoever reads needs no stream: see
+# partition_reader.py.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from diskq._native.core.message import Position
+from diskq.engine.log.engine import LogEngine
+from diskq.engine.log.exclusive import alone
+from diskq.engine.stream.disk_share import room_size
+from diskq.engine.stream.retention import RetentionReport
+from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, new_key
+from diskq.engine.stream.transactions import roll_forward as rollforward
+from diskq.engine.stream.transactions.transaction import Committed, Transaction
+from diskq.errors import DiskFullError
+from diskq.options import Durability, StreamOptions
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+
+__all__ = ["Item", "Key", "Stream", "Value", "When", "new_key"]
+
+
+class Stream(LogEngine):
+    """A stream open for writing: messages go to its partitions, in the order in which they are appended.
+
+    For one process at a time, and one thread at a time: a call while another thread is inside raises
+    BusyError, and does nothing. What is closed removes the owner file.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        options: StreamOptions | None = None,
+        *,
+        take_over: bool = False,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] | None = None,
+        time_slice: float | None = None,
+        uses_slate: bool = False,
+    ) -> None:
+        """Open the stream in the directory `path`, which is made, with those above it, where it is not there.
+
+        Returns when every partition is whole and durable; `repairs` tells what was mended. What
+        `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
+        a go-diskq producer is left behind; be sure that it does not run. `clock` (seconds, monotonic) is
+        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
+        messages may be jotted down, to be written by `flush` soon after: all for a channel.
+
+        Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
+        DiskFullError, OSError, and CorruptionError if `options.strict`.
+        """
+        self._fs = fs or OsFileSystem()
+        self.steps = StreamSteps(path, options, self._fs, clock, time_slice, uses_slate)
+        super().__init__(self.steps.log)
+        self.options = self.steps.options
+        self.path = self.name = self.steps.path
+        self.files = self.steps.files
+        with self.log.opening():
+            self.steps.open(take_over)
+        self.settings = self.steps.settings
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self, value: Value, key: Key = None, timestamp: When = None, durability: Durability | None = None
+    ) -> Position:
+        """Add one message: to the partition that its key belongs to, at the end.
+
+        Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
+        (an aware datetime, or nanoseconds since the Unix epoch) the time it is. Returns when it is as
+        durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
+        KeySizeError, BusyError and DiskFullError, after which the message is not in the stream, and
+        StorageFailedError, after which nobody knows.
+        """
+        word = self.log.durability(durability)
+        if type(value) is not bytes:
+            key, value, timestamp = self.steps.checked(value, key, timestamp)
+        try:
+            self.turn.take()
+            self._clear_way(self.steps.size_of(value, key))
+            position = self.steps.accept(value, key, timestamp, is_held=word == "memory")
+            self._show(word)
+            self._sync_if_due(word)
+        finally:
+            self.turn.give()
+        return position
+
+    def append_many(
+        self,
+        items: Iterable[Item],
+        key: Key = None,
+        timestamp: When = None,
+        durability: Durability | None = None,
+    ) -> dict[int, range]:
+        """Add messages, with as few system calls as they allow. Returns each partition's new offsets.
+
+        An item is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
+        that have none. All are checked before the first is added. Raises as `append`: where a disk is
+        full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
+        """
+        word = self.log.durability(durability)
+        batch = self.steps.checked_many(items, key, timestamp)
+        with self.turn:
+            self._clear_way(self.steps.size_of_many(batch, key))
+            offsets = self.steps.accept_many(batch, key, timestamp, is_held=word == "memory")
+            self._show(word)
+            self._sync_if_due(word)
+        return offsets
+
+    @alone
+    def commit(self, transaction: Transaction) -> bool:
+        """Append all that was staged, or nothing; and once, however often it is committed. Synced on return.
+
+        False: it was committed before. An epoch that is lower than the sink's last one was, too. What was
+        appended before is synced as well; and what was staged is removed.
+        Raises SinkNameError, SinkError, StagedError, CorruptionError (a staged file rotted), DiskFullError
+        and StorageFailedError. After an error nothing of it is in the stream, and it may be committed again;
+        unless the stream then raises it at every call: the transaction is committed, and is in the stream
+        when that was opened again.
+        """
+        steps, fs, files = self.steps, self._fs, self.files
+        self.log.check_usable()
+        transaction.check()
+        if rollforward.is_committed(fs, files, transaction):
+            rollforward.forget(fs, files)
+            return False
+        records = steps.transaction_records(transaction)
+        self.log.sync()
+        if steps.owes_rows or steps.waiting_bytes:
+            raise DiskFullError(self.path, "the disk is full")
+        if steps.share is not None:
+            # Once it is committed there is no way back: all of it has to find room before.
+            size = sum(extent.size for file in transaction.staged for extent in file.extents)
+            self._clear_way(room_size(size, sum(records.values())))
+        intent = rollforward.intent_of(transaction, records, self.next_offsets)
+        try:
+            if records:
+                rollforward.write_intent(fs, files, intent)
+            else:
+                last = Committed(transaction.epoch, transaction.query)
+                rollforward.note_committed(fs, files, transaction.sink, last)
+        except OSError as failure:
+            self.log.fail(failure)
+        if records:
+            steps.roll_forward(intent, is_new=True)
+        else:
+            rollforward.forget(fs, files)
+        return True
+
+    def _clear_way(self, size: int) -> None:
+        """Do what can be done against obstacles. Raises DiskFullError where that is not enough."""
+        while (obstacle := self.steps.obstacle(size)) is not None:
+            if obstacle == "unsynced":
+                self.log.sync()
+            elif obstacle == "droppable":
+                self._drop()
+            else:
+                raise self.steps.full_error(size)
+
+    def _show(self, word: Durability) -> None:
+        """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
+        if word != "memory":
+            with contextlib.suppress(DiskFullError, OSError):
+                self.log.flush()
+
+    def _drop(self) -> None:
+        self.steps.dropped(self.steps.make_room(self.steps.missing))
+
+    def _sync_if_due(self, word: Durability) -> None:
+        if self.log.after_append(word) and self.steps.is_pressed:
+            self._drop()
+
+    # --- retention --------------------------------------------------------------------------------
+
+    @alone
+    def vacuum(self) -> RetentionReport:
+        """Remove what the stream's settings and options say is too much or too old. Returns what went.
+
+        Readers keep what they have open. Raises OSError, StorageFailedError, and ValueError behind `close`:
+        the stream may be somebody else's by then.
+        """
+        self.log.check_usable()
+        report = self.steps.remove_old()
+        self.steps.forget_removed(report)
+        return report
+
+    # --- where it is ------------------------------------------------------------------------------
+
+    @property
+    def partition_count(self) -> int:
+        """So many partitions are written to."""
+        return self.steps.partition_count
+
+    def partition_of(self, key: bytes) -> int:
+        """The partition that messages of that key go to."""
+        return self.steps.partition_of(key)
+
+    @property
+    def next_offsets(self) -> tuple[int, ...]:
+        """Of each partition: the offset that its next message gets."""
+        return self.steps.next_offsets
+
+    @property
+    def accepted_bytes(self) -> int:
+        """Bytes of records accepted since the open."""
+        return self.steps.accepted_bytes

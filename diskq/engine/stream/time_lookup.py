@@ -1,0 +1,111 @@
+# From a moment to an offset in a partition. Law: see log/time_lookup.py.
+#
+# A partition's segments are few and known by what is noted of them when they are complete (`sealed`): the
+# first whose greatest timestamp is late enough holds the answer. Its marks tell which 256 of its entries,
+# and those are looked through. Of segments that nobody noted anything of (a peer's) the timeindex is read,
+# once.
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from diskq._native.core.times import SEALED_SIZE, sealed_chain
+from diskq.engine.log.time_lookup import MomentLookup
+from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.segment_times import SegmentTimes, framing_of
+from diskq.engine.stream.time_summary import Sealed, fitting, read_sealed, sealed_rows
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FileSystem
+
+__all__ = ["TimeLookup"]
+
+# So many segments may hold files open at once.
+_MOST_OPEN = 64
+
+
+class TimeLookup(MomentLookup[SegmentTimes]):
+    """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
+
+    It keeps files open and remembers what it has read: close it. For one thread at a time.
+    """
+
+    def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
+        """Raises StreamNotFoundError where there is no such partition, and OSError."""
+        super().__init__()
+        self._fs = fs
+        self._files = files
+        self._framing = framing_of(fs, files.stream)
+        self._segments: dict[int, SegmentTimes] = {}
+        self._in_use: set[int] = set()  # of these, files are open
+        self._seals: dict[int, Sealed] | None = None  # of the complete ones; None: as the rows have them
+        self._sealed = read_sealed(fs, files)
+        chain = sealed_chain(self._sealed, checksum)
+        if chain is None:
+            self._list()
+        else:
+            self._bases, self._ceilings = chain
+
+    def close(self) -> None:
+        """Close the files. Idempotent; they are opened again by the next question."""
+        for base in self._in_use:
+            if base in self._segments:
+                self._segments[base].close()
+        self._in_use.clear()
+
+    @property
+    def is_quick(self) -> bool:
+        """Is enough noted of the complete segments, so that none of them has to be read as a whole?"""
+        return len(self._ceilings) >= len(self._bases) - 1
+
+    # --- the segments there are -------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """See which segments there are, and what is noted of them."""
+        rows = sealed_rows(read_sealed(self._fs, self._files))
+        self._bases = self._files.bases()
+        self._seals = {}
+        self._ceilings.clear()
+        for base in self._segments.keys() - set(self._bases[:-1]):
+            self._segments.pop(base).close()
+        for number, (base, next_base) in enumerate(pairwise(self._bases)):
+            row = fitting(rows, base, next_base, self._size_of(base))
+            if row is not None:
+                self._seals[base] = row
+                if len(self._ceilings) == number:
+                    self._ceilings.append(max([row.greatest, *self._ceilings[-1:]]))
+            if base in self._segments:
+                self._segments[base].settle(next_base, self._seals.get(base))
+
+    def _size_of(self, base: int) -> int | None:
+        return self._fs.size_of(self._files.data(base))
+
+    def _segment(self, number: int) -> SegmentTimes:
+        base = self._bases[number]
+        if base not in self._in_use:
+            if len(self._in_use) == _MOST_OPEN:
+                self.close()
+            self._in_use.add(base)
+        segment = self._segments.get(base)
+        if segment is None:
+            segment = self._segments[base] = SegmentTimes(self._fs, self._files, base, self._framing)
+            if number < len(self._bases) - 1:
+                segment.settle(self._bases[number + 1], self._seal(number))
+        return segment
+
+    def _seal(self, number: int) -> Sealed | None:
+        if self._seals is not None:
+            return self._seals.get(self._bases[number])
+        return Sealed.unpack(self._sealed[number * SEALED_SIZE :][:SEALED_SIZE])
+
+    def _has_followers(self, segment: SegmentTimes) -> bool:
+        """Has the last segment that is known of been left for another? Then that one is known of, too."""
+        following = segment.base + segment.entries
+        if segment.entries and self._size_of(following) is not None:
+            later = [following]
+        else:
+            # Mostly there is none. But where messages were lost, their offsets are not given again.
+            later = self._files.behind(segment.base)
+        if later:
+            self._bases += later
+            segment.settle(later[0])
+        return bool(later)

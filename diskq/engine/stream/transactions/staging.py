@@ -1,0 +1,417 @@
+# Staged files: messages of a transaction, written and synced before they are committed. Law: what
+# `finish` has returned is durable, and is in the stream when its transaction is, and not before.
+#
+# Many processes stage at once, without the stream's lock, each in a file of its own:
+#
+#     .diskq/staging/<sink>-<epoch>-<task>-<attempt>.staged     attempt: 16 hex digits, drawn
+#
+# A line that says for what stream it is, then records in the stream's encoding, by extents: each for one
+# partition, with a checksum. Where the extents are is not in the file: whoever commits was told
+# (`StagedFile`), and the transaction's intent says so. So a file that nobody commits means nothing.
+#
+#     .diskq/staging/<sink>-<epoch>.abandoned                   empty: nobody will ever commit that one
+#
+# Whoever gives a transaction up does not know which tasks are still at work on it: one that finishes later
+# finds the mark. It looks after its file is there, and who marks looks for files after the mark is there.
+# Format: docs/format/transactions.md.
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from diskq._native.stream.codec import TripletFraming, count
+from diskq._native.stream.columns import ColumnBatch, ColumnEncoder, RowError
+from diskq.engine.log.committed_offset import room_wanted
+from diskq.engine.stream.files import StreamFiles
+from diskq.errors import (
+    CorruptionError,
+    KeySizeError,
+    MessageSizeError,
+    SinkNameError,
+    StagedError,
+    StorageFailedError,
+)
+from diskq.options import MIB, Encoding, StreamOptions
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.checksums import checksum
+from diskq.storage.closing import Closing, let_go
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
+
+__all__ = [
+    "Abandoned",
+    "ColumnBatch",
+    "Extent",
+    "StagedFile",
+    "StagedName",
+    "StagedReader",
+    "StagingWriter",
+    "abandoned_names",
+    "check_sink_name",
+    "make_staging",
+    "staged_names",
+]
+
+# So many bytes for one partition make an extent;
+_EXTENT = MIB
+# so many for all of them together are written, however few each has.
+_MOST_WAITING = 64 * MIB
+# So many are read at once.
+_STRETCH = 4 * MIB
+
+_LARGEST_EPOCH = 2**63 - 1
+_SINK = re.compile(r"[A-Za-z0-9_.]{1,100}")
+_NAME = re.compile(r"([A-Za-z0-9_.]{1,100})-([0-9]{1,19})-([0-9]{1,10})-([0-9a-f]{16})\.staged")
+_MARK = re.compile(r"([A-Za-z0-9_.]{1,100})-([0-9]{1,19})\.abandoned")
+_HEAD = re.compile(rb"diskq staged 1 (fixed|varuint) ([0-9]{1,6})\n")
+_LONGEST_HEAD = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Whole records for one partition, side by side in a staged file. Sizes and places are bytes."""
+
+    partition: int
+    start: int
+    size: int
+    records: int
+    crc: int
+    """crc32c of these bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A staged file that is durable: its name, and what is in it, in the order in which it came."""
+
+    name: str
+    extents: tuple[Extent, ...]
+
+
+class StagedName(NamedTuple):
+    """What the name of a staged file says."""
+
+    sink: str
+    epoch: int
+    task: int
+    attempt: str
+
+    def __str__(self) -> str:
+        return f"{self.sink}-{self.epoch}-{self.task}-{self.attempt}.staged"
+
+    @classmethod
+    def parse(cls, name: str) -> StagedName | None:
+        """None for a name that no writer gave."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        return _as_written(name, cls(found[1], int(found[2]), int(found[3]), found[4]))
+
+
+class Abandoned(NamedTuple):
+    """The mark of a transaction that nobody will ever commit: what its name says."""
+
+    sink: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.sink}-{self.epoch}.abandoned"
+
+    @classmethod
+    def parse(cls, name: str) -> Abandoned | None:
+        """None for a name that is no mark's."""
+        found = _MARK.fullmatch(name)
+        return None if found is None else _as_written(name, cls(found[1], int(found[2])))
+
+
+N = TypeVar("N", StagedName, Abandoned)
+
+
+def _as_written(name: str, parsed: N) -> N | None:
+    """What a name says; None where we would have written it otherwise."""
+    return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
+
+
+def check_sink_name(sink: object) -> None:
+    """Raises SinkNameError unless `sink` can be part of a file's name, and told from what follows there."""
+    if not isinstance(sink, str):
+        raise TypeError(f"a sink's name is a str, not {type(sink).__name__}")
+    if not _SINK.fullmatch(sink):
+        raise SinkNameError(sink, "it is 1 to 100 of A to Z, a to z, 0 to 9, '_' and '.'")
+
+
+def check_epoch(epoch: object) -> None:
+    """Raises TypeError or ValueError."""
+    if isinstance(epoch, bool) or not isinstance(epoch, int):
+        raise TypeError(f"an epoch is a whole number, got {epoch!r}")
+    if not 0 <= epoch <= _LARGEST_EPOCH:
+        raise ValueError(f"an epoch is 0 to {_LARGEST_EPOCH}, got {epoch}")
+
+
+def staged_names(fs: FileSystem, files: StreamFiles) -> list[StagedName]:
+    """The staged files that are there. Raises OSError."""
+    if fs.size_of(files.staging) is None:
+        return []  # most streams
+    return [name for entry in sorted(fs.list_directory(files.staging)) if (name := StagedName.parse(entry))]
+
+
+def abandoned_names(fs: FileSystem, files: StreamFiles) -> list[Abandoned]:
+    """The marks that are there. Raises OSError."""
+    if fs.size_of(files.staging) is None:
+        return []
+    return [mark for entry in sorted(fs.list_directory(files.staging)) if (mark := Abandoned.parse(entry))]
+
+
+def make_staging(fs: FileSystem, path: str) -> None:
+    """Make the directory, and those that it is in, where they are not there. Raises OSError."""
+    try:
+        fs.make_directory(path)
+    except FileNotFoundError:
+        if path == directory_of(path):
+            raise
+        make_staging(fs, directory_of(path))
+        fs.make_directory(path)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class StagingWriter(Closing):
+    """Writes one staged file: what one attempt of a task has for a transaction.
+
+    For one thread. The stream need not be there yet, nor be locked.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        *,
+        sink: str,
+        epoch: int,
+        task: int,
+        partition_count: int,
+        encoding: Encoding,
+        options: StreamOptions | None = None,
+        fs: FileSystem | None = None,
+    ) -> None:
+        """For the stream at `path`, of so many partitions and that encoding; `options` have its limits.
+
+        Raises SinkNameError, TypeError, ValueError; OSError where the directory cannot be made.
+        """
+        check_sink_name(sink)
+        check_epoch(epoch)
+        options = options or StreamOptions()
+        self._fs: FileSystem = fs or OsFileSystem()
+        self._files = StreamFiles(self._fs, as_path(path))
+        self._options = options
+        self._head = b"diskq staged 1 %s %d\n" % (encoding.encode(), partition_count)
+        framing = TripletFraming(
+            options.min_message_size, options.max_message_size, options.max_key_size, encoding == "varuint"
+        )
+        self._encoder = ColumnEncoder(framing, partition_count, self._random, self._now_ns)
+        self._mark = Abandoned(sink, epoch)
+        self.name = str(StagedName(sink, epoch, task, f"{self._fs.unique_number():016x}"))
+        self.path = self._files.staged(self.name)
+        self._extents: list[Extent] = []
+        self._handle = -1
+        self._at = 0
+        self._is_finished = False
+        self._is_closed = False
+
+    def add_columns(self, columns: ColumnBatch) -> None:
+        """Add rows, each for the partition that it names or that its key belongs to.
+
+        A row without a key gets one that is drawn, one without a timestamp the time it is. Raises
+        MessageSizeError, KeySizeError, RowError (a ValueError that names the row), before anything of the
+        batch is in; DiskFullError, OSError, after which the file is to be closed.
+        """
+        self._check_open()
+        try:
+            self._encoder.add(*columns)
+        except RowError as odd:
+            if odd.reason == "value size" and odd.number is not None:
+                least, most = self._options.min_message_size, self._options.max_message_size
+                raise MessageSizeError(odd.number, least, most) from odd
+            if odd.reason == "key size" and odd.number is not None:
+                raise KeySizeError(odd.number, self._options.max_key_size) from odd
+            raise
+        if self._encoder.total >= _MOST_WAITING:
+            self._write_waiting(1)
+        elif self._encoder.total >= _EXTENT:
+            self._write_waiting(_EXTENT)
+
+    def add_encoded(self, partition: int, data: bytes | memoryview, records: int) -> None:
+        """Add `records` that are encoded already, as an extent of their own. Raises DiskFullError, OSError.
+
+        Whether they are what they are said to be is judged by the commit.
+        """
+        self._check_open()
+        if not 0 <= partition < self._encoder.partition_count:
+            raise ValueError(f"there is no partition {partition} of {self._encoder.partition_count}")
+        self._take(partition)
+        if records:
+            self._write(partition, bytes(data), records)
+
+    def finish(self) -> StagedFile:
+        """Make it durable. The file of no messages is none.
+
+        Raises DiskFullError, StorageFailedError; StagedError where its transaction was abandoned for good
+        meanwhile, after which the file is to be closed.
+        """
+        self._check_open()
+        self._write_waiting(1)
+        if self._handle >= 0:
+            # A task may have made any of them just now.
+            leading = (self._files.staging, self._files.private, self._files.path)
+            try:
+                with room_wanted(self.path):
+                    Barrier(files=(self._handle,), directories=leading).pay(self._fs)
+            except OSError as failure:
+                raise StorageFailedError(self.path) from failure
+            if self._fs.size_of(self._files.staged(str(self._mark))) is not None:
+                raise StagedError(self.path, "its transaction was given up before this was staged")
+        self._is_finished = True
+        self.close()
+        return StagedFile(self.name, tuple(self._extents))
+
+    def close(self) -> None:
+        """Let go of it. What was not finished is removed. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            try:
+                self._fs.close(handle)
+            finally:
+                if not self._is_finished:
+                    # If even this fails, the sink's next commit sweeps it up.
+                    with contextlib.suppress(OSError):
+                        Barrier(removals=(self.path,)).pay(self._fs)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"the staged file {self.path} is closed")
+
+    def _write_waiting(self, least: int) -> None:
+        """Write what waits of partitions for which so many bytes do."""
+        for partition in range(self._encoder.partition_count) if self._encoder.total else ():
+            if self._encoder.waiting(partition) >= least:
+                self._take(partition)
+
+    def _take(self, partition: int) -> None:
+        data, records = self._encoder.take(partition)
+        if records:
+            self._write(partition, data, records)
+
+    def _write(self, partition: int, data: bytes, records: int) -> None:
+        with room_wanted(self.path):
+            if self._handle < 0:
+                self._make()
+            write_all(self._fs, self._handle, data, self._at)
+        self._extents.append(Extent(partition, self._at, len(data), records, checksum(data)))
+        self._at += len(data)
+
+    def _make(self) -> None:
+        make_staging(self._fs, self._files.staging)
+        self._handle = self._fs.open(self.path, write=True, create=True, exclusive=True)
+        write_all(self._fs, self._handle, self._head, 0)
+        self._at = len(self._head)
+
+    def _random(self, size: int) -> bytes:
+        numbers = (self._fs.unique_number() for _ in range(0, size, 8))
+        return b"".join(number.to_bytes(8, "big") for number in numbers)[:size]
+
+    def _now_ns(self) -> int:
+        return int(self._fs.wall_clock() * 1_000_000_000)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class StagedReader(Closing):
+    """A staged file, read by who commits it: in stretches, however large its extents are."""
+
+    def __init__(self, fs: FileSystem, files: StreamFiles, name: str, *, varuint: bool) -> None:
+        """Raises StagedError where it is gone, OSError."""
+        self._fs = fs
+        self.path = files.staged(name)
+        self._varuint = varuint
+        self._handle = -1
+        try:
+            if base_name(name) != name:
+                raise StagedError(self.path, "that is no staged file's name")
+            self._handle = fs.open(self.path)
+        except FileNotFoundError:
+            raise StagedError(self.path, "the staged file is gone") from None
+
+    def close(self) -> None:
+        """Idempotent."""
+        handle, self._handle = self._handle, -1
+        let_go(self._fs, handle)
+
+    def check_head(self, partition_count: int) -> int:
+        """Is it for such a stream? Returns the byte behind the head. Raises StagedError, CorruptionError."""
+        head = _HEAD.match(self._fs.pread(self._handle, _LONGEST_HEAD, 0))
+        if head is None:
+            raise CorruptionError(self.path, 0, "it does not begin as a staged file")
+        encoding = "varuint" if self._varuint else "fixed"
+        found, given = head[1].decode(), int(head[2])
+        if (found, given) != (encoding, partition_count):
+            wanted = f"{partition_count} with encoding {encoding}"
+            raise StagedError(
+                self.path, f"staged for {given} partitions with encoding {found}; there are {wanted}"
+            )
+        return head.end()
+
+    def verify(self, extent: Extent) -> None:
+        """Are its records all there, and as they were written? Raises CorruptionError, OSError."""
+        for _ in self._stretches(extent):
+            pass
+
+    def records(self, extent: Extent, skip: int = 0) -> Iterator[memoryview]:
+        """Its records behind the first `skip`, encoded, many at a time. Raises as `verify`, and first."""
+        stretches: Iterator[tuple[memoryview, int]] = self._stretches(extent)
+        if extent.size <= _STRETCH:
+            stretches = iter(list(stretches))
+        else:
+            self.verify(extent)
+        for data, number in stretches:
+            if skip < number:
+                start = count(data, self._varuint, skip).valid_end if skip else 0
+                yield data[start:]
+            skip = max(0, skip - number)
+
+    def _stretches(self, extent: Extent) -> Iterator[tuple[memoryview, int]]:
+        """Whole records, and how many they are. Raises CorruptionError behind the last of them."""
+        at, end = extent.start, extent.start + extent.size
+        crc = records = 0
+        rest = b""
+        while at < end:
+            # A record longer than a stretch is asked for in pieces that grow, so that it is not copied often.
+            piece = self._fs.pread(self._handle, min(max(_STRETCH, len(rest)), end - at), at)
+            if not piece:
+                raise self._corrupt(at, "the file ends there")
+            at += len(piece)
+            crc = checksum(piece, crc)
+            data = rest + piece if rest else piece
+            found = count(data, self._varuint)
+            if found.stop == "CORRUPT":
+                raise self._corrupt(at - len(data) + found.valid_end, "no record begins there")
+            records += found.records
+            rest = data[found.valid_end :]
+            if found.records:
+                yield memoryview(data)[: found.valid_end], found.records
+        if crc != extent.crc:
+            raise self._corrupt(extent.start, f"the next {extent.size} bytes are not as they were staged")
+        if rest or records != extent.records:
+            raise self._corrupt(
+                extent.start, f"{records} records in {extent.size} bytes instead of {extent.records}"
+            )
+
+    def _corrupt(self, position: int, reason: str) -> CorruptionError:
+        return CorruptionError(self.path, position, f"{reason} (a staged file)")

@@ -1,0 +1,307 @@
+# Transactions: what many tasks have staged is in a stream once, all of it. Law: the intent is the commit
+# point. Before it is durable nothing has happened; after it the transaction is in, whoever has to see to it.
+#
+# A sink commits epochs, each of which is one transaction, in ascending order. Whoever does not know whether
+# one was committed commits it again: the stream knows, and does it once.
+#
+#     .diskq/intent             the pending transaction: from which files, and to which offsets (`Intent`)
+#     .diskq/<sink>.committed   what the sink has committed last (`Committed`)
+#
+# Both are text with a checksum, and replaced, never changed. How an intent is carried out: roll_forward.py.
+# Format: docs/format/transactions.md.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.transactions.staging import (
+    Abandoned,
+    Extent,
+    StagedFile,
+    StagedName,
+    abandoned_names,
+    check_epoch,
+    check_sink_name,
+    make_staging,
+    staged_names,
+)
+from diskq.errors import CorruptionError
+from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.callbacks import check_plain, check_result
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import Lock
+from diskq.storage.small_file import checked, is_checked, read_small
+
+__all__ = [
+    "Committed",
+    "Intent",
+    "Share",
+    "Transaction",
+    "abandon",
+    "committed",
+    "forget_sinks",
+    "pending",
+    "read_intent",
+    "sweep_staging",
+]
+
+_QUERY = re.compile(r"[ -~]{0,200}")
+
+_COMMITTED = re.compile(rb"diskq committed 1\nepoch ([0-9]{1,19})\nquery ([ -~]{0,200})\n")
+_LARGEST_COMMITTED = 400
+_INTENT = re.compile(
+    rb"diskq intent 1\nsink ([A-Za-z0-9_.]{1,100})\nepoch ([0-9]{1,19})\nquery ([ -~]{0,200})\n"
+)
+_SHARE = re.compile(rb"partition ([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+_FILE = re.compile(rb"file ([A-Za-z0-9_.-]{1,200})\n")
+_EXTENT = re.compile(rb"extent ([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9a-f]{8})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a sink commits together: staged files, in the order in which they are to be appended."""
+
+    sink: str
+    epoch: int
+    query: str
+    """Whose sink it is: an id that another query does not have, or nothing."""
+    staged: tuple[StagedFile, ...]
+
+    def check(self) -> None:
+        """Raises SinkNameError, TypeError, ValueError."""
+        check_sink_name(self.sink)
+        check_epoch(self.epoch)
+        if not isinstance(self.query, str):
+            raise TypeError(f"a query is a str, not {type(self.query).__name__}")
+        if not _QUERY.fullmatch(self.query):
+            raise ValueError(f"a query is up to 200 printable characters of ASCII, got {self.query!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a sink has committed last."""
+
+    epoch: int
+    query: str
+
+    def replacing(self, files: StreamFiles, sink: str) -> Replacement:
+        path = files.committed(sink)
+        content = f"diskq committed 1\nepoch {self.epoch}\nquery {self.query}\n".encode()
+        return Replacement(path, checked(content), files.temporary(path))
+
+
+def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None:
+    """None where it has committed nothing. Raises CorruptionError where that cannot be told, OSError."""
+    path = files.committed(sink)
+    content = read_small(fs, path, _LARGEST_COMMITTED)
+    if content is None:
+        return None
+    found = _COMMITTED.match(content)
+    if found is None or not is_checked(content, found.end()):
+        raise CorruptionError(path, 0, "nobody wrote that: which epochs are committed cannot be told")
+    return Committed(int(found[1]), found[2].decode())
+
+
+# --- the intent -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one partition gets of a transaction: its staged records behind the first `skip`, at `start`."""
+
+    start: int
+    """The offset of the first of them."""
+    skip: int
+    """So many are there already, elsewhere: a peer has written since."""
+    records: int
+    """All that are staged for it."""
+
+    @property
+    def offsets(self) -> range:
+        return range(self.start, self.start + self.records - self.skip)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A transaction that is committed, and where its records go."""
+
+    sink: str
+    epoch: int
+    query: str
+    shares: dict[int, Share]
+    """By partition."""
+    staged: tuple[StagedFile, ...]
+
+    def render(self) -> bytes:
+        lines = [f"diskq intent 1\nsink {self.sink}\nepoch {self.epoch}\nquery {self.query}\n"]
+        lines += [f"partition {p} {s.start} {s.skip} {s.records}\n" for p, s in sorted(self.shares.items())]
+        for file in self.staged:
+            lines.append(f"file {file.name}\n")
+            lines += [
+                f"extent {e.partition} {e.start} {e.size} {e.records} {e.crc:08x}\n" for e in file.extents
+            ]
+        return checked("".join(lines).encode())
+
+    @classmethod
+    def parse(cls, content: bytes) -> Intent | None:
+        """None for bytes that nobody wrote like that."""
+        head = _INTENT.match(content)
+        if head is None:
+            return None
+        at = head.end()
+        shares: dict[int, Share] = {}
+        while (line := _SHARE.match(content, at)) is not None:
+            partition, start, skip, records = map(int, line.groups())
+            shares[partition] = Share(start, skip, records)
+            at = line.end()
+        staged: list[StagedFile] = []
+        while (line := _FILE.match(content, at)) is not None:
+            name, at = line[1].decode(), line.end()
+            extents: list[Extent] = []
+            while (line := _EXTENT.match(content, at)) is not None:
+                partition, start, size, records = map(int, line.groups()[:4])
+                extents.append(Extent(partition, start, size, records, int(line[5], 16)))
+                at = line.end()
+            staged.append(StagedFile(name, tuple(extents)))
+        if not is_checked(content, at):
+            return None
+        return cls(head[1].decode(), int(head[2]), head[3].decode(), shares, tuple(staged))
+
+    def replacing(self, files: StreamFiles) -> Replacement:
+        return Replacement(files.intent, self.render(), files.temporary(files.intent))
+
+
+def read_intent(fs: FileSystem, files: StreamFiles) -> Intent | None:
+    """None where there is none. Raises CorruptionError where it cannot be read, OSError."""
+    size = fs.size_of(files.intent)
+    if size is None:
+        return None
+    intent = Intent.parse(read_small(fs, files.intent, size) or b"")
+    if intent is None:
+        raise CorruptionError(files.intent, 0, "nobody wrote that: a committed transaction cannot be read")
+    return intent
+
+
+def pending(fs: FileSystem, files: StreamFiles) -> Intent | None:
+    """The transaction that is committed and may not be in the stream yet. Raises as `read_intent`."""
+    intent = read_intent(fs, files)
+    if intent is None:
+        return None
+    try:
+        last = committed(fs, files, intent.sink)
+    except CorruptionError:
+        return intent  # what is in the stream tells, and is told anew
+    return None if last is not None and last.epoch >= intent.epoch else intent
+
+
+# --- what nobody commits --------------------------------------------------------------------------
+
+
+def abandon(
+    path: AnyPath, sink: str, epoch: int, *, for_good: bool = False, fs: FileSystem | None = None
+) -> list[str]:
+    """Remove what was staged for a transaction that is not to be. Returns the names of the files.
+
+    `for_good`: nobody will ever commit an epoch of this number for this sink, so what its tasks are staging
+    right now is refused when they finish it. A mark says so, until the sink's files are swept.
+
+    Only for who knows that nobody is about to commit it; then it does not matter who has the stream open.
+    Nothing is removed of a transaction that is committed and pending: the next open carries it out. Raises
+    CorruptionError, OSError.
+    """
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    if for_good:
+        make_staging(fs, files.staging)
+        fs.close(fs.open(files.staged(str(Abandoned(sink, epoch))), write=True, create=True))
+    return _sweep(fs, files, lambda name: (name.sink, name.epoch) == (sink, epoch))
+
+
+def sweep_staging(
+    path: AnyPath, is_orphan: Callable[[StagedName | Abandoned], bool], *, fs: FileSystem | None = None
+) -> list[str]:
+    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but for anybody.
+
+    It is asked about the marks of `abandon`, too, which are removed with them.
+    Raises LockedError where somebody has the stream open, who may be about to commit them.
+    """
+    check_plain("is_orphan", is_orphan)
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    if not staged_names(fs, files) and not abandoned_names(fs, files):
+        return []
+    lock = Lock(fs, files.lock, f"stream {files.path}")
+    try:
+        gone = _sweep(fs, files, is_orphan)
+        # After the files: one of them may have come since.
+        marks = abandoned_names(fs, files)
+        over = [mark for mark in marks if check_result("is_orphan", is_orphan, is_orphan(mark))]
+        Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).pay(fs)
+        return gone
+    finally:
+        lock.release()
+
+
+def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName], bool]) -> list[str]:
+    intent = read_intent(fs, files)
+    kept = {file.name for file in intent.staged} if intent is not None else set()
+    orphans = [
+        name
+        for name in staged_names(fs, files)
+        if str(name) not in kept and check_result("is_orphan", is_orphan, is_orphan(name))
+    ]
+    Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).pay(fs)
+    return [str(name) for name in orphans]
+
+
+def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSystem | None = None) -> list[str]:
+    """Forget what sinks have committed that are over, as `is_over` says of their names. Returns those.
+
+    If one of them commits an epoch again, it is in the stream twice. Raises LockedError, OSError.
+    """
+    check_plain("is_over", is_over)
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    over = [sink for sink in files.sinks() if check_result("is_over", is_over, is_over(sink))]
+    if not over:
+        return []
+    lock = Lock(fs, files.lock, f"stream {files.path}")
+    try:
+        intent = read_intent(fs, files)
+        forgotten = [sink for sink in over if intent is None or intent.sink != sink]
+        # Its intent first, durably: a power cut that brought that back would have the next open carry it out.
+        paths = tuple(files.committed(sink) for sink in forgotten)
+        Barrier(directories=(files.private,), removals=paths).pay(fs)
+        return forgotten
+    finally:
+        lock.release()
+
+
+def finished(fs: FileSystem, files: StreamFiles) -> list[str]:
+    """Staged files, by path, of epochs that are committed and done with, if asked by who holds the lock.
+
+    That is, while no transaction is pending. Raises OSError.
+    """
+    names = staged_names(fs, files)
+    epochs = {sink: _last_epoch(fs, files, sink) for sink in {name.sink for name in names}}
+    return [files.staged(str(name)) for name in names if name.epoch <= epochs[name.sink]]
+
+
+def _last_epoch(fs: FileSystem, files: StreamFiles, sink: str) -> int:
+    try:
+        last = committed(fs, files, sink)
+    except CorruptionError:
+        return -1  # its next commit tells
+    return -1 if last is None else last.epoch
+
+
+def shares_of(staged: Iterable[StagedFile]) -> dict[int, int]:
+    """How many records each partition gets."""
+    records: dict[int, int] = {}
+    for file in staged:
+        for extent in file.extents:
+            records[extent.partition] = records.get(extent.partition, 0) + extent.records
+    return records

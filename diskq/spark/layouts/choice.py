@@ -1,0 +1,47 @@
+# Which layout the files at a path have, and the class that reads them. Law: here alone all layouts are known;
+# what they promise is in layout.py, which knows none of them.
+#
+# The engine is imported when a layout is opened: a task needs that of one layout.
+
+from __future__ import annotations
+
+from typing import Any
+
+from diskq.spark.errors import DiskqSparkError
+from diskq.spark.layouts.layout import Layout
+
+__all__ = ["find_layout", "open_layout"]
+
+
+def find_layout(path: str) -> str:
+    """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none, OSError."""
+    from diskq.spark.layouts.queue import log_at, queue_at
+
+    if (found := log_at(path)) is not None:
+        return found
+    if queue_at(path) is not None:
+        return "nsq"
+    raise DiskqSparkError(
+        "DISKQ_NOT_FOUND",
+        f"{path}: there is no stream here, no journal, no store and no queue; on a cluster each machine must "
+        "see it at this path",
+    )
+
+
+def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = None) -> Layout:
+    """`kind` is one of options.LAYOUTS, `pinned` what its `pin` gave. Raises DiskqError, OSError."""
+    if kind == "nsq":
+        from diskq.spark.layouts.queue import QueueLayout
+
+        return QueueLayout(path, pinned, parts)
+    if kind == "taskflux":
+        from diskq.spark.layouts.priority import StoreLayout
+
+        return StoreLayout(path, pinned)
+    if kind == "sej":
+        from diskq.spark.layouts.journal import JournalLayout
+
+        return JournalLayout(path)
+    from diskq.spark.layouts.stream import TripletLayout
+
+    return TripletLayout(path)

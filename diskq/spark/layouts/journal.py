@@ -1,0 +1,64 @@
+# Journals, read by the engine. Law: see ranges.py. A journal is a topic with one partition, 0; of shards,
+# or of what a hub keeps, each directory is one.
+#
+# sej's files have no checksums; where diskq wrote them, there are some beside them, which are looked at.
+# Nothing in them tells a journal from one that was made anew in its place.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.time_lookup import JournalTimes
+from diskq.errors import JournalNotFoundError
+from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.ranges import RangeReading
+
+if TYPE_CHECKING:
+    from diskq.spark.arrow import Piece
+
+__all__ = ["JournalLayout"]
+
+
+class JournalLayout:
+    """A journal of sej's format."""
+
+    is_growing = True
+
+    def __init__(self, path: str) -> None:
+        """Raises JournalNotFoundError, OSError."""
+        self._path = path
+        self._times: JournalTimes | None = None
+        with JournalReader(path) as reader:
+            self._files = reader.files
+        if not self._files.bases():
+            raise JournalNotFoundError(path)
+
+    def identity(self) -> None:
+        return None
+
+    def spans(self) -> dict[int, Span]:
+        with JournalReader(self._path) as reader:
+            next_offset = reader.next_offset()
+            # Later: somebody may remove segments meanwhile.
+            first = reader.first_offset()
+        return {0: Span(first, max(first, next_offset), self._files.data_size())}
+
+    def offset_at_or_after(self, partition: int, timestamp: int) -> int | None:
+        if self._times is None:
+            self._times = JournalTimes(self._path)  # it remembers what it has read, and keeps nothing open
+        return self._times.offset_at_or_after(timestamp)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def pin(self, parts: int | None) -> None:
+        return None
+
+    def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
+        return (whole,)
+
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+        with JournalReader(self._path) as reader:
+            reading = RangeReading(reader, f"{self._path}[0]", task.start, task.end, losses)
+            yield from reading.pieces(max_bytes)

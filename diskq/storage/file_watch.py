@@ -1,0 +1,89 @@
+# Who is told when files change. Law: a hint, and never the truth: whoever is woken looks for himself.
+#
+# Told are those who added a path, of what happened after that; so one adds first, looks then, and
+# waits last. A kernel that ran out of room for events tells of everything.
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import Protocol
+
+from diskq._native.core import inotify
+
+__all__ = ["FileWatch", "open_inotify"]
+
+
+class FileWatch(Protocol):
+    """Tells of changes. A descriptor that gets readable says that there are some."""
+
+    def fileno(self) -> int: ...
+
+    def add_file(self, path: str) -> None:
+        """Tell when it is written to. Raises OSError: it is not there, or there are too many watches."""
+
+    def add_directory(self, path: str) -> None:
+        """Tell when names come, go or change in it. Raises as `add_file`."""
+
+    def remove(self, path: str) -> None:
+        """Tell no more of it. Idempotent."""
+
+    def drain(self) -> set[str]:
+        """The paths that were added and have changed since. Never waits."""
+
+    def close(self) -> None: ...
+
+
+def open_inotify() -> FileWatch | None:
+    """None: the kernel has no inotify, or no more of it for this user."""
+    with contextlib.suppress(OSError):
+        return _Inotify(inotify.init())
+    return None
+
+
+class _Inotify:
+    """One inotify descriptor. Two paths may be one file, which has one watch."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._watches: dict[str, int] = {}
+        self._paths: defaultdict[int, set[str]] = defaultdict(set)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def add_file(self, path: str) -> None:
+        self._add(path, inotify.MODIFY)
+
+    def add_directory(self, path: str) -> None:
+        self._add(path, inotify.NAMES)
+
+    def _add(self, path: str, mask: int) -> None:
+        watch = inotify.add_watch(self._descriptor, path, mask)
+        if self._watches.get(path, watch) != watch:
+            self.remove(path)  # another file has this name now
+        self._watches[path] = watch
+        self._paths[watch].add(path)
+
+    def remove(self, path: str) -> None:
+        watch = self._watches.pop(path, None)
+        if watch is None:
+            return
+        self._paths[watch].discard(path)
+        if not self._paths[watch]:
+            del self._paths[watch]
+            inotify.rm_watch(self._descriptor, watch)
+
+    def drain(self) -> set[str]:
+        changed: set[str] = set()
+        for watch, mask in inotify.read_events(self._descriptor):
+            if mask & inotify.OVERFLOW:
+                changed.update(self._watches)
+            changed |= self._paths.get(watch, set())
+            if mask & inotify.IGNORED:  # the file is gone, and its watch with it
+                for path in self._paths.pop(watch, ()):
+                    del self._watches[path]
+        return changed
+
+    def close(self) -> None:
+        inotify.close(self._descriptor)

@@ -1,0 +1,122 @@
+# Repairs. Law: repair never destroys. What is cut from a file is first durable beside it.
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.numbered_files import free_aside
+
+__all__ = ["Repair", "cut_tail", "keep_content", "keep_copy", "last_byte", "rewrite"]
+
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What was found wrong with a file, and what was done: for people, logs and statistics."""
+
+    path: str
+    kept: int
+    """The byte at which the trouble begins."""
+    dropped: int
+    """Bytes from there on that are not delivered."""
+    reason: str
+    records: int | None = 0
+    """Messages lost; None where nothing tells how many there were."""
+    saved_as: str | None = None
+    """Where the dropped bytes are."""
+
+    def __str__(self) -> str:
+        lost = "an unknown number of" if self.records is None else str(self.records)
+        where = f", kept in {self.saved_as}" if self.saved_as else ""
+        dropped = f"{self.dropped} bytes from {self.kept} dropped ({lost} messages)"
+        return f"{self.path}: {self.reason}; {dropped}{where}"
+
+
+def cut_tail(
+    fs: FileSystem,
+    handle: int,
+    path: str,
+    end: int,
+    reason: str,
+    records: int | None,
+    *,
+    beside: str | None = None,
+    is_kept: bool = True,
+) -> Repair:
+    """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
+
+    That file is `path.bad`, or `beside.bad` where nothing may lie beside `path`; with `is_kept` False there
+    is none. Raises OSError, the file system's fullness among others; the file is then as it was.
+    """
+    size = fs.size(handle)
+    aside = keep_copy(fs, handle, beside or path, end) if is_kept else None
+    fs.truncate(handle, end)
+    return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
+
+
+def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int | None = None) -> str:
+    """The file's bytes start:end, durable in a new file `beside.bad`, whose path it returns.
+
+    Raises OSError; there is then no such file.
+    """
+    size = fs.size(handle) if end is None else end
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(start, size, _PIECE):
+            yield fs.pread(handle, min(_PIECE, size - at), at)
+
+    return _keep(fs, beside, pieces())
+
+
+def keep_content(fs: FileSystem, beside: str, content: bytes) -> str:
+    """These bytes, durable in a new file `beside.bad`, whose path it returns.
+
+    Raises OSError; there is then no such file.
+    """
+    return _keep(fs, beside, [content])
+
+
+def _keep(fs: FileSystem, beside: str, pieces: Iterable[bytes]) -> str:
+    aside = free_aside(fs, beside)
+    copy = fs.open(aside, write=True, create=True, exclusive=True)
+    try:
+        try:
+            end = 0
+            for piece in pieces:
+                write_all(fs, copy, piece, end)
+                end += len(piece)
+            Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
+        finally:
+            fs.close(copy)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Barrier(removals=(aside,)).pay(fs)
+        raise
+    return aside
+
+
+def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
+    """Write bytes start:end over themselves, so that the next sync really writes them.
+
+    After a failed fsync the kernel holds them for clean: it would sync nothing, and say that all
+    is well.
+    """
+    for at in range(start, end, _PIECE):
+        write_all(fs, handle, fs.pread(handle, min(_PIECE, end - at), at), at)
+
+
+def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:
+    """The position of the last byte from `start` on that is not zero; None: there is none."""
+    size = fs.size(handle)
+    found = None
+    for at in range(start, size, _PIECE):
+        window = fs.pread(handle, min(_PIECE, size - at), at)
+        stripped = len(window.rstrip(b"\0"))
+        if stripped:
+            found = at + stripped - 1
+    return found

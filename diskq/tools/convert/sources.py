@@ -1,0 +1,447 @@
+# What a thing holds, read to be carried elsewhere. Law: look, and take nothing: no lock is taken, no file is
+# changed, no message leaves. What is read is settled when the reading is opened: read again, it is the same,
+# whatever was written meanwhile.
+#
+# Messages come in batches, by column, and no more of them is in memory; but for a store of priority queues,
+# whose state is in memory whenever anybody reads it. Each comes in its order: a queue from its head on, a
+# stream partition by partition, a journal by offset, a store queue by queue as they would be received.
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, TypeVar
+
+from diskq._native.core.message import JournalMessage, Message
+from diskq._native.queue.codec import Columns
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.journal.time_lookup import JournalTimes
+from diskq.engine.log.reader import Gap, LogReader
+from diskq.engine.priority.store import QueueInfo
+from diskq.engine.priority.view import StoreLook, look_at_store
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.spool.files import DEAD, SPOOL
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.errors import QueueMovedError, QueueNotFoundError
+from diskq.storage.closing import Closing
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.repairs import Repair
+from diskq.tools.entries import Entry, EntryBatch
+from diskq.tools.json_lines import read_lines
+from diskq.tools.stores import Thing
+
+__all__ = ["FIELDS", "Lines", "Reading", "Selection", "Source", "entries", "kind_of", "open_reading"]
+
+M = TypeVar("M", Message, JournalMessage)
+
+_MANY = 4096
+_BYTES = 1024 * 1024
+
+
+class Lines(NamedTuple):
+    """A file of messages as lines of JSON (json_lines.py)."""
+
+    path: str
+    label: str = ""
+    """What it is called, if not by its path."""
+
+    def __str__(self) -> str:
+        return self.label or f"JSON lines {self.path}"
+
+
+Source = Thing | Lines
+
+FIELDS: dict[str, frozenset[str]] = {
+    "queue": frozenset({"queue"}),
+    "spool": frozenset({"queue"}),
+    "stream": frozenset({"key", "timestamp_ns", "partition", "offset"}),
+    "journal": frozenset({"key", "timestamp_ns", "type", "offset"}),
+    "jobs": frozenset({"priority", "queue", "id"}),
+    "lines": frozenset(Entry._fields) - {"value"},
+}
+"""What messages of each kind have beside their value; those of lines may have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which of the messages are wanted. Moments are nanoseconds since 1970; what is None bounds nothing."""
+
+    since: int | None = None
+    """Not earlier; then a message without a time is not wanted."""
+    until: int | None = None
+    """Earlier than this; the same."""
+    start: int | None = None
+    """From this offset on, in each partition."""
+    end: int | None = None
+    """Before this offset."""
+    limit: int | None = None
+    """So many at most, the first ones."""
+    queues: tuple[str, ...] = ()
+    """Of these queues; (): of all."""
+
+    def check(self, source: Source) -> None:
+        """Raises ValueError where it speaks of what the messages of `source` do not have."""
+        kind = kind_of(source)
+        has = FIELDS[kind]
+        if "timestamp_ns" not in has and (self.since, self.until) != (None, None):
+            raise ValueError(
+                f"{source}: its messages have no times: since and until are for streams, journals"
+            )
+        if "offset" not in has and (self.start, self.end) != (None, None):
+            raise ValueError(f"{source}: its messages have no offsets: say how many, with a limit")
+        if "queue" not in has and self.queues:
+            raise ValueError(f"{source}: it has no queues to choose from")
+
+
+_ALL = Selection()
+
+
+def kind_of(source: Source) -> str:
+    return "lines" if isinstance(source, Lines) else source.kind
+
+
+class Reading(Closing):
+    """The messages that a thing had when this was made: `batches` may be called again and again."""
+
+    def __init__(self, source: Source, fs: FileSystem) -> None:
+        self.source = source
+        self.fs = fs
+        self.losses: list[Gap] = []
+        """What the last `batches` could not read, in order."""
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """What its messages may have beside their value."""
+        return FIELDS[kind_of(self.source)]
+
+    @property
+    def queues(self) -> Sequence[QueueInfo]:
+        """Of a store: its queues, and what they allow."""
+        return ()
+
+    @property
+    def partitions(self) -> int | None:
+        """Of a stream: so many."""
+        return None
+
+    @property
+    def total(self) -> int | None:
+        """How many messages there are at most; None: nobody knows."""
+        return None
+
+    @abstractmethod
+    def batches(self) -> Iterator[EntryBatch]:
+        """All of them, in order, from the first one on. One of these is under way at a time.
+
+        Raises DiskqError and OSError; QueueMovedError, OffsetOutOfRangeError where they were taken out, or
+        removed, meanwhile.
+        """
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+def open_reading(source: Source, selection: Selection = _ALL, *, fs: FileSystem | None = None) -> Reading:
+    """A reading of what `source` holds now, as far as `selection` wants it. A spool's queues are two.
+
+    Raises ValueError for a selection that speaks of what it does not have, QueueNotFoundError, and as
+    `Reading.batches`.
+    """
+    disk = fs or OsFileSystem()
+    selection.check(source)
+    opened = _open(source, selection, disk)
+    is_cut = (selection.since, selection.until, selection.limit) != (None, None, None)
+    is_cut = is_cut or (isinstance(source, Lines) and selection != _ALL)
+    return _Selected(opened, selection) if is_cut else opened
+
+
+def _open(source: Source, selection: Selection, fs: FileSystem) -> Reading:
+    if isinstance(source, Lines):
+        return _LinesReading(source, fs)
+    if source.kind == "stream":
+        return _StreamReading(source, selection, fs)
+    if source.kind == "journal":
+        return _JournalReading(source, selection, fs)
+    if source.kind == "jobs":
+        return _StoreReading(source, selection, fs)
+    names = (SPOOL, DEAD) if source.kind == "spool" else (source.name,)
+    wanted = [name for name in names if not selection.queues or name in selection.queues]
+    if selection.queues and not wanted:
+        raise QueueNotFoundError(source.path, selection.queues[0])
+    return _QueueReading(source, wanted, fs)
+
+
+def entries(
+    source: Source,
+    selection: Selection = _ALL,
+    *,
+    fs: FileSystem | None = None,
+    losses: list[Gap] | None = None,
+) -> Iterator[Entry]:
+    """The messages of `source`, one by one. What cannot be read is told in `losses`, at the end.
+
+    Raises as `open_reading`.
+    """
+    with open_reading(source, selection, fs=fs) as reading:
+        for batch in reading.batches():
+            yield from batch.entries()
+        if losses is not None:
+            losses += reading.losses
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+class _QueueReading(Reading):
+    """One queue, or several, one after the other."""
+
+    def __init__(self, source: Thing, names: Sequence[str], fs: FileSystem) -> None:
+        super().__init__(source, fs)
+        self._path = source.path
+        snapshots = [(name, FifoSnapshot(source.path, name, fs=fs)) for name in names]
+        self._plans = [(name, list(chain.from_iterable(its.plan()))) for name, its in snapshots]
+        self._repairs = [
+            _as_gap(repair) for _, its in snapshots for repair in its.repairs if repair.records != 0
+        ]
+
+    @property
+    def total(self) -> int:
+        return sum(each.records for _, ranges in self._plans for each in ranges)
+
+    def batches(self) -> Iterator[EntryBatch]:
+        self.losses = list(self._repairs)
+        for name, ranges in self._plans:
+            with SnapshotReader(self._path, name, ranges, fs=self.fs) as reader:
+                while (found := reader.columns(_BYTES)) is not None:
+                    values = _values(found[1])
+                    yield EntryBatch(values=values, queues=[name] * len(values))
+                self.losses += reader.losses
+
+
+def _values(columns: Columns) -> list[bytes]:
+    offsets = memoryview(columns.value_offsets).cast("q" if columns.offset_width == 8 else "i")
+    values = columns.values
+    return [values[start:end] for start, end in pairwise(offsets)]
+
+
+def _as_gap(repair: Repair) -> Gap:
+    return Gap(
+        path=repair.path,
+        start=repair.kept,
+        end=repair.kept + repair.dropped,
+        offset=0,
+        count=repair.records or 0,
+        reason=repair.reason,
+    )
+
+
+# --- streams and journals -------------------------------------------------------------------------
+
+
+class _StreamReading(Reading):
+    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+        super().__init__(source, fs)
+        self._stream = StreamReader(source.path, fs=fs)
+        self._bounds: list[tuple[int, int, int]] = []
+        self._partitions = self._stream.partitions()
+        for partition in self._partitions:
+            with self._stream.open(partition) as reader:
+                end = reader.next_offset()
+                start = max(reader.first_offset(), selection.start or 0)
+            if selection.end is not None:
+                end = min(end, selection.end)
+            if selection.since is not None:
+                with TimeLookup(fs, self._stream.files.partition(partition)) as lookup:
+                    found = lookup.offset_at_or_after(selection.since)
+                start = end if found is None else max(start, found)
+            if start < end:
+                self._bounds.append((partition, start, end))
+
+    @property
+    def partitions(self) -> int:
+        return max(self._partitions, default=-1) + 1
+
+    @property
+    def total(self) -> int:
+        return sum(end - start for _, start, end in self._bounds)
+
+    def batches(self) -> Iterator[EntryBatch]:
+        self.losses = []
+        for partition, start, end in self._bounds:
+            with self._stream.open(partition) as reader:
+                reader.seek(start)
+                for messages in _taken(reader, end):
+                    yield EntryBatch(
+                        values=[each.value for each in messages],
+                        keys=[each.key for each in messages],
+                        timestamps=[each.timestamp_ns for each in messages],
+                        partitions=[partition] * len(messages),
+                        offsets=[each.offset for each in messages],
+                    )
+                self.losses += (gap for gap in reader.losses if gap.offset < end)
+
+
+def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
+    """What a log has before offset `end`, batch by batch; it may lose some, and step over `end` with them."""
+    while reader.position < end:
+        found = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        if not found:
+            break
+        yield [each for each in found if each.offset < end] if reader.losses else found
+
+
+class _JournalReading(Reading):
+    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+        super().__init__(source, fs)
+        self._path = source.path
+        with JournalReader(source.path, fs=fs) as reader:
+            self._end = reader.next_offset()
+            self._start = max(reader.first_offset(), selection.start or 0)
+        if selection.end is not None:
+            self._end = min(self._end, selection.end)
+        if selection.since is not None:
+            with JournalTimes(source.path, fs=fs) as times:
+                found = times.offset_at_or_after(selection.since)
+            self._start = self._end if found is None else max(self._start, found)
+
+    @property
+    def total(self) -> int:
+        return max(0, self._end - self._start)
+
+    def batches(self) -> Iterator[EntryBatch]:
+        self.losses = []
+        if self._start >= self._end:
+            return
+        end = self._end
+        with JournalReader(self._path, fs=self.fs) as reader:
+            reader.seek(self._start)
+            for messages in _taken(reader, end):
+                yield EntryBatch(
+                    values=[each.value for each in messages],
+                    keys=[each.key for each in messages],
+                    timestamps=[each.timestamp_ns for each in messages],
+                    types=[each.type for each in messages],
+                    offsets=[each.offset for each in messages],
+                )
+            self.losses += (gap for gap in reader.losses if gap.offset < end)
+
+
+# --- stores ---------------------------------------------------------------------------------------
+
+
+class _StoreReading(Reading):
+    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+        super().__init__(source, fs)
+        self._path = source.path
+        look: StoreLook | None = look_at_store(source.path, fs=fs)
+        assert look is not None
+        self._look: StoreLook | None = look
+        self._lsn = look.lsn
+        wanted = selection.queues
+        for name in wanted:
+            if name not in look.queues:
+                raise QueueNotFoundError(source.path, name)
+        self._infos = [info for info in look.infos() if not wanted or info.name in wanted]
+
+    @property
+    def queues(self) -> Sequence[QueueInfo]:
+        return self._infos
+
+    @property
+    def total(self) -> int:
+        return sum(info.stored for info in self._infos)
+
+    def batches(self) -> Iterator[EntryBatch]:
+        look, self._look = self._look, None
+        if look is None:
+            look = look_at_store(self._path, fs=self.fs, until=self._lsn)
+            if look.lsn != self._lsn:
+                reason = "a snapshot was taken meanwhile, and what the store held before cannot be told"
+                raise QueueMovedError(self._path, reason)
+        for info in self._infos:
+            table = look.queues[info.name].table
+            while records := table.take(_MANY, _BYTES):
+                yield EntryBatch(
+                    values=[each.payload for each in records],
+                    priorities=[each.priority for each in records],
+                    queues=[info.name] * len(records),
+                    ids=[each.id for each in records],
+                )
+
+
+# --- lines, and a part of what there is -----------------------------------------------------------
+
+
+class _LinesReading(Reading):
+    def __init__(self, source: Lines, fs: FileSystem) -> None:
+        super().__init__(source, fs)
+        self._path = source.path
+        fs.close(fs.open(source.path))
+
+    def batches(self) -> Iterator[EntryBatch]:
+        return read_lines(self._path, fs=self.fs, label=str(self.source))
+
+
+class _Selected(Reading):
+    """Of another reading what is wanted."""
+
+    def __init__(self, inner: Reading, selection: Selection) -> None:
+        super().__init__(inner.source, inner.fs)
+        self._inner = inner
+        self._selection = selection
+
+    @property
+    def queues(self) -> Sequence[QueueInfo]:
+        return self._inner.queues
+
+    @property
+    def partitions(self) -> int | None:
+        return self._inner.partitions
+
+    @property
+    def total(self) -> int | None:
+        counts = [count for count in (self._inner.total, self._selection.limit) if count is not None]
+        return min(counts, default=None)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def batches(self) -> Iterator[EntryBatch]:
+        left = self._selection.limit
+        for batch in self._inner.batches():
+            found = self._wanted(batch)
+            if left is not None:
+                found = found.cut(0, left) if len(found) > left else found
+                left -= len(found)
+            if len(found):
+                yield found
+            if left == 0:
+                break
+        self.losses = self._inner.losses
+
+    def _wanted(self, batch: EntryBatch) -> EntryBatch:
+        wanted = self._selection
+        places: Iterable[int] = range(len(batch))
+        if wanted.since is not None or wanted.until is not None:
+            times = batch.timestamps or [None] * len(batch)
+            since = -(2**63) if wanted.since is None else wanted.since
+            until = 2**63 if wanted.until is None else wanted.until
+            places = [at for at in places if (time := times[at]) is not None and since <= time < until]
+        if isinstance(self.source, Lines):
+            places = _among(batch, places, wanted)
+        return batch.chosen(list(places))
+
+
+def _among(batch: EntryBatch, places: Iterable[int], wanted: Selection) -> Iterable[int]:
+    """Lines may tell an offset and a queue, or none."""
+    if wanted.queues:
+        queues = batch.queues or [None] * len(batch)
+        places = [at for at in places if queues[at] in wanted.queues]
+    if (wanted.start, wanted.end) != (None, None):
+        start, end = wanted.start or 0, 2**63 if wanted.end is None else wanted.end
+        offsets = batch.offsets or [None] * len(batch)
+        places = [at for at in places if (offset := offsets[at]) is not None and start <= offset < end]
+    return places

@@ -1,0 +1,350 @@
+# Messages as lines of JSON, those of every kind. Law: what is written is read back exactly, and a line that
+# says anything else than a message is refused, by its number.
+#
+# Tools write one shape for all formats:
+#
+#   {"queue":"mail","partition":0,"offset":5,"id":7,"timestamp":"2013-07-04T10:00:00.5Z","type":1,
+#    "priority":3,"key":"aw==","value":"aGVsbG8="}
+#
+# Only `value` has to be there; what a message does not have is left out. `key` and `value` are base64;
+# `key_text` and `text` stand for them where they are UTF-8, and text was asked for. The grammar is in
+# docs/convert.md.
+#
+# Commands write a shape for each kind, a stream's with go-diskq's names:
+#
+#   {"PartitionKey":"k","TimestampUTC":"2013-07-04T10:00:00Z","Data":"aGVsbG8=","PartitionIndex":0,"Offset":5}
+#   {"offset":5,"timestamp":"2013-07-04T10:00:00Z","type":1,"key":"aw==","value":"aGVsbG8="}
+#   {"queue":"mail","id":7,"priority":5,"data":"aGVsbG8="}
+#
+# JSON has no bytes: a stream's key is text, and where it is none `PartitionKeyBase64`, which go-diskq does
+# not have, tells it beside what can be shown of it. Tools read these shapes as well; a command reads its own.
+
+from __future__ import annotations
+
+import json
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+
+from diskq._native.priority.record_table import PriorityRecord
+from diskq.engine.log.timestamps import as_text, as_timestamp, from_text
+from diskq.errors import LineError
+from diskq.messages import JournalMessage, Message
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.tools.entries import Entry, EntryBatch
+
+__all__ = [
+    "JOB",
+    "JOURNAL",
+    "STREAM",
+    "Shape",
+    "entry_of",
+    "from_lines",
+    "job_line",
+    "journal_line",
+    "read_lines",
+    "stream_line",
+    "to_lines",
+]
+
+_WINDOW = 1024 * 1024
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+
+class Names(NamedTuple):
+    """What lines of a shape call the parts of a message; None: they have no such part, or it is not read."""
+
+    value: str
+    text: str | None = None
+    """The value as text; and so with the key."""
+    key: str | None = None
+    key_text: str | None = None
+    timestamp: str | None = None
+    type: str | None = None
+    priority: str | None = None
+    queue: str | None = None
+    partition: str | None = None
+    offset: str | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the lines of a command look."""
+
+    about: str
+    """What is in them, for help."""
+    example: str
+    names: Names
+    unread: frozenset[str] = frozenset()
+    """What is in them for others: a message gets a new one when it is written."""
+    known: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", self.unread.union(filter(None, self.names)))
+
+
+STREAM = Shape(
+    "key, time, partition and offset; Data is base64",
+    '{"PartitionKey": "k", "TimestampUTC": "2013-07-04T10:00:00Z", "Data": "aGVsbG8="}',
+    Names("Data", key="PartitionKeyBase64", key_text="PartitionKey", timestamp="TimestampUTC"),
+    frozenset({"PartitionIndex", "Offset"}),
+)
+JOURNAL = Shape(
+    "offset, time, type, and key and value in base64",
+    '{"timestamp": "2013-07-04T10:00:00Z", "type": 1, "key": "aw==", "value": "aGVsbG8="}',
+    Names("value", key="key", timestamp="timestamp", type="type"),
+    frozenset({"offset"}),
+)
+JOB = Shape(
+    "queue, id, priority, and data in base64",
+    '{"queue": "mail", "priority": 5, "data": "aGVsbG8="}',
+    Names("data", priority="priority", queue="queue"),
+    frozenset({"id"}),
+)
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+def stream_line(message: Message) -> bytes:
+    """Without its newline."""
+    return b'{%b,"TimestampUTC":"%b","Data":"%b","PartitionIndex":%d,"Offset":%d}' % (
+        _partition_key(message.key),
+        as_text(message.timestamp_ns).encode(),
+        b2a_base64(message.value, newline=False),
+        message.partition,
+        message.offset,
+    )
+
+
+@lru_cache(4096)
+def _partition_key(key: bytes) -> bytes:
+    told = {"PartitionKey": key.decode(errors="replace")}
+    if told["PartitionKey"].encode() != key:
+        told["PartitionKeyBase64"] = b2a_base64(key, newline=False).decode()
+    return json.dumps(told, separators=(",", ":"))[1:-1].encode()
+
+
+def journal_line(message: JournalMessage) -> bytes:
+    """Without its newline. Where the message has no time, `timestamp` is null."""
+    time = message.timestamp_ns
+    return b'{"offset":%d,"timestamp":%b,"type":%d,"key":"%b","value":"%b"}' % (
+        message.offset,
+        b"null" if time is None else b'"%b"' % as_text(time).encode(),
+        message.type,
+        b2a_base64(message.key, newline=False),
+        b2a_base64(message.value, newline=False),
+    )
+
+
+def job_line(record: PriorityRecord) -> bytes:
+    """Without its newline."""
+    return b'{"queue":%b,"id":%d,"priority":%d,"data":"%b"}' % (
+        json.dumps(record.queue).encode(),
+        record.id,
+        record.priority,
+        b2a_base64(record.payload, newline=False),
+    )
+
+
+def to_lines(batch: EntryBatch, *, text: bool = False) -> bytes:
+    """A line for each, with its newline. With `text` what is UTF-8 is written as it reads."""
+    pieces: list[Iterable[str]] = []
+    for name, render in _NUMBERS:
+        if (column := batch.column(name)) is not None:
+            pieces.append(["" if cell is None else render(cell) for cell in column])
+    if batch.keys is not None:
+        of_key = _text("key_text", "key") if text else _base64("key")
+        pieces.append(["" if key is None else f"{of_key(key)}," for key in batch.keys])
+    pieces.append(map(_text("text", "value") if text else _base64("value"), batch.values))
+    starts, ends = repeat("{"), repeat("}\n")
+    return "".join(map("".join, zip(starts, *pieces, ends, strict=False))).encode()
+
+
+def _base64(name: str) -> Callable[[bytes], str]:
+    def render(data: bytes) -> str:
+        return f'"{name}":"{b2a_base64(data, newline=False).decode("ascii")}"'
+
+    return render
+
+
+def _text(name: str, otherwise: str) -> Callable[[bytes], str]:
+    as_base64 = _base64(otherwise)
+
+    def render(data: bytes) -> str:
+        try:
+            return f'"{name}":{encode_basestring(data.decode())}'
+        except UnicodeDecodeError:
+            return as_base64(data)
+
+    return render
+
+
+def _number(name: str) -> Callable[[Any], str]:
+    return lambda cell: f'"{name}":{cell},'
+
+
+_NUMBERS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("queue", lambda queue: f'"queue":{json.dumps(queue)},'),
+    ("partition", _number("partition")),
+    ("offset", _number("offset")),
+    ("id", _number("id")),
+    ("timestamp_ns", lambda moment: f'"timestamp":"{as_text(moment)}",'),
+    ("type", _number("type")),
+    ("priority", _number("priority")),
+)
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+_decode = json.JSONDecoder().decode
+_BOM = b"\xef\xbb\xbf"
+
+
+def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int] = from_text) -> Entry:
+    """The message that a line tells, of this shape, or of any. Raises ValueError for anything else.
+
+    `when`: the nanoseconds since 1970 that a time means. What it raises comes out.
+    """
+    told = _decode((line[3:] if line.startswith(_BOM) else line).decode())
+    if type(told) is not dict:
+        raise ValueError("it is no object")
+    names = _TOOLS if shape is None else shape.names
+    if shape is not None:
+        _check_names(told, shape.known)
+    elif not told.keys() <= _KNOWN:
+        told = _as_tools(told)
+    value, text = told.get(names.value), told.get(names.text)
+    if shape is STREAM and value is None and "Data" in told:
+        value = ""  # null is Go's for a slice without bytes
+    if (value is None) == (text is None):
+        raise ValueError("it has both text and value" if value is not None else f"it has no {names.value}")
+    key, key_text = told.get(names.key), told.get(names.key_text)
+    if key is not None and key_text is not None:
+        if shape is not STREAM:
+            raise ValueError("it has both key_text and key")
+        key_text = None  # it is what can be shown of the other one
+    queue = told.get(names.queue)
+    if queue is not None and type(queue) is not str:
+        raise ValueError("its queue is no text")
+    return Entry(
+        _bytes(names.value, value) if text is None else _encoded(names.text, text),
+        None
+        if key is None and key_text is None
+        else (_bytes(names.key, key) if key_text is None else _encoded(names.key_text, key_text)),
+        _moment(names.timestamp, told.get(names.timestamp), when),
+        _whole("type", told.get(names.type), 0, 255),
+        _whole("priority", told.get(names.priority), -(2**63), 2**63 - 1),
+        queue,
+        _whole("partition", told.get(names.partition), 0, 999_999),
+        _whole("offset", told.get(names.offset), 0, 2**63 - 1),
+        _whole("id", told.get(names.id), 0, 2**64 - 1),
+    )
+
+
+_TOOLS = Names(*Names._fields)
+_KNOWN = frozenset(Names._fields)
+# What the lines of commands call it, which a tool reads whole.
+_OTHER_NAMES = {
+    **{name: part for shape in (STREAM, JOB) for part, name in shape.names._asdict().items() if name},
+    "PartitionIndex": "partition",
+    "Offset": "offset",
+}
+_KNOWN_IN_ALL = _KNOWN.union(_OTHER_NAMES)
+
+
+def _check_names(told: dict[str, Any], known: frozenset[str]) -> None:
+    if not told.keys() <= known:
+        raise ValueError(f"it has {min(told.keys() - known)!r}, which no message has")
+
+
+def _as_tools(told: dict[str, Any]) -> dict[str, Any]:
+    """The same with the names of a tool's lines."""
+    _check_names(told, _KNOWN_IN_ALL)
+    if told.get("PartitionKeyBase64") is not None:  # the other one is what can be shown of it
+        told = {name: cell for name, cell in told.items() if name != "PartitionKey"}
+    if "Data" in told and told["Data"] is None:
+        told = {**told, "Data": ""}
+    ours = {_OTHER_NAMES.get(name, name): cell for name, cell in told.items()}
+    if len(ours) < len(told):
+        raise ValueError("it says the same twice")
+    return ours
+
+
+def _bytes(name: str | None, cell: Any) -> bytes:
+    if type(cell) is not str:
+        raise ValueError(f"its {name} is no text")
+    try:
+        return a2b_base64(cell, strict_mode=True)
+    except (Base64Error, ValueError) as failure:
+        raise ValueError(f"its {name} is no base64 ({failure})") from None
+
+
+def _encoded(name: str | None, cell: Any) -> bytes:
+    if type(cell) is not str:
+        raise ValueError(f"its {name} is no text")
+    try:
+        return cell.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"its {name} is no UTF-8") from None
+
+
+def _moment(name: str | None, cell: Any, when: Callable[[str], int]) -> int | None:
+    if cell is None:
+        return None
+    if type(cell) is int:
+        return as_timestamp(cell)
+    if type(cell) is not str:
+        raise ValueError(f"its {name} is no time")
+    return when(cell)
+
+
+def _whole(name: str, cell: Any, least: int, most: int) -> int | None:
+    if cell is None:
+        return None
+    if type(cell) is not int or not least <= cell <= most:
+        raise ValueError(f"its {name} is no whole number of {least} to {most}")
+    return cell
+
+
+def from_lines(lines: Sequence[bytes], first: int = 1, path: str = "stdin") -> EntryBatch:
+    """Their messages; `first` is the number of the first line. Raises LineError, naming the line."""
+    entries = []
+    for number, line in enumerate(lines, first):
+        try:
+            entries.append(entry_of(line))
+        except (ValueError, RecursionError) as failure:
+            raise LineError(path, number, str(failure)) from None
+    return EntryBatch.of(entries)
+
+
+def read_lines(path: AnyPath, *, fs: FileSystem | None = None, label: str = "") -> Iterator[EntryBatch]:
+    """The messages of a file of such lines, which errors call `label`. The last newline may be missing.
+
+    Raises LineError, OSError.
+    """
+    disk = fs or OsFileSystem()
+    text = as_path(path)
+    handle = disk.open(text)
+    try:
+        at, number = 0, 1
+        parts: list[bytes] = []  # of a line that is longer than a window
+        while window := disk.pread(handle, _WINDOW, at):
+            at += len(window)
+            *lines, rest = window.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*parts, lines[0]])
+                parts = []
+                yield from_lines(lines, number, label or text)
+                number += len(lines)
+            parts += [rest] if rest else []
+        if parts:
+            yield from_lines([b"".join(parts)], number, label or text)
+    finally:
+        disk.close(handle)

@@ -1,0 +1,98 @@
+# How many messages lie between two places of a queue. Law: bytes that are vouched for by checksums are not
+# read, rows of checksums tell how many records they are of; and only what was asked for is looked at.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from diskq._native.queue import codec as nsq
+from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.snapshot import waiting_behind
+from diskq.storage.checksums import Rows
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem
+from diskq.storage.write_ahead_log import read_slate
+
+__all__ = ["Counted", "bytes_between", "count_between", "count_waiting"]
+
+_WINDOW = 1024 * 1024
+_LENGTH = 4
+
+
+def bytes_between(start: Position, end: Position, sizes: Mapping[int, int]) -> int:
+    """Bytes from `start` to `end`, with files of these sizes between; what is gone counts nothing."""
+    if start >= end:
+        return 0
+    between = sum(size for number, size in sizes.items() if start.file <= number < end.file)
+    return max(0, between + end.byte - start.byte)
+
+
+class Counted(NamedTuple):
+    """How many whole messages there are, and the place behind the last of them."""
+
+    records: int
+    end: Position
+
+
+def count_between(fs: FileSystem, files: QueueFiles, start: Position, end: Position) -> Counted:
+    """The messages from `start`, where one begins, to `end`. Raises OSError.
+
+    Those in a file that has gone meanwhile are not counted.
+    """
+    found, reached = 0, start
+    for number in range(start.file, end.file + 1):
+        size = fs.size_of(files.data(number))
+        if size is not None:
+            first = start.byte if number == start.file else 0
+            last = min(size, end.byte) if number == end.file else size
+            records, behind = _count(fs, files.data(number), files.sidecar(number), first, last)
+            found, reached = found + records, Position(number, behind)
+    return Counted(found, reached)
+
+
+def count_waiting(fs: FileSystem, files: QueueFiles, end: Position) -> int:
+    """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
+    waiting = waiting_behind(fs, files, read_slate(fs, files.slate), end)
+    return 0 if waiting is None else nsq.count(waiting.records).records
+
+
+def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> tuple[int, int]:
+    if position >= end:
+        return 0, position
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return 0, position
+    rows = Rows(fs, None)
+    found = 0
+    try:
+        rows = Rows(fs, sidecar)
+        rows.seek(position)
+        while position < end:
+            row = rows.first_after(position)
+            if row is not None and row.start == position and row.end <= end:
+                records, position = rows.counting(position, end - position)
+                found += records
+                continue
+            # To where rows go on, where the position lies within a block, or somebody else wrote.
+            goal = end if row is None else min(end, row.start if row.start > position else row.end)
+            records, behind = _parse(fs, handle, position, goal)
+            if behind == position:
+                break
+            found, position = found + records, behind
+    finally:
+        rows.close()
+        let_go(fs, handle)
+    return found, position
+
+
+def _parse(fs: FileSystem, handle: int, position: int, end: int) -> tuple[int, int]:
+    """How many records there are by their lengths, and the byte behind them; one window at most."""
+    window = fs.pread(handle, min(_WINDOW, end - position), position)
+    counted = nsq.count(window)
+    if counted.records or len(window) < _LENGTH:
+        return counted.records, position + counted.valid_end
+    # One that is larger than the window; or the beginning of one that is being written.
+    behind = position + _LENGTH + int.from_bytes(window[:_LENGTH], "big")
+    return (1, behind) if counted.stop == "TORN" and behind <= end else (0, position)

@@ -1,0 +1,135 @@
+# Mending a log: what a partition of a stream and a journal have in common. Law: a message keeps its offset,
+# and an offset is given once. Where a damaged stretch is left out, a segment ends before it, and another one
+# begins behind it, named by its first message; what was in between is noted as gone.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from diskq.storage.block_reader import BlockReader, Loss
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.repairs import Repair
+from diskq.storage.swap import Swap
+from diskq.tools.gaps import Gap
+from diskq.tools.repair.rewriting import Piece, between
+
+__all__ = ["Found", "Run", "gaps_between", "left_out", "read_segment", "told"]
+
+
+@dataclass(slots=True)
+class Run:
+    """Messages first:end of a segment, which follow each other; and where their records are."""
+
+    first: int
+    end: int
+    pieces: list[Piece]
+
+
+@dataclass(slots=True)
+class Found:
+    """What a reader gets of a segment, and what it passes over."""
+
+    base: int
+    size: int
+    """Bytes of its data."""
+    runs: list[Run] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all of it one run, with nothing else?"""
+        if self.losses or len(self.runs) != 1:
+            return not (self.losses or self.runs or self.size)
+        return self.runs[0].first == self.base and self.runs[0].pieces == [Piece(0, self.size)]
+
+
+class _Reader(Protocol):
+    base: int
+    blocks: BlockReader
+
+    @property
+    def size(self) -> int: ...
+
+    def read_on(self, end: int, known_end: int | None = None) -> Loss | None: ...
+
+
+class _Place(NamedTuple):
+    position: int
+    offset: int
+
+
+def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> Found:
+    """Read a segment from its beginning. `known_end`: the offset behind it, where that is known."""
+    found = Found(reader.base, reader.size)
+    bound = UNBOUNDED if known_end is None else known_end
+    while _fill(reader, ahead, found, known_end) and ahead.next_offset < bound:
+        start, first = ahead.position, ahead.next_offset
+        if ahead.skip_to(bound) == first:
+            ahead.take_now()  # one that is not whole is measured by who takes it
+        if ahead.next_offset > first:
+            _add(found.runs, first, ahead.next_offset, Piece(start, ahead.position))
+    if known_end is not None and (loss := reader.blocks.missing(found.size)) is not None:
+        found.losses.append(loss)
+    return found
+
+
+def _fill(reader: _Reader, ahead: Any, found: Found, known_end: int | None) -> bool:
+    while not ahead.is_ready or ahead.why != "END":
+        if (loss := reader.read_on(found.size, known_end)) is not None:
+            if loss.start < found.size:
+                found.losses.append(loss)  # else it is a gap, and `gaps_between` tells of it
+        elif not ahead.is_ready:
+            return False
+    return True
+
+
+def _add(runs: list[Run], first: int, end: int, piece: Piece) -> None:
+    if not runs or runs[-1].end != first:
+        runs.append(Run(first, end, [piece]))
+        return
+    run = runs[-1]
+    run.end = end
+    if run.pieces[-1].end == piece.start:
+        run.pieces[-1] = Piece(run.pieces[-1].start, piece.end)
+    else:
+        run.pieces.append(piece)
+
+
+def gaps_between(partition: int, founds: Iterable[Found], next_offset: int) -> list[Gap]:
+    """The offsets that no message has, up to the next one that is given."""
+    gaps, expected = [], None
+    for found in founds:
+        expected = found.base if expected is None else expected
+        for run in found.runs:
+            if run.first > expected:
+                gaps.append(Gap(partition, expected, run.first))
+            expected = run.end
+    if expected is not None and expected < next_offset:
+        gaps.append(Gap(partition, expected, next_offset))
+    return gaps
+
+
+def left_out(swap: Swap, path: str, beside: str, found: Found) -> dict[Piece, str]:
+    """The bytes of a segment's data that no run has are kept beside `beside`; where each stretch is."""
+    pieces = [piece for run in found.runs for piece in run.pieces]
+    rest = between(pieces, 0, found.size)
+    return {piece: swap.keep(path, beside, *piece) for piece in rest}
+
+
+def told(path: str, losses: Iterable[Loss], asides: Mapping[Piece, str]) -> list[Repair]:
+    """The same as repairs."""
+    return [
+        Repair(
+            path=path,
+            kept=loss.start,
+            dropped=loss.end - loss.start,
+            reason=loss.reason,
+            records=loss.records,
+            saved_as=next(
+                (to for piece, to in asides.items() if piece.start <= loss.start < piece.end), None
+            ),
+        )
+        for loss in losses
+    ]

@@ -1,0 +1,15 @@
+# Mending a store of priority queues. Law: its log ends at the first damage; to go on behind it would be to
+# invent a state.
+
+from __future__ import annotations
+
+from diskq.engine.priority.view import repair_store
+from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import Repair
+
+__all__ = ["repair_jobs"]
+
+
+def repair_jobs(fs: FileSystem, path: str) -> list[Repair]:
+    """Mend the store, which may be one in an overlay. Raises LockedError, DiskqError, OSError."""
+    return list(repair_store(path, fs=fs).repairs)

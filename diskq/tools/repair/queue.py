@@ -1,0 +1,190 @@
+# Mending a queue. Law: what an open mends, an open mends; a file in which something cannot be read is written
+# anew without it, and what points into it moves along. No message changes its place among the others.
+#
+# NSQ's files know no offsets: records follow each other, and a reader that meets one that is none leaves the
+# rest of the file. So a file without the damaged stretch is a good one, for every program. Of a file that is
+# missing between two others an empty one takes the place: readers go on behind it.
+
+from __future__ import annotations
+
+from diskq._native.core.gate import Gate
+from diskq._native.core.read_ahead import ReadAhead
+from diskq._native.queue.codec import MAX_BODY, NsqFraming
+from diskq.engine.queue.ack_log import acked_row, handed_row, read_journals, tried_row
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.options import QueueOptions
+from diskq.storage.block_reader import BlockReader, Loss
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import Lock
+from diskq.storage.repairs import Repair
+from diskq.storage.swap import Swap
+from diskq.tools.repair.rewriting import Piece, between, copied, moved, nsq_blocks, size_of, sums
+
+__all__ = ["repair_queue"]
+
+# No message that is there is too large to be kept.
+_ANY_SIZE = QueueOptions(max_message_size=MAX_BODY)
+
+
+def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> list[Repair]:
+    """Mend the queue in `fs`; with `is_dry` only what an open of it mends, the rest is told.
+
+    Raises LockedError, DiskqError, OSError.
+    """
+    with FifoQueue(directory, name, _ANY_SIZE, fs=fs) as queue:
+        repairs = list(queue.repairs)
+    files = QueueFiles(fs, directory, name)
+    lock = Lock(fs, files.lock, files.what)
+    try:
+        swap = Swap(fs, directory, files.swap)
+        repairs += _Rebuild(fs, files, swap).run()
+        if swap and not is_dry:
+            swap.carry_out()
+    finally:
+        lock.release()
+    return repairs
+
+
+class _Rebuild:
+    """What of the files is to be written anew."""
+
+    def __init__(self, fs: FileSystem, files: QueueFiles, swap: Swap) -> None:
+        self._fs = fs
+        self._files = files
+        self._swap = swap
+        self._pieces: dict[int, list[Piece]] = {}  # of the files that are written anew
+        self._repairs: list[Repair] = []
+
+    def run(self) -> list[Repair]:
+        content = self._files.read_metadata()
+        metadata = Metadata.parse(content or b"")
+        assert metadata is not None, "it was just opened, and closed"
+        read, write = metadata.read, metadata.write
+        numbers = [number for number in self._files.numbers() if read.file <= number <= write.file]
+        depth = sum(self._look_at(number, read, write) for number in numbers)
+        for number in range(read.file, write.file):
+            if number not in numbers:
+                self._fill_in(number)
+        if self._pieces or depth != metadata.depth:
+            self._point(metadata, depth)
+        return self._repairs
+
+    def _look_at(self, number: int, read: Position, write: Position) -> int:
+        """Decide on a file. Returns how many records of it can be read."""
+        path = self._files.data(number)
+        start = read.byte if number == read.file else 0
+        size = self._fs.size_of(path) or 0
+        losses, records = self._scan(number, start, size, is_complete=number != write.file)
+        if not losses:
+            return records
+        pieces, at = [], start
+        for loss in losses:
+            if at < min(loss.start, size):
+                pieces.append(Piece(at, min(loss.start, size)))
+            at = max(at, loss.end)
+        if at < size:
+            pieces.append(Piece(at, size))
+        self._write_anew(number, pieces, is_sealed=number != write.file)
+        asides = {piece: self._swap.keep(path, path, *piece) for piece in between(pieces, start, size)}
+        for loss in losses:
+            at = loss.start
+            aside = next((to for piece, to in asides.items() if piece.start <= at < piece.end), None)
+            self._repairs.append(
+                Repair(
+                    path=path,
+                    kept=loss.start,
+                    dropped=min(loss.end, size) - min(loss.start, size),
+                    reason=loss.reason,
+                    records=loss.records,
+                    saved_as=aside,
+                )
+            )
+        return records
+
+    def _scan(self, number: int, start: int, size: int, *, is_complete: bool) -> tuple[list[Loss], int]:
+        """What reading the file passes over, and how many records it delivers."""
+        any_size = NsqFraming(0, MAX_BODY)
+        ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
+        sidecar = self._files.sidecar(number)
+        reader = BlockReader(self._fs, ahead, self._files.data(number), sidecar, start)
+        losses: list[Loss] = []
+        records = 0
+        try:
+            while ahead.position < size:
+                if (loss := reader.fill(size)) is not None:
+                    losses.append(loss)
+                records += ahead.count()
+            if is_complete and (loss := reader.missing(size)) is not None:
+                losses.append(loss)
+        finally:
+            reader.close()
+        return losses, records
+
+    def _fill_in(self, number: int) -> None:
+        path = self._files.data(number)
+        self._repairs.append(
+            Repair(
+                path=path,
+                kept=0,
+                dropped=0,
+                reason="the file is missing: an empty one takes its place",
+                records=None,
+            )
+        )
+        self._write_anew(number, [], is_sealed=True)
+
+    def _write_anew(self, number: int, pieces: list[Piece], *, is_sealed: bool) -> None:
+        path = self._files.data(number)
+        self._pieces[number] = pieces
+        self._swap.install(path, copied(path, pieces) if pieces else b"")
+        self._swap.install(self._files.sidecar(number), sums(path, pieces, nsq_blocks, is_sealed=is_sealed))
+        if number in self._files.marked():
+            self._swap.remove(self._files.mark(number))
+
+    # --- what points into them --------------------------------------------------------------------
+
+    def _point(self, metadata: Metadata, depth: int) -> None:
+        read, write = self._moved(metadata.read), self._moved(metadata.write)
+        if not self._repairs:
+            reason = f"it says {metadata.depth} messages, there are {depth}"
+            self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
+        told = Metadata(depth, read, write, True)
+        self._swap.install(self._files.metadata, told.render())
+        journals = self._files.ack_journals()
+        if not journals or not self._pieces:
+            return
+        known = read_journals(self._fs, self._files)
+        rows = [handed_row(self._moved(known.handed))]
+        for file, ranges in known.acked.items():
+            for start, end in ranges:
+                rows += self._acked(file, start, end)
+        for (file, byte), tried in known.tried.items():
+            if file not in self._pieces or any(start <= byte < end for start, end in self._pieces[file]):
+                place = self._moved(Position(file, byte))
+                rows.append(tried_row(*place, tried.attempts, tried.due, tried.delay))
+        self._swap.install(self._files.ack_journal(journals[-1]), b"".join(rows))
+        for number in journals[:-1]:
+            self._swap.remove(self._files.ack_journal(number))
+
+    def _acked(self, file: int, start: int, end: int) -> list[bytes]:
+        if file not in self._pieces:
+            return [acked_row(file, start, end)]
+        pieces = self._pieces[file]
+        parts = [(max(start, piece.start), min(end, piece.end)) for piece in pieces]
+        return [
+            acked_row(file, moved(first, pieces), moved(first, pieces) + last - first)
+            for first, last in parts
+            if first < last
+        ]
+
+    def _moved(self, place: Position) -> Position:
+        pieces = self._pieces.get(place.file)
+        if pieces is None:
+            return place
+        byte = (
+            size_of(pieces)
+            if place.byte >= max((end for _, end in pieces), default=0)
+            else moved(place.byte, pieces)
+        )
+        return Position(place.file, byte)

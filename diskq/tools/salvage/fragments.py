@@ -1,0 +1,161 @@
+# Messages in bytes that were set aside. Law: a message is taken if it is whole, by its framing; behind bytes
+# of none the next one is looked for as far as the format allows to be sure, and no further.
+#
+#   sej        a record says its size twice: at any byte one can be told
+#   TaskFlux   a record has a marker and a checksum: the same
+#   triplet,   lengths say where the next one begins, and nothing else. What was set aside ends where a
+#   NSQ        record ends, mostly: so a chain of records that leads to that very byte is believed
+#
+# Which bytes of a record rotted cannot be told: in a queue's, and a stream's, its text may be altered.
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from diskq._native.journal import codec as sej
+from diskq._native.priority import codec as taskflux
+from diskq._native.queue import codec as nsq
+from diskq._native.stream import codec as triplet
+from diskq.tools.entries import Entry
+
+__all__ = ["Scraps", "jobs_scraps", "journal_scraps", "queue_scraps", "stream_scraps"]
+
+# A chain is looked for in so many of the last bytes.
+_MOST_LOOKED_AT = 1024 * 1024
+
+_NSQ = struct.Struct(">I")
+_KEY_SIZE = struct.Struct("<I")
+_REST = struct.Struct("<qQ")
+_SEJ_HEAD = struct.Struct(">QqBb")
+_SEJ_SIZE = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class Scraps:
+    """What was found in some bytes."""
+
+    entries: list[Entry] = field(default_factory=list)
+    unread: int = 0
+    """Bytes that hold no message that can be told."""
+
+
+def queue_scraps(content: bytes, name: str) -> Scraps:
+    """Of a queue's data file."""
+    found = Scraps()
+
+    def take(part: bytes) -> int:
+        scanned = nsq.scan(part)
+        found.entries += [Entry(body, queue=name) for body in scanned.bodies]
+        return scanned.valid_end
+
+    def size_at(at: int) -> int | None:
+        if at + _NSQ.size > len(content):
+            return None
+        size = int(_NSQ.unpack_from(content, at)[0])
+        return size + _NSQ.size if size else None  # zeros would be a chain that leads anywhere
+
+    return _with_chain(content, found, take, size_at)
+
+
+def stream_scraps(content: bytes, partition: int, is_varuint: bool) -> Scraps:
+    """Of a partition's data file. Its records do not say their offsets."""
+    found = Scraps()
+
+    def take(part: bytes) -> int:
+        scanned = triplet.scan(part, varuint=is_varuint)
+        found.entries += [
+            Entry(message.value, message.key, message.timestamp_ns, partition=partition)
+            for message in scanned.messages
+        ]
+        return scanned.valid_end
+
+    def size_at(at: int) -> int | None:
+        if is_varuint or at + _KEY_SIZE.size > len(content):
+            return None
+        rest = at + _KEY_SIZE.size + int(_KEY_SIZE.unpack_from(content, at)[0])
+        if rest == at + _KEY_SIZE.size or rest + _REST.size > len(content):
+            return None  # every message has a key
+        _, value_size = _REST.unpack_from(content, rest)
+        return rest - at + _REST.size + int(value_size)
+
+    return _with_chain(content, found, take, size_at)
+
+
+def _with_chain(
+    content: bytes, found: Scraps, take: Callable[[bytes], int], size_at: Callable[[int], int | None]
+) -> Scraps:
+    """What follows from the beginning; and the longest chain behind it that leads to the end."""
+    end = take(content)
+    if end < len(content):
+        begin = _chain(content, end + 1, size_at)
+        found.unread = begin - end
+        taken = take(content[begin:])
+        assert taken == len(content) - begin, "a chain of whole records"
+    return found
+
+
+def _chain(content: bytes, first: int, size_at: Callable[[int], int | None]) -> int:
+    """The first byte from which on records lead to the end; or the end, where none do."""
+    end = len(content)
+    leads = {end}
+    for at in range(end - 1, max(first, end - _MOST_LOOKED_AT) - 1, -1):
+        size = size_at(at)
+        if size is not None and at + size in leads:
+            leads.add(at)
+    return min(leads)
+
+
+def journal_scraps(content: bytes) -> Scraps:
+    """Of a journal's segment."""
+    found = Scraps()
+    at = 0
+    while at < len(content):
+        scanned = sej.scan(memoryview(content)[at:])
+        for message in scanned.messages:
+            stamp, kind = message.timestamp_ns, message.type
+            found.entries.append(Entry(message.value, message.key, stamp, kind, offset=message.offset))
+        at += scanned.valid_end
+        behind = _sej_record_behind(content, at)
+        found.unread += behind - at
+        at = behind
+    return found
+
+
+def _sej_record_behind(content: bytes, at: int) -> int:
+    """Where the next whole record begins, from byte `at` on; the end, if there is none."""
+    for start in range(at, len(content) - sej.RECORD_OVERHEAD + 1):
+        key_size = _SEJ_HEAD.unpack_from(content, start)[3]
+        value_at = start + _SEJ_HEAD.size + key_size + _SEJ_SIZE.size
+        if key_size < 0 or value_at > len(content):
+            continue
+        (value_size,) = _SEJ_SIZE.unpack_from(content, value_at - _SEJ_SIZE.size)
+        size_at = value_at + value_size
+        if value_size < 0 or size_at + _SEJ_SIZE.size > len(content):
+            continue
+        if _SEJ_SIZE.unpack_from(content, size_at)[0] == size_at + _SEJ_SIZE.size - start:
+            return start
+    return len(content)
+
+
+def jobs_scraps(content: bytes) -> Scraps:
+    """Of a store's log. Messages that were acknowledged may be among them: a log tells it by number only."""
+    found = Scraps()
+    at = len(taskflux.FILE_HEAD) if content.startswith(taskflux.FILE_HEAD) else 0
+    while 0 <= at < len(content):
+        scanned = taskflux.scan(memoryview(content)[at:])
+        for command in scanned.commands:
+            if command[0] == taskflux.ADD:
+                _, name, priority, payload = command[:4]
+                found.entries.append(Entry(payload, priority=priority, queue=name.decode("latin-1")))
+        at += scanned.end
+        if content.startswith(taskflux.END_MARKER, at) or not content[at:].strip(b"\0"):
+            found.unread += len(content[at:].strip(b"\0"))  # what is behind the end was written over once
+            break
+        behind = content.find(taskflux.MARKER, at + 1)
+        while behind >= 0 and not taskflux.scan(memoryview(content)[behind:], most=1).records:
+            behind = content.find(taskflux.MARKER, behind + 1)
+        found.unread += (len(content) if behind < 0 else behind) - at
+        at = behind
+    return found

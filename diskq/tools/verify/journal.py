@@ -1,0 +1,229 @@
+# Is a journal whole? Law: a segment at a time, as a reader goes through it; what is missing is counted by
+# the offsets, which every record says.
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from diskq._native.core.gate import Gate
+from diskq._native.journal import codec as sej
+from diskq._native.journal.codec import SejFraming
+from diskq._native.journal.read_ahead import SejAhead
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.reader_offset import read_journal_offsets
+from diskq.engine.journal.segment_reader import JournalSegmentReader
+from diskq.engine.log.committed_offset import MARKER_SIZE
+from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_start import missing_start
+from diskq.engine.log.recovery_points import Point, read_points
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.gaps import Gap, known_gaps, unknown_parts
+from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
+from diskq.tools.stores import Thing
+from diskq.tools.view.killed import as_put_back
+
+__all__ = ["verify_journal"]
+
+
+def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises JournalNotFoundError, OSError."""
+    files = JournalFiles(fs, thing.path)
+    staged = read_points(fs, files).staged
+    with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
+        _look_over(there, JournalFiles(there, thing.path), report)
+
+
+def _count(records: bytes) -> int:
+    return sej.count(records).records
+
+
+def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
+    points = read_points(fs, files)
+    point = points.partitions.get(0)
+    is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
+    bases = files.bases()
+    told = 0 if is_doubtful else told_end(fs, files, bases)
+    promised = max(told, point.next_offset if point is not None else 0)
+    if not bases:
+        _tell_of_nothing(files, point.base if point is not None else 0, promised, report)
+    ends: dict[int, int] = {}
+    for number, base in enumerate(bases):
+        behind = bases[number + 1] if number + 1 < len(bases) else None
+        look = partial(_look, fs, files, base, behind, point, ends)
+        part = settled(look, report.progress)
+        if is_doubtful and (point is None or base >= point.base):
+            _believe_the_synced(part, point.end if point is not None and point.base == base else 0)
+        report.take(part)
+    if bases and (end := max(ends.values(), default=0)) < told:
+        counted = sum(finding.lost for finding in report.findings)
+        if lost := max(0, told - end - counted):
+            what = f"messages {told - lost} to {told - 1}, of which there are checksums, are gone"
+            report.damage(files.data(files.sidecars()[-1]), None, what, lost)
+    if point is not None and bases:
+        # Checksums that are not this segment's own tell of messages that never were.
+        first = min([bases[0], *files.sidecars()])
+        report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
+    report.take(settled(partial(_look_at_readers, fs, files), None))
+    noted = None if point is None else point.start(has_run_on=not is_doubtful)
+    _tell_of_the_rest(fs, files, bases, noted, report)
+
+
+def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
+    """No segment is there any more."""
+    start = min(files.sidecars(), default=base)
+    if start < promised:
+        what = f"there is no segment: messages {start} to {promised - 1} are gone"
+        report.damage(files.data(base), None, what, promised - start)
+
+
+def _believe_the_synced(part: Report, synced: int) -> None:
+    """After a power cut: what is wrong behind byte `synced` of a segment was promised to nobody."""
+    for number, finding in enumerate(part.findings):
+        if finding.severity == "damage" and finding.at is not None and finding.at >= synced:
+            what = f"{finding.what}; not synced before the machine stopped: the next open cuts it"
+            part.findings[number] = replace(finding, severity="torn", what=what, lost=0)
+
+
+def _look(
+    fs: FileSystem,
+    files: JournalFiles,
+    base: int,
+    behind: int | None,
+    point: Point | None,
+    ends: dict[int, int],
+    report: Report,
+) -> None:
+    """One segment. `behind`: the offset with which the next one begins; None: it is written to.
+
+    `ends` is told of the offset behind its last message.
+    """
+    path = files.data(base)
+    ahead = SejAhead(fs, SejFraming(), Gate())
+    try:
+        segment = JournalSegmentReader(fs, ahead, files, base)
+    except FileNotFoundError:
+        return  # somebody removed it meanwhile
+    try:
+        size = segment.size
+        position = 0
+        while position < size:
+            offset = ahead.next_offset
+            loss = segment.read_on(size, behind)
+            if loss is not None:
+                what = f"bytes {loss.start} to {loss.end}: {loss.reason}"
+                report.damage(path, loss.start, what, loss.records or 0)
+                offset = ahead.next_offset
+            before, told = ahead.position, ahead.next_offset
+            report.messages += ahead.skip_to(UNBOUNDED) - told
+            report.saw(min(ahead.position, size) - position)
+            position = ahead.position
+            if loss is None and position == before and offset == told and segment.tail != "END":
+                break
+        ends[base] = ahead.next_offset
+        report.checksummed += segment.blocks.verified
+        tell_of_rows(fs, files.sidecar(base), size - segment.blocks.verified, report)
+        if behind is None:
+            _look_at_the_end(fs, files, segment, ahead, size, report)
+            _look_at_the_point(files, base, point, ahead.next_offset, report)
+        elif ahead.next_offset < behind:
+            _tell_of_a_gap(fs, files, path, position, Gap(0, ahead.next_offset, behind), report)
+        elif ahead.next_offset > behind:
+            report.damage(path, position, f"it holds {ahead.next_offset - behind} messages more than offsets")
+    finally:
+        segment.close()
+
+
+def _tell_of_a_gap(
+    fs: FileSystem, files: JournalFiles, path: str, position: int, gap: Gap, report: Report
+) -> None:
+    """Behind a segment that ends at `position` messages are missing: that is known, or it is news."""
+    what = f"messages {gap.start} to {gap.end - 1} are missing: the next segment is behind them"
+    if unknown := unknown_parts(gap, known_gaps(fs, files)):
+        report.damage(path, position, what, sum(part.end - part.start for part in unknown))
+    else:
+        report.note(path, position, f"{what}: a repair has left them out")
+
+
+def _look_at_the_end(
+    fs: FileSystem,
+    files: JournalFiles,
+    segment: JournalSegmentReader,
+    ahead: SejAhead,
+    size: int,
+    report: Report,
+) -> None:
+    """Of the segment that is written to: what is behind its last whole record."""
+    path, end = segment.path, ahead.position
+    row = segment.blocks.rows.first_after(end)
+    known = segment.blocks.rows.last_end if row is None else row.end
+    if row is not None and row.end > segment.size:
+        held = sej.count(fs.pread(segment.blocks.handle, max(0, end - row.start), row.start)).records
+        what = f"the data ends at byte {segment.size}, its checksums go on to {known}"
+        if _is_unsynced(fs, files):
+            report.torn(path, end, what)
+        else:
+            report.damage(path, end, what, max(0, row.records - held))
+    elif end < size and not holder_of(fs, files.lock)[1]:
+        left = size - end
+        what = f"{left} bytes are no whole message: the next open cuts them, and keeps a copy"
+        if segment.tail == "TORN" or not fs.pread(segment.blocks.handle, left, end).strip(b"\0"):
+            report.torn(path, end, what)
+        else:
+            report.damage(path, end, what)
+
+
+def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
+    """True if the machine was restarted since a writer of ours was at work: not all it wrote may be there."""
+    return was_restarted(fs, read_holder(fs, files.lock), [files.slate]) is True
+
+
+def _look_at_the_point(
+    files: JournalFiles, base: int, point: Point | None, next_offset: int, report: Report
+) -> None:
+    if point is not None and next_offset < point.next_offset:
+        missing = point.next_offset - next_offset
+        what = f"messages {next_offset} to {point.next_offset - 1} were on the platter, and are gone"
+        counted = sum(finding.lost for finding in report.findings)
+        report.damage(files.data(base), None, what, max(0, missing - counted))
+
+
+def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> None:
+    for reader in read_journal_offsets(files.path, fs=fs):
+        if reader.repair is not None:
+            size = fs.size_of(reader.repair.path)
+            if size is not None and 0 < size < MARKER_SIZE:
+                report.torn(reader.repair.path, 0, reader.repair.reason)
+            else:
+                report.damage(reader.repair.path, 0, reader.repair.reason)
+
+
+def _tell_of_the_rest(
+    fs: FileSystem, files: JournalFiles, bases: list[int], noted: int | None, report: Report
+) -> None:
+    if fs.size_of(files.private) is None:
+        return
+    tell_of_a_repair(fs, files.path, files.swap, report)
+    if not read_points(fs, files).is_readable:
+        report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+    if (waiting := read_slate(fs, files.slate)) is not None:
+        size = fs.size_of(files.data(waiting.file))
+        if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
+            whole = sej.count(waiting.records[size - waiting.start :]).records
+            report.messages += whole
+            report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
+    tell_of_the_start(missing_start(bases, files.sidecars(), files.data, noted=noted), report)
+    left = [*files.leftovers(), *files.orphans(bases)]
+    for directory in files.data_places():
+        for name in sorted(fs.list_directory(directory)):
+            if ".bad" in name:
+                path = join(directory, name)
+                report.note(
+                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
+                )
+    for path in left:
+        report.note(path, None, "a crash left it: the next open removes it")

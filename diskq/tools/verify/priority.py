@@ -1,0 +1,197 @@
+# Is a store of priority queues whole? Law: what the next open would refuse, or would have to leave out of
+# whole commands, is damage; what it cuts because nobody finished writing it is torn.
+
+from __future__ import annotations
+
+from diskq._native.priority.codec import END_MARKER
+from diskq.engine.log.trust import Trust, trust_of_store
+from diskq.engine.priority.audit import SegmentReport, StoreReport, inspect_store
+from diskq.engine.priority.command_log import read_segment
+from diskq.engine.priority.files import Point, StoreFiles
+from diskq.engine.priority.recovery import STALE, TORN
+from diskq.engine.priority.view import try_opening
+from diskq.errors import CorruptionError
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.log_events import nothing_logged
+from diskq.storage.repairs import last_byte
+from diskq.tools.report import Report, settled
+from diskq.tools.stores import Thing
+
+__all__ = ["verify_jobs"]
+
+
+def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises OSError."""
+    try:
+        files = StoreFiles.existing(fs, thing.path)
+    except CorruptionError as refusal:
+        report.damage(refusal.path, refusal.position, refusal.reason)
+        return
+    found = settled(lambda part: _Look(fs, files, part).run(), report.progress)
+    report.take(found)
+    if not _is_being_written(fs, files) and (found.troubles or _needs_an_open(fs, files)):
+        _compare_with_an_open(fs, files, report)
+
+
+def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
+    return any(holder_of(fs, path)[1] for path in (files.lock, files.metadata))
+
+
+def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
+    """Did a process end without closing it, and no power cut come since? Its commands are then whole."""
+    trust = trust_of_store(fs, Point.read(fs, files), read_holder(fs, files.lock))
+    return trust is Trust.KILLED
+
+
+def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
+    """Does the log end elsewhere than it ended when it was closed, or is something behind its end?"""
+    point, bases = Point.read(fs, files), files.segments()
+    if point is not None and (point.base not in bases or point.base != bases[-1]):
+        return True
+    holder = read_holder(fs, files.lock)
+    if holder is not None and holder.newest > max(bases, default=-1):
+        return True
+    if not bases:
+        return False
+    handle = fs.open(files.segment(bases[-1]))
+    try:
+        scanned = read_segment(fs, handle, bears_bad=True)
+        is_stale = last_byte(fs, handle, scanned.end) is not None
+    finally:
+        fs.close(handle)
+    if point is None or point.closed is None:
+        is_ended = scanned.size >= scanned.ending + len(END_MARKER)
+        return is_stale or scanned.is_blank or (point is not None and not is_ended)
+    is_longer = point.next_lsn is not None and bases[-1] + scanned.records < point.next_lsn
+    return is_stale or scanned.ending < point.closed or is_longer
+
+
+def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> None:
+    """Open it over files in memory: what it would find and do is told, and counted."""
+    with nothing_logged():
+        opening = try_opening(files.root, fs=fs)
+    refusal = opening.refusal
+    if refusal is not None:
+        if not any(each.severity == "damage" for each in report.findings):
+            position = refusal.position if isinstance(refusal, CorruptionError) else None
+            report.damage(refusal.path, position, f"it is refused: {refusal}")
+        return
+    point = Point.read(fs, files)
+    report.messages = sum(queue.stored for queue in opening.queues)
+    known = {(each.path, each.at) for each in report.findings if each.severity != "note"}
+    for repair in opening.repairs:
+        if (repair.path, repair.kept) in known:
+            continue
+        if repair.reason == STALE:
+            report.note(repair.path, repair.kept, f"{repair.reason}: the next open keeps them aside")
+        elif repair.reason.startswith(TORN) and not _was_killed(fs, files):
+            report.torn(repair.path, repair.kept, f"{repair.reason}: the next open cuts it, and keeps a copy")
+        else:
+            report.damage(repair.path, repair.kept, repair.reason)
+    if point is not None and point.stored is not None:
+        report.count_lost(max(0, point.stored - report.messages))
+
+
+class _Look:
+    """Once through the store."""
+
+    def __init__(self, fs: FileSystem, files: StoreFiles, report: Report) -> None:
+        self._fs = fs
+        self._files = files
+        self._report = report
+        self._point = Point.read(fs, files)
+        self._was_killed = _was_killed(fs, files)
+
+    def run(self) -> None:
+        files, report = self._files, self._report
+        found = inspect_store(files.root, fs=self._fs, saw=report.saw)
+        report.messages = found.messages
+        if found.metadata_trouble is not None:
+            report.damage(files.metadata, 0, found.metadata_trouble)
+        self._tell_of_the_snapshot(found)
+        for number, segment in enumerate(found.segments):
+            report.checksummed += segment.end
+            if not segment.is_covered:
+                self._tell_of_a_segment(segment, found, is_last=number == len(found.segments) - 1)
+        self._tell_of_gaps(found)
+        self._tell_of_the_closed(found)
+        for path in files.leftovers():
+            report.note(path, None, "a crash left it: the next open removes it")
+
+    # --- the snapshot -----------------------------------------------------------------------------
+
+    def _tell_of_the_snapshot(self, found: StoreReport) -> None:
+        snapshot = found.snapshot
+        if snapshot is None:
+            return
+        if snapshot.trouble is None:
+            self._report.checksummed += snapshot.size
+        elif found.segments and not found.segments[0].lsn and "implementation" not in snapshot.trouble:
+            what = f"{snapshot.trouble}: the log begins with the first command, and nothing is lost"
+            self._report.note(snapshot.path, 0, what)
+        else:
+            self._report.damage(snapshot.path, 0, snapshot.trouble)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _may_be_unsynced(self, lsn: int) -> bool:
+        """May a power cut have taken this command, or the segment that begins with it?"""
+        return not self._was_killed and self._point is not None and lsn >= self._point.base
+
+    def _is_vouched(self, segment: SegmentReport) -> bool:
+        """Was all of it on the platter?"""
+        point = self._point
+        if point is None:
+            return False
+        if point.base > segment.lsn:
+            return True
+        return point.base == segment.lsn and point.closed is not None and segment.end < point.closed
+
+    def _tell_of_a_segment(self, segment: SegmentReport, found: StoreReport, *, is_last: bool) -> None:
+        if segment.trouble is None:
+            return
+        report, at = self._report, segment.end
+        what = f"command {segment.next_lsn}: {segment.trouble}"
+        if segment.trouble == "its head was not written":
+            if is_last or self._may_be_unsynced(segment.lsn):
+                report.torn(segment.path, 0, segment.trouble)
+            else:
+                report.damage(segment.path, 0, segment.trouble)
+        elif segment.has_more:
+            report.damage(segment.path, at, f"{what}, and whole commands are behind it")
+        elif segment.is_refused or self._is_vouched(segment):
+            report.damage(segment.path, at, what)
+        elif is_last:
+            if not _is_being_written(self._fs, self._files):
+                found_it = report.damage if self._was_killed else report.torn
+                found_it(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
+        elif self._may_be_unsynced(segment.lsn):
+            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
+        else:
+            report.damage(segment.path, at, what)
+
+    def _tell_of_the_closed(self, found: StoreReport) -> None:
+        """Is the segment there in which the log was closed, with everything on the platter?"""
+        point, there = self._point, {segment.lsn for segment in found.segments}
+        covered = -1 if found.snapshot is None else found.snapshot.lsn
+        if (
+            point is not None
+            and point.closed is not None
+            and covered < point.base
+            and point.base not in there
+        ):
+            what = "the log was closed in this segment, which is gone"
+            self._report.damage(self._files.segment(point.base), None, what)
+
+    def _tell_of_gaps(self, found: StoreReport) -> None:
+        is_begun = found.snapshot is None or found.snapshot.trouble is None
+        for gap in found.gaps:
+            if not is_begun and gap < found.segments[0].lsn:
+                continue  # nobody knows what the snapshot covered
+            following = next((each for each in found.segments if each.lsn > gap), found.segments[-1])
+            if self._may_be_unsynced(gap):
+                what = f"command {gap} should be before it: the next open sets it aside"
+                self._report.torn(following.path, 0, what)
+            else:
+                self._report.damage(following.path, 0, f"command {gap} should be before it, and is nowhere")

@@ -1,0 +1,259 @@
+# Is a queue whole? Law: what counts is what it would still deliver; what was received already is not
+# looked at.
+#
+# What the next open would make of it the engine says (`fiforecovery.survey`): where it would read, where it
+# would go on, and what it would cut. All that lies between is then read as a reader does it, block by block.
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diskq._native.core.gate import Gate
+from diskq._native.core.read_ahead import ReadAhead
+from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
+from diskq.engine.queue.ack_log import broken_rows, read_journals
+from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.recovery import Recovered
+from diskq.engine.queue.snapshot import steady_slate, steady_survey, waiting_behind
+from diskq.storage.block_reader import BlockReader
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import holder_of
+from diskq.storage.repairs import Repair
+from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows
+from diskq.tools.stores import Thing
+from diskq.tools.view.killed import as_put_back
+
+__all__ = ["verify_queue"]
+
+
+def verify_queue(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises QueueMovedError, OSError."""
+    files = QueueFiles(fs, thing.path, thing.name)
+    with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
+        files = QueueFiles(there, thing.path, thing.name)
+        report.take(settled(lambda part: _Look(there, files, part).run(), report.progress))
+
+
+def _count(records: bytes) -> int:
+    return count(records).records
+
+
+class _Look:
+    """Once through the queue."""
+
+    def __init__(self, fs: FileSystem, files: QueueFiles, report: Report) -> None:
+        self._fs = fs
+        self._files = files
+        self._report = report
+
+    def run(self) -> None:
+        waiting = steady_slate(self._fs, self._files.slate)
+        content = self._files.read_metadata()
+        metadata = None if content is None else Metadata.parse(content)
+        found = steady_survey(self._fs, self._files)
+        self._tell_of_metadata(content, metadata, found)
+        recorded = Position(2**63, 0) if metadata is None else metadata.write
+        known = behind = uncounted = 0
+        for number, size in found.sizes.items():
+            if number < found.read.file:
+                continue
+            if number in found.moved:
+                behind += _count(found.moved[number])
+                continue
+            start = min(size, found.read.byte if number == found.read.file else 0)
+            middle = start
+            if number <= recorded.file:
+                middle = size if number < recorded.file else max(start, min(size, recorded.byte))
+            is_complete = number != found.write.file
+            records, losses = self._read(
+                number, start, middle, found, is_complete=is_complete and middle == size
+            )
+            known += records
+            uncounted += losses
+            if middle < size:
+                records, losses = self._read(number, middle, size, found, is_complete=is_complete)
+                behind += records
+                uncounted += losses
+        self._report.messages = known + behind
+        self._tell_of_depth(content, metadata, known, uncounted)
+        if behind:
+            self._report.note(
+                self._files.metadata,
+                None,
+                f"{behind} messages were written behind what it says: the next open counts them",
+            )
+        if (rest := waiting_behind(self._fs, self._files, waiting, found.write)) is not None:
+            whole = count(rest.records).records
+            self._report.messages += whole
+            self._report.note(
+                self._files.slate, None, f"{whole} messages wait here: the next open writes them"
+            )
+        self._tell_of_tails(found)
+        self._tell_of_acks(found)
+        self._tell_of_leftovers()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _read(
+        self, number: int, start: int, end: int, found: Recovered, *, is_complete: bool
+    ) -> tuple[int, int]:
+        """Bytes start:end of a file: how many messages, and how many losses nothing has counted."""
+        path = self._files.data(number)
+        sums = None if number in found.unchecked else self._files.sidecar(number)
+        any_size = NsqFraming(0, MAX_BODY)
+        ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
+        try:
+            reader = BlockReader(self._fs, ahead, path, sums, start)
+        except FileNotFoundError:
+            if not self._is_consumed(number):
+                self._report.damage(path, None, "the file has gone while it was looked at")
+            return 0, 0
+        records = uncounted = 0
+        try:
+            position = start
+            while position < end:
+                loss = reader.fill(end)
+                if loss is not None:
+                    self._report.damage(
+                        path, loss.start, _told(loss.start, loss.end, loss.reason), loss.records or 0
+                    )
+                    uncounted += loss.records is None
+                records += ahead.count()
+                self._report.saw(min(ahead.position, end) - position)
+                position = ahead.position
+            if is_complete and (loss := reader.missing(end)) is not None:
+                self._report.damage(path, loss.start, loss.reason, loss.records or 0)
+            self._report.checksummed += reader.verified
+            if sums is not None and is_complete:
+                tell_of_rows(self._fs, sums, end - start - reader.verified, self._report)
+        finally:
+            reader.close()
+        return records, uncounted
+
+    def _is_consumed(self, number: int) -> bool:
+        """Were its messages taken out meanwhile?"""
+        content = self._files.read_metadata()
+        metadata = None if content is None else Metadata.parse(content)
+        return metadata is not None and number < metadata.read.file
+
+    # --- the metadata -----------------------------------------------------------------------------
+
+    def _tell_of_metadata(self, content: bytes | None, metadata: Metadata | None, found: Recovered) -> None:
+        path = self._files.metadata
+        if content is None and found.sizes:
+            self._report.torn(
+                path,
+                None,
+                "it is missing: the next open takes the positions from the data, and all is read again",
+            )
+        elif content is not None and metadata is None:
+            what = "no metadata that a writer wrote: the next open takes the positions from the data"
+            if content.strip(b"\0"):
+                self._report.damage(path, 0, what)
+            else:
+                self._report.torn(path, 0, what)
+        for repair in found.repairs:
+            if repair.path != path:
+                self._tell_of_repair(repair, found)
+
+    def _tell_of_repair(self, repair: Repair, found: Recovered) -> None:
+        numbers = {self._files.data(number): number for number in self._files.numbers()}
+        number = numbers.get(repair.path)
+        if number is not None and number < found.read.file and repair.records == 0:
+            self._report.note(repair.path, None, repair.reason)
+        else:
+            self._report.damage(repair.path, repair.kept, repair.reason, repair.records or 0)
+
+    def _tell_of_depth(
+        self, content: bytes | None, metadata: Metadata | None, known: int, uncounted: int
+    ) -> None:
+        """The metadata knows how many there should be, if nobody has written it meanwhile."""
+        if metadata is None or self._files.read_metadata() != content:
+            return
+        lost = sum(finding.lost for finding in self._report.findings)
+        missing = metadata.depth - known - lost
+        if missing > 0 and uncounted == 1:
+            findings = self._report.findings
+            at = next(i for i, each in enumerate(findings) if each.severity == "damage" and not each.lost)
+            findings[at] = replace(findings[at], lost=missing)
+        elif missing and not uncounted and not lost:
+            self._report.note(
+                self._files.metadata, 0, f"it counts {metadata.depth} messages, and {known} are there"
+            )
+
+    # --- tails, acknowledgements, leftovers -------------------------------------------------------
+
+    def _tell_of_tails(self, found: Recovered) -> None:
+        """What lies behind the last whole record; the survey has left it out of account."""
+        troubles = {(each.path, each.at) for each in self._report.findings if each.severity == "damage"}
+        for number in self._files.numbers():
+            if number < found.read.file:
+                continue
+            path = self._files.data(number)
+            size, end = self._fs.size_of(path) or 0, found.sizes.get(number, 0)
+            if size > end and (path, end) not in troubles and not self._is_being_written():
+                self._report.torn(
+                    path,
+                    end,
+                    f"{size - end} bytes are no whole message: the next open cuts them, and keeps a copy",
+                )
+
+    def _is_being_written(self) -> bool:
+        return bool(holder_of(self._fs, self._files.lock)[1])
+
+    def _tell_of_acks(self, found: Recovered) -> None:
+        if self._fs.size_of(self._files.private) is None:
+            return
+        acked = read_journals(self._fs, self._files).acked
+        for file, ranges in acked.items():
+            for start, end in ranges:
+                begin = max(start, found.read.byte) if file == found.read.file else start
+                limit = found.sizes.get(file, 0)
+                if file < found.read.file or begin >= end or end > limit:
+                    continue
+                self._subtract(file, begin, end)
+        for number in self._files.ack_journals():
+            path = self._files.ack_journal(number)
+            if broken := broken_rows(self._fs, path):
+                self._report.note(
+                    path,
+                    broken[0],
+                    f"{len(broken)} of its rows are torn or rotten: what they say is lost",
+                )
+
+    def _subtract(self, file: int, start: int, end: int) -> None:
+        """Acknowledged messages are not delivered."""
+        path = self._files.data(file)
+        try:
+            handle = self._fs.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            found = count(self._fs.pread(handle, end - start, start))
+        finally:
+            self._fs.close(handle)
+        if found.valid_end != end - start:
+            self._report.damage(
+                path, start, f"bytes {start} to {end} are acknowledged, and are no whole messages"
+            )
+        self._report.messages -= found.records
+
+    def _tell_of_leftovers(self) -> None:
+        files, report = self._files, self._report
+        tell_of_a_repair(self._fs, files.directory, files.swap, report)
+        if self._fs.size_of(files.private) is not None:
+            for path in files.leftovers(files.numbers()):
+                report.note(path, None, "a crash left it: the next open removes it")
+        prefix = f"{files.naming.prefix}"
+        for name in sorted(self._fs.list_directory(files.directory)):
+            if name.startswith(prefix) and ".bad" in name:
+                path = join(files.directory, name)
+                report.note(
+                    path,
+                    None,
+                    f"{self._fs.size_of(path) or 0} bytes that an earlier open or repair kept aside",
+                )
+
+
+def _told(start: int, end: int, reason: str) -> str:
+    return f"bytes {start} to {end}: {reason}"

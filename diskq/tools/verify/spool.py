@@ -1,0 +1,36 @@
+# Is a spool whole? Law: its messages are in its queues; its own files may be lost, and then some are
+# delivered again.
+
+from __future__ import annotations
+
+from functools import partial
+
+from diskq.engine.layouts import queue_names
+from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, read_note, read_state
+from diskq.storage.fs import FileSystem
+from diskq.tools.report import Report, settled
+from diskq.tools.stores import Thing
+from diskq.tools.verify.queue import verify_queue
+
+__all__ = ["verify_spool"]
+
+
+def verify_spool(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises QueueMovedError, OSError."""
+    names = queue_names(fs, thing.path)
+    for name in (SPOOL, DEAD):
+        if name in names:
+            verify_queue(fs, Thing("queue", thing.path, name), report)
+    report.take(settled(partial(_look_at_notes, fs, SpoolFiles(thing.path)), None))
+
+
+def _look_at_notes(fs: FileSystem, files: SpoolFiles, report: Report) -> None:
+    if fs.size_of(files.state) is not None and read_state(fs, files) is None:
+        report.damage(
+            files.state, 0, "no state that a spool wrote: the first messages may be delivered again"
+        )
+    # It is written in place, without a sync.
+    if fs.size_of(files.note) and read_note(fs, files) is None:
+        report.torn(files.note, 0, "no note that a spool wrote: the first messages may be delivered again")
+    for path in files.leftovers(fs):
+        report.note(path, None, "a crash left it: the next open removes it")

@@ -1,0 +1,286 @@
+# Is a stream whole? Law: a segment at a time, as the audit has it; and beside the segments all that tells
+# who has come how far.
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
+from diskq.engine.log.committed_offset import MARKER_SIZE
+from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_start import missing_start
+from diskq.engine.log.recovery_points import Point, Points, read_points
+from diskq.engine.stream.audit import AuditTask, Trouble, audit_tasks, examine_segment
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import groups
+from diskq.engine.stream.owner import owner_state
+from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.settings import StreamSettings, read_settings
+from diskq.engine.stream.start import read_first
+from diskq.engine.stream.stream import Stream
+from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
+from diskq.options import StreamOptions
+from diskq.storage.fs import FileSystem, join
+from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.log_events import nothing_logged
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.gaps import Gap, known_gaps, unknown_parts
+from diskq.tools.holders import writer_of
+from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
+from diskq.tools.stores import Thing
+from diskq.tools.view.killed import as_put_back, was_killed
+
+__all__ = ["verify_stream"]
+
+_MENDS = ": the next open mends it"
+_GONE = "were on the platter, and are gone"
+
+
+def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
+    """Raises StreamNotFoundError, OSError."""
+    files = StreamFiles(fs, thing.path)
+    try:
+        settings = read_settings(fs, files)
+    except UnsupportedFormatError as refusal:
+        report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
+        return
+    found = _judged(fs, thing, settings or StreamSettings(), report)
+    if settings is None and found.lost:
+        # Nothing says how its records are encoded but they themselves.
+        other = _judged(fs, thing, StreamSettings(encoding="varuint"), report)
+        if other.messages > found.messages:
+            found = other
+            what = "the settings are gone, and records are encoded as 'varuint'"
+            found.damage(files.settings, 0, f"{what}: open it with encoding='varuint'")
+    report.take(found)
+
+
+def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Report) -> Report:
+    """What is found where these are the settings."""
+    files = StreamFiles(fs, thing.path)
+    found = Report(report.progress)
+    stagings = {index: files.partition(index).staging for index in files.partitions()}
+    varuint = settings.encoding == "varuint"
+    staged = read_points(fs, files).staged
+    counted = partial(_count, varuint)
+    with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
+        _Look(there, StreamFiles(there, thing.path), settings, found).run()
+    state = owner_state(fs, files)
+    if state == "garbage" and fs.size_of(files.owner):
+        found.torn(files.owner, 0, "no owner's id: the next open removes it, and keeps a copy")
+    if state in ("peer", "opening") and was_killed(fs, files.lock, stagings, staged):
+        what = "it names another producer, and a process of ours was killed here: the next open is refused"
+        found.damage(files.owner, None, f"{what}, unless with take_over=True")
+    if found.troubles and writer_of(fs, files) is None:
+        _compare_with_an_open(fs, files, settings, found)
+    return found
+
+
+def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
+    """True if the machine was restarted since the last process of ours had the stream."""
+    slates = (files.partition(index).slate for index in files.partitions())
+    return was_restarted(fs, read_holder(fs, files.lock), slates) is True
+
+
+def _count(varuint: bool, records: bytes) -> int:
+    return count(records, varuint).records
+
+
+def _compare_with_an_open(
+    fs: FileSystem, files: StreamFiles, settings: StreamSettings, found: Report
+) -> None:
+    """Open it over files in memory: what comes whole out of that is torn, and what does not is lost.
+
+    An open makes indexes again from the data, so a look at them tells of less than there is, or of more.
+    """
+    behind = Report()
+    options = StreamOptions(encoding=settings.encoding)
+    with OverlayFS(fs) as overlay:
+        try:
+            with nothing_logged(), Stream(files.path, options, fs=overlay) as stream:
+                repairs = stream.repairs
+        except (DiskqError, OSError):
+            return  # it is refused: what was seen stands
+        _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
+    told = sum(repair.records or 0 for repair in repairs)
+    # A power cut may take what was not synced: nobody was promised that.
+    is_restarted = _was_restarted(fs, files)
+    lost = max(0, 0 if is_restarted else told, found.messages + found.lost - behind.messages)
+    if all(repair.records is not None for repair in repairs):
+        lost = min(lost, told + behind.lost)
+    stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
+    # What the open calls lost, or cannot count, it could not mend.
+    unmended = {
+        repair.path: repair
+        for repair in repairs
+        if (repair.records is None if is_restarted else repair.records != 0)
+    }
+    stays |= {(each.path, each.at) for each in found.findings if each.path in unmended}
+    found.messages = behind.messages
+    for number, each in enumerate(found.findings):
+        if each.severity != "damage":
+            continue
+        if not lost and (each.path, each.at) not in stays:
+            what = each.what.removesuffix(_MENDS)
+            if what.endswith(_GONE):
+                what = f"{what.removesuffix(_GONE)}have no rows in the index"
+            what = f"{what}{_MENDS}"
+            found.findings[number] = replace(each, severity="torn", what=what, lost=0)
+    damaged = {each.path for each in found.findings if each.severity == "damage"}
+    for path, repair in unmended.items():
+        if path not in damaged:
+            found.damage(path, repair.kept, repair.reason, repair.records or 0)
+    found.limit_lost(lost)
+
+
+class _Look:
+    """Once through the stream."""
+
+    def __init__(self, fs: FileSystem, files: StreamFiles, settings: StreamSettings, report: Report) -> None:
+        self._fs = fs
+        self._files = files
+        self._varuint = settings.encoding == "varuint"
+        self._report = report
+        self._was_restarted = _was_restarted(fs, files)
+
+    def run(self) -> None:
+        points = read_points(self._fs, self._files)
+        for task in audit_tasks(self._files.path, self._fs):
+            look = partial(self._look_at, task, points)
+            self._report.take(settled(look, self._report.progress))
+        self._report.take(settled(self._look_at_groups, None))
+        self._tell_of_the_rest(points)
+
+    def _is_being_written(self) -> bool:
+        return bool(holder_of(self._fs, self._files.lock)[1])
+
+    def _may_be_unsynced(self, base: int, points: Points, partition: int) -> bool:
+        """May a power cut have taken the end of this segment, of which nobody was promised anything?"""
+        point = points.partitions.get(partition)
+        is_older = point is not None and base < point.base
+        return self._was_restarted and not is_older and not points.was_closed(partition)
+
+    def _look_at(self, task: AuditTask, points: Points, report: Report) -> None:
+        judges_tail = task.next_base is None and not self._is_being_written()
+        found = examine_segment(self._files.path, task, self._fs, judges_tail=judges_tail)
+        if found is None:
+            return
+        audit, troubles = found
+        report.messages += audit.records
+        report.checksummed += audit.checksummed
+        report.saw(audit.size)
+        sidecar = self._files.partition(task.partition).sidecar(task.base)
+        tell_of_rows(self._fs, sidecar, audit.size - audit.checksummed, report)
+        noted = self._noted(task.partition, troubles)
+        left = max(0, audit.lost - noted)
+        point = points.partitions.get(task.partition)
+        is_doubtful = self._may_be_unsynced(task.base, points, task.partition)
+        for trouble in troubles:
+            is_unsynced = is_doubtful and (trouble.at or 0) >= self._synced(task, point, trouble.path)
+            if noted and trouble.missing and len(trouble.missing) == noted:
+                report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
+            elif trouble.is_torn or is_unsynced:
+                report.torn(trouble.path, trouble.at, f"{trouble.what}{_MENDS}")
+            else:
+                report.damage(trouble.path, trouble.at, trouble.what, left)
+                left = 0
+        if task.next_base is None and point is not None:
+            found_end = task.base + audit.records + audit.lost
+            if found_end < point.next_offset:
+                what = f"messages {found_end} to {point.next_offset - 1} {_GONE}"
+                path = self._files.partition(task.partition).data(task.base)
+                report.damage(path, None, what, point.next_offset - found_end)
+
+    def _noted(self, partition: int, troubles: list[Trouble]) -> int:
+        """So many of the missing offsets are known to be gone for good."""
+        noted = 0
+        for missing in (trouble.missing for trouble in troubles if trouble.missing):
+            gap = Gap(partition, missing.start, missing.stop)
+            unknown = unknown_parts(gap, known_gaps(self._fs, self._files))
+            noted += len(missing) - sum(part.end - part.start for part in unknown)
+        return noted
+
+    def _synced(self, task: AuditTask, point: Point | None, path: str) -> int:
+        """So many bytes of this file of the segment are known to be on the platter."""
+        if point is None or point.base != task.base:
+            return 0
+        data, index, _ = self._files.partition(task.partition).segment(task.base)
+        if path == data:
+            return point.end
+        row_size = INDEX_ROW_SIZE if path == index else TIMEINDEX_ROW_SIZE
+        return (point.next_offset - point.base) * row_size
+
+    # --- beside the segments ----------------------------------------------------------------------
+
+    def _look_at_groups(self, report: Report) -> None:
+        for group in groups(self._fs, self._files):
+            for repair in group.repairs:
+                size = self._fs.size_of(repair.path) or 0
+                tell = report.torn if 0 < size < MARKER_SIZE else report.damage
+                tell(repair.path, 0, repair.reason)
+            wrong = {repair.path for repair in group.repairs}
+            for partition, offset in group.offsets.items():
+                path = self._files.marker(group.name, partition)
+                if offset is None or path in wrong:
+                    continue
+                newest = self._next_offset(partition)
+                if newest is not None and offset >= newest:
+                    what = f"it says {offset}, and {newest} is the next one: messages would be skipped"
+                    report.damage(path, 0, what)
+
+    def _next_offset(self, partition: int) -> int | None:
+        files = self._files.partition(partition)
+        try:
+            with PartitionReader(self._fs, files, varuint=self._varuint) as reader:
+                return reader.next_offset()
+        except StreamNotFoundError:
+            return None
+
+    def _tell_of_the_rest(self, points: Points) -> None:
+        fs, files, report = self._fs, self._files, self._report
+        tell_of_a_repair(fs, files.path, files.swap, report)
+        if not points.is_readable:
+            report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+        if fs.size_of(files.private) is not None:
+            for path in files.leftovers():
+                report.note(path, None, "a crash left it: the next open removes it")
+            if fs.size_of(files.intent) is not None:
+                report.note(files.intent, None, "a transaction is pending: the next open finishes it")
+        for partition in files.partitions():
+            self._tell_of_a_partition(partition, points)
+
+    def _tell_of_a_partition(self, partition: int, points: Points) -> None:
+        fs, report = self._fs, self._report
+        files = self._files.partition(partition)
+        bases = files.bases()
+        point = points.partitions.get(partition)
+        has_run_on = points.was_closed(partition) or not self._was_restarted
+        noted = None if point is None else point.start(has_run_on=has_run_on)
+        first = read_first(fs, files)
+        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        tell_of_the_start(missing, report)
+        last = max(files.sidecars(), default=-1)
+        if last > max(bases, default=-1) and not self._was_restarted:
+            told = told_end(fs, files, bases)
+            # Up to the point they were counted with the segment before.
+            first = max(last, point.next_offset) if bases and point is not None else last
+            if told > last:
+                what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"
+                report.damage(files.data(last), None, what, max(0, told - first))
+        for path in files.orphans(bases):
+            report.note(path, None, "its segment is gone: the next open removes it")
+        if fs.size_of(files.private) is None:
+            return
+        for name in sorted(fs.list_directory(files.private)):
+            if ".bad" in name:
+                path = join(files.private, name)
+                report.note(
+                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
+                )
+        if (waiting := read_slate(fs, files.slate)) is not None:
+            size = fs.size_of(files.data(waiting.file))
+            if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
+                report.note(files.slate, None, "messages wait here: the next open writes them")

@@ -1,0 +1,48 @@
+# Is it whole? Law: look at every byte that matters, change nothing, take nothing; raise no alarm over what
+# somebody writes or takes away at this moment, and keep quiet over nothing else.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from diskq.storage.callbacks import check_plain
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.tools.findings import Progress, Verification
+from diskq.tools.report import Report
+from diskq.tools.stores import Kind, Thing
+from diskq.tools.verify.journal import verify_journal
+from diskq.tools.verify.priority import verify_jobs
+from diskq.tools.verify.queue import verify_queue
+from diskq.tools.verify.spool import verify_spool
+from diskq.tools.verify.stream import verify_stream
+
+__all__ = ["verify"]
+
+_LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Thing, Report], None]](
+    {
+        "queue": verify_queue,
+        "spool": verify_spool,
+        "stream": verify_stream,
+        "journal": verify_journal,
+        "jobs": verify_jobs,
+    }
+)
+
+
+def verify(thing: Thing, *, fs: FileSystem | None = None, progress: Progress | None = None) -> Verification:
+    """Look over all of it: checksums, every record, and whether its files agree with each other.
+
+    It may be in use meanwhile. `progress` is told of bytes as they are looked at. Damage is told, never
+    raised. Raises OSError where it cannot be looked at, and QueueMovedError where a queue is emptied faster
+    than that.
+    """
+    report = Report(None if progress is None else check_plain("progress", progress))
+    _LOOKS[thing.kind](fs or OsFileSystem(), thing, report)
+    return Verification(
+        thing=thing,
+        messages=report.messages,
+        size=report.size,
+        checksummed=report.checksummed,
+        findings=tuple(report.findings),
+    )

@@ -1,0 +1,90 @@
+# What a killed process left, as the next open finds it. Law: nothing is changed; what the open would write,
+# report or append again is said, and the rest of a look goes over files as they are after that.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import Holder, holder_of, read_holder
+from diskq.storage.write_ahead_log import (
+    PutBack,
+    Staging,
+    kept_aside_since,
+    read_slate,
+    tells_nothing,
+    view_with,
+)
+from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.report import Report
+
+__all__ = ["as_put_back", "was_killed"]
+
+
+@contextmanager
+def as_put_back(
+    fs: FileSystem,
+    lock: str,
+    stagings: Mapping[int, Staging],
+    counted: Callable[[bytes], int],
+    report: Report,
+    named: Sequence[int] = (),
+) -> Iterator[FileSystem]:
+    """The files with what stands on slates where it belongs; `report` gets what the open would say of it.
+
+    `counted` tells how many messages some records are. `named` are the slates in use by another file than the
+    lock's, which a peer may empty. Where a process has the lock, and where no slate tells anything, these are
+    the files themselves. Raises OSError.
+    """
+    holder, staged = _killed(fs, lock, stagings, named)
+    if staged is None:
+        yield fs
+        return
+    slates = (its.path for its in stagings.values())
+    is_restarted = was_restarted(fs, read_holder(fs, lock), slates)
+    view, told = view_with(fs, stagings, was_restarted=is_restarted, staged=staged)
+    try:
+        if holder is not None and (since := holder.recovering_since) and not is_restarted:
+            for repair in kept_aside_since(fs, since, stagings.values()):
+                report.damage(repair.path, None, f"{repair.reason}, as {repair.saved_as}")
+        for number, done in told.items():
+            _tell(fs, stagings[number], done, counted, report)
+        yield view
+    finally:
+        view.close_all()
+
+
+def was_killed(fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int] = ()) -> bool:
+    """Has the process that had the lock last died, and nobody opened it since? As `as_put_back`."""
+    return _killed(fs, lock, stagings, named)[1] is not None
+
+
+def _killed(
+    fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int]
+) -> tuple[Holder | None, Sequence[int] | None]:
+    """The process that was killed, and the slates that it had in use; None for these where none was."""
+    holder, is_held = holder_of(fs, lock)
+    staged = named if holder is None or not holder.pid else holder.staged
+    is_recovering = holder is not None and holder.recovering_since > 0
+    is_told = staged or is_recovering or not all(tells_nothing(fs, its.path) for its in stagings.values())
+    return holder, staged if is_told and not is_held else None
+
+
+def _tell(
+    fs: FileSystem, staging: Staging, done: PutBack, counted: Callable[[bytes], int], report: Report
+) -> None:
+    for repair in done.repairs:
+        report.damage(repair.path, None, repair.reason, repair.records or 0)
+    if done.displaced is not None:
+        count = counted(done.displaced.records)
+        report.messages += count
+        what = f"{count} messages wait here, and their place is taken: the next open appends them at the end"
+        report.note(staging.path, None, what)
+        return
+    waiting = read_slate(fs, staging.path)
+    size = None if waiting is None else fs.size_of(staging.data(waiting.file))
+    if waiting is None or size is None or not waiting.start <= size < waiting.start + len(waiting.records):
+        return
+    count = counted(waiting.records[size - waiting.start :])
+    report.note(staging.path, None, f"{count} messages wait here: the next open writes them")

@@ -1,0 +1,67 @@
+# A spool as its files show it. Law: look, and touch nothing: no lock is taken, no file is changed,
+# whoever has it open does not notice.
+#
+# While a process has it, what that process says of itself is what counts; when nobody has it, what is in
+# its queues.
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, SpoolStatus, read_state
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.lock import Holder
+from diskq.tools.view.queue import QueueView, look, queue_names
+
+__all__ = ["SpoolView", "is_spool", "look_at_spool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolView:
+    status: SpoolStatus
+    """What it said of itself last; where no spool is at work on it, with the numbers of its queues."""
+    is_exact: bool
+    """Is the depth right? It is not where a process was killed, until the next open."""
+    is_open: bool | None
+    """Does a process have it? None: it cannot be told from here."""
+    is_at_work: bool
+    """Does that process deliver?"""
+    holder: Holder | None
+    """Who has it, or had it last."""
+    queue: QueueView
+    """What waits, as its queue tells it."""
+
+
+def is_spool(path: str) -> bool:
+    """True if there is a spool in the directory `path`. Raises OSError."""
+    return SPOOL in queue_names(path) or read_state(OsFileSystem(), SpoolFiles(path)) is not None
+
+
+def look_at_spool(path: str, *, fs: FileSystem | None = None) -> SpoolView:
+    """The spool as it is now, or was a moment ago. Raises OSError."""
+    disk = fs or OsFileSystem()
+    state = read_state(disk, SpoolFiles(path))
+    queue = look(path, SPOOL, fs=disk)
+    is_at_work = queue.is_open is not False and state is not None and state.is_open
+    status = state.status if state is not None else SpoolStatus()
+    if not is_at_work:
+        dead = look(path, DEAD, fs=disk).depth if DEAD in queue_names(path, fs=disk) else 0
+        status = dataclasses.replace(
+            status,
+            depth=queue.depth or 0,
+            bytes=queue.bytes,
+            dead_letters=dead or 0,
+            is_paused=False,
+            next_try_at=None,
+            arrival_rate=0.0,
+            delivery_rate=0.0,
+        )
+    return SpoolView(
+        status=status,
+        is_exact=is_at_work or queue.is_exact,
+        is_open=queue.is_open,
+        is_at_work=is_at_work,
+        holder=queue.holder,
+        queue=queue,
+    )

@@ -1,0 +1,41 @@
+# What can be looked at again and again. Law: looking takes no lock, changes nothing, and keeps no file open
+# in between: who removes one has its room back. A sample costs some system calls for each file that grows,
+# whatever those hold that do not.
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.tools.stores import Thing
+from diskq.tools.watch.logs import JournalGauge, StreamGauge
+from diskq.tools.watch.priority import StoreGauge
+from diskq.tools.watch.queue import QueueGauge, SpoolGauge
+from diskq.tools.watch.samples import Sample
+
+__all__ = ["Gauge", "gauge_of"]
+
+
+class Gauge(Protocol):
+    """A thing that is looked at. For one thread at a time."""
+
+    thing: Thing
+
+    def sample(self) -> Sample:
+        """The thing as it is now, or was a moment ago. Raises OSError, DiskqError."""
+
+
+def gauge_of(thing: Thing, *, fs: FileSystem | None = None) -> Gauge:
+    """What looks at `thing`. Raises OSError."""
+    disk = fs or OsFileSystem()
+    match thing.kind:
+        case "queue":
+            return QueueGauge(disk, thing, thing.name)
+        case "spool":
+            return SpoolGauge(disk, thing)
+        case "stream":
+            return StreamGauge(disk, thing)
+        case "journal":
+            return JournalGauge(disk, thing)
+        case "jobs":
+            return StoreGauge(disk, thing)

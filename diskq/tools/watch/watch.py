@@ -1,0 +1,149 @@
+# Things watched for a while: rates, from samples some seconds apart. Law: a rate is a difference of counters
+# over the time between two samples; nothing is waited for here, and nothing is kept but a minute of it.
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from diskq.errors import DiskqError
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.tools.stores import Thing, things_below
+from diskq.tools.watch.gauge import Gauge, gauge_of
+from diskq.tools.watch.samples import Sample
+
+__all__ = ["Reading", "Watch"]
+
+# Rates are over so many seconds: what a queue's consumers took is recorded every two seconds or so.
+_OVER = 4.0
+# So many rates are kept, one of each look: at one a second, a minute.
+_KEPT = 60
+# What is at a path is looked for again after so many seconds.
+_AGAIN = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is shown of a thing. Rates are a second, None where nobody knows (yet)."""
+
+    sample: Sample | None
+    """None: it could not be looked at."""
+    thing: Thing
+    failure: str | None = None
+    """Why it could not."""
+    messages_in: float | None = None
+    bytes_in: float | None = None
+    messages_out: float | None = None
+    bytes_out: float | None = None
+    parts_out: Mapping[str, float | None] = field(default_factory=dict)
+    """Messages that each part processed."""
+    sync_seconds: float | None = None
+    """What a barrier of its writer took, on average between his last two notes."""
+    history: tuple[float, ...] = ()
+    """`messages_in` from look to look, of the last minute or so."""
+    age: float | None = None
+    """Of the oldest message, or of the file that holds it, in seconds."""
+
+
+class Watch:
+    """What keeps messages at some paths, looked at again and again. For one thread at a time."""
+
+    def __init__(self, paths: Iterable[AnyPath], *, fs: FileSystem | None = None) -> None:
+        self._fs = fs or OsFileSystem()
+        self._paths = list(map(as_path, paths))
+        self._meters: dict[Thing, _Meter] = {}
+        self._looked_at = -_AGAIN
+        self.bare: tuple[str, ...] = ()
+        """Of the paths, those where nothing was found when it was looked for last."""
+
+    def look(self) -> list[Reading]:
+        """All of them as they are now, in the order of the paths, those of one path by name.
+
+        What comes at a path is seen after some seconds, what goes is left out. Raises OSError where one of
+        the paths cannot be looked at.
+        """
+        now = self._fs.monotonic()
+        if not self._meters or now - self._looked_at >= _AGAIN:
+            self._looked_at = now
+            there = {path: things_below(path, fs=self._fs) for path in self._paths}
+            self.bare = tuple(path for path, things in there.items() if not things)
+            self._meters = {
+                thing: self._meters.get(thing) or _Meter(self._fs, thing)
+                for thing in chain.from_iterable(there.values())
+            }
+        return [meter.look() for meter in self._meters.values()]
+
+
+class _Meter:
+    """One thing, and its last samples."""
+
+    def __init__(self, fs: FileSystem, thing: Thing) -> None:
+        self._fs = fs
+        self._thing = thing
+        self._gauge: Gauge | None = None
+        self._samples: deque[Sample] = deque()
+        self._history: deque[float] = deque(maxlen=_KEPT)
+        self._sync_seconds: float | None = None
+
+    def look(self) -> Reading:
+        try:
+            if self._gauge is None:
+                self._gauge = gauge_of(self._thing, fs=self._fs)
+            sample = self._gauge.sample()
+        except (OSError, DiskqError) as failure:
+            # It may be gone, or be made anew: begin anew with it.
+            self._gauge = None
+            self._samples.clear()
+            return Reading(sample=None, thing=self._thing, failure=str(failure))
+        self._add(sample)
+        first = self._samples[0]
+        return Reading(
+            sample=sample,
+            thing=self._thing,
+            messages_in=_rate(first, sample, first.messages_in, sample.messages_in),
+            bytes_in=_rate(first, sample, first.bytes_in, sample.bytes_in),
+            messages_out=_rate(first, sample, first.messages_out, sample.messages_out),
+            bytes_out=_rate(first, sample, first.bytes_out, sample.bytes_out),
+            parts_out=_rates_of_parts(first, sample),
+            sync_seconds=self._sync_seconds,
+            history=tuple(self._history),
+            age=None
+            if sample.oldest_ns is None
+            else max(0.0, self._fs.wall_clock() - sample.oldest_ns / 1e9),
+        )
+
+    def _add(self, sample: Sample) -> None:
+        if self._samples:
+            before = self._samples[-1]
+            rate = _rate(before, sample, before.messages_in, sample.messages_in)
+            if rate is not None:
+                self._history.append(rate)
+        self._note_syncs(sample)
+        self._samples.append(sample)
+        while len(self._samples) > 2 and sample.at - self._samples[1].at >= _OVER:
+            self._samples.popleft()
+
+    def _note_syncs(self, sample: Sample) -> None:
+        now = sample.status
+        before = self._samples[-1].status if self._samples else None
+        if now is None:
+            self._sync_seconds = None
+        elif before is None or before.pid != now.pid or now.barriers < before.barriers:
+            self._sync_seconds = now.spent_ns / max(1, now.barriers) / 1e9
+        elif now.barriers > before.barriers:
+            self._sync_seconds = (now.spent_ns - before.spent_ns) / (now.barriers - before.barriers) / 1e9
+
+
+def _rate(first: Sample, last: Sample, before: int | None, now: int | None) -> float | None:
+    """A second; None where there is one sample, or a counter is not known."""
+    seconds = last.at - first.at
+    if before is None or now is None or seconds <= 0:
+        return None
+    return max(0, now - before) / seconds
+
+
+def _rates_of_parts(first: Sample, last: Sample) -> dict[str, float | None]:
+    before = {part.name: part.done for part in first.parts}
+    return {part.name: _rate(first, last, before.get(part.name), part.done) for part in last.parts}

@@ -1,0 +1,621 @@
+# Offset markers. Law: what was committed durably is not delivered again, what was not committed is never
+# skipped, and a marker is believed unless it rotted.
+
+from __future__ import annotations
+
+import errno
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskq.engine.log.committed_offset import Twin, joined
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
+from diskq.errors import DiskFullError, StorageFailedError
+from diskq.storage.fs import OsFileSystem
+from diskq.storage.numbers import NO_NUMBER
+from diskq.testing import CrashFS, FaultFS
+from tests.engine.markers import (
+    GROUP,
+    MARKER,
+    ROOT,
+    TWIN,
+    committed,
+    disk,
+    found,
+    group,
+    marker,
+    move_as_go_does,
+    offset,
+    packed,
+)
+
+
+@pytest.fixture
+def fs():
+    return disk()
+
+
+# --- the file is go-diskq's -------------------------------------------------------------------
+
+
+def test_a_new_marker_is_an_empty_file_and_says_nothing(fs):
+    with marker(fs) as new:
+        assert (new.committed, new.durable, new.next_offset) == (None, None, None)
+        assert fs.read(MARKER) == b""
+        new.sync()
+    assert fs.read(MARKER) == b""
+    assert offset(fs) is None
+
+
+def test_it_holds_the_last_offset_that_was_processed_and_reading_goes_on_behind_it(fs):
+    committed(fs, 2)
+    assert fs.read(MARKER) == packed(2)
+    with marker(fs) as again:
+        assert (again.committed, again.durable, again.next_offset) == (2, 2, 3)
+
+
+def test_ten_commits_and_a_close_leave_the_last_of_them(fs):
+    with marker(fs) as new:
+        for each in range(10):
+            new.commit(each)
+        assert fs.read(MARKER) == b""
+    assert fs.read(MARKER) == packed(9)
+
+
+@pytest.mark.parametrize("value", [0, 1, 255, 2**32, NO_NUMBER - 1])
+def test_what_is_committed_is_read_back(fs, value):
+    committed(fs, value)
+    assert fs.read(MARKER) == packed(value)
+    assert offset(fs) == value
+    assert marker(fs).next_offset == value + 1
+
+
+def test_on_a_real_disk_too(tmp_path):
+    fs = OsFileSystem()
+    (tmp_path / "parts").mkdir()
+    path = tmp_path / "groups" / GROUP / "000001"
+    for value in (7, 8, 9):
+        with ConsumerGroup(fs, StreamFiles(fs, str(tmp_path)), GROUP).marker(1) as open_marker:
+            assert open_marker.repairs == ()
+            open_marker.commit(value)
+        assert path.read_bytes() == packed(value)
+    assert [each.name for each in (tmp_path / ".diskq" / "groups" / GROUP).iterdir()] == ["000001.mark"]
+
+
+# --- committing -------------------------------------------------------------------------------
+
+
+def test_a_commit_goes_forward_only_unless_it_is_a_seek(fs):
+    with marker(fs) as open_marker:
+        for each in (5, 3, 5):
+            open_marker.commit(each)
+        assert open_marker.committed == 5
+        open_marker.commit(3, seek=True)
+        assert open_marker.committed == 3
+    assert offset(fs) == 3
+
+
+def test_a_seek_may_go_back_to_where_nothing_was_processed(fs):
+    committed(fs, 5)
+    with marker(fs) as open_marker:
+        open_marker.commit(None, seek=True)
+    assert fs.read(MARKER) == b""
+    assert found(fs) == found(fs.crash())
+    with marker(fs) as open_marker:
+        assert (open_marker.next_offset, open_marker.repairs) == (None, ())
+    committed(fs, 1)
+    assert offset(fs) == 1
+
+
+@pytest.mark.parametrize(
+    "offset, error",
+    [
+        (-1, ValueError),
+        (NO_NUMBER, ValueError),
+        (2**63, ValueError),
+        (None, ValueError),
+        (True, TypeError),
+        ("1", TypeError),
+    ],
+)
+def test_what_is_no_offset_is_refused(fs, offset, error):
+    with marker(fs) as open_marker:
+        with pytest.raises(error):
+            open_marker.commit(offset)
+        assert open_marker.committed is None
+
+
+def test_a_sync_is_due_after_so_many_commits(fs):
+    with marker(fs, sync_every=3) as open_marker:
+        for each, on_disk in enumerate([b"", b"", packed(2), packed(2), packed(2), packed(5)]):
+            open_marker.commit(each)
+            assert fs.read(MARKER) == on_disk
+
+
+def test_a_sync_is_due_so_many_seconds_after_the_first_commit(fs):
+    with marker(fs, sync_timeout=2.0) as open_marker:
+        assert open_marker.deadline() == math.inf
+        open_marker.commit(0)
+        assert open_marker.deadline() == 2.0
+        fs.clock = 1.9
+        open_marker.commit(1)
+        assert open_marker.durable is None
+        fs.clock = 2.0
+        assert open_marker.note()
+        open_marker.commit(2)
+        assert open_marker.deadline() == math.inf
+    assert offset(fs) == 2
+
+
+def test_repeating_a_commit_syncs_what_is_due_and_nothing_else(fs):
+    with marker(fs, sync_every=2) as open_marker:
+        open_marker.commit(0)
+        open_marker.commit(0)
+        assert open_marker.durable is None
+        open_marker.commit(1)
+        assert open_marker.durable == 1
+
+
+def test_the_clock_may_be_another_one(fs):
+    now = 100.0
+    with marker(fs, sync_timeout=2.0, clock=lambda: now) as open_marker:
+        open_marker.commit(0)
+        assert open_marker.deadline() == 102.0
+
+
+def test_nothing_works_once_it_is_closed_but_closing(fs):
+    open_marker = marker(fs)
+    open_marker.commit(1)
+    open_marker.close()
+    open_marker.close()
+    for call in (open_marker.sync, open_marker.prepare, lambda: open_marker.commit(2)):
+        with pytest.raises(ValueError, match=f"{MARKER} is closed"):
+            call()
+    assert fs.kill().read(MARKER) == packed(1)
+
+
+def test_no_handle_is_kept_open(fs):
+    committed(fs, 1, 2, 3)
+    assert not fs._handles
+
+
+# --- for a channel ----------------------------------------------------------------------------
+
+
+def test_a_sync_is_of_what_was_committed_when_it_was_prepared(fs):
+    open_marker = marker(fs)
+    assert open_marker.prepare() is None
+    open_marker.move(4)
+    sync = open_marker.prepare()
+    assert sync is not None
+    open_marker.move(7)
+    assert sync.barrier.pay(fs)
+    open_marker.complete(sync, True)
+    assert (open_marker.durable, open_marker.committed) == (4, 7)
+    assert fs.read(MARKER) == packed(4)
+    assert open_marker.deadline() < math.inf
+    open_marker.sync()
+    assert open_marker.prepare() is None
+    assert fs.read(MARKER) == packed(7)
+
+
+def test_several_markers_share_a_barrier(fs):
+    markers = [marker(fs, partition) for partition in range(3)]
+    for round_number in (1, 2):
+        for each in markers:
+            each.move(round_number * 10 + each.partition)
+        syncs = [sync for each in markers if (sync := each.prepare()) is not None]
+        assert joined(syncs).pay(fs)
+        for each, sync in zip(markers, syncs, strict=True):
+            each.complete(sync, True)
+    after = fs.crash()
+    assert [offset(after, partition) for partition in range(3)] == [20, 21, 22]
+    assert [found(fs, partition).has_twin for partition in range(3)] == [True] * 3
+
+
+def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_too():
+    fs = FaultFS(disk())
+    with marker(fs) as open_marker:
+        syncs = []
+        for each in range(3):
+            fs.calls.clear()
+            open_marker.commit(each)
+            open_marker.sync()
+            syncs.append([call.path for call in fs.calls if call.verb.startswith("sync")])
+    temporaries = [f"{ROOT}/.diskq/groups/{GROUP}/000000.{number}.tmp" for number in (1, 2, 3)]
+    directory = f"{ROOT}/groups/{GROUP}"
+    private = [f"{ROOT}/.diskq", f"{ROOT}/.diskq/groups", f"{ROOT}/.diskq/groups/{GROUP}"]
+    names = [ROOT, *private, f"{ROOT}/groups"]
+    assert syncs == [
+        [TWIN, *names, temporaries[0], directory],
+        [TWIN, temporaries[1], directory],
+        [TWIN, temporaries[2], directory],
+    ]
+
+
+# --- a disk that fails, or is full ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["sync_files", "sync_directory", "rename"])
+def test_a_broken_promise_of_the_disk_is_final(verb):
+    fs = FaultFS(disk())
+    open_marker = marker(fs)
+    open_marker.commit(1)
+    fs.fail(verb)
+    with pytest.raises(StorageFailedError, match=MARKER) as failed:
+        open_marker.sync()
+    assert isinstance(failed.value.__cause__, OSError)
+    for call in (open_marker.sync, lambda: open_marker.commit(2)):
+        with pytest.raises(StorageFailedError):
+            call()
+    open_marker.close()
+    committed(fs, 3)
+    assert offset(fs) == 3
+
+
+def test_a_twin_whose_sync_failed_is_written_again_before_it_is_synced():
+    fs = FaultFS(disk())
+    committed(fs, 1)
+    open_marker = marker(fs)
+    open_marker.commit(2)
+    fs.fail("sync_files", path=TWIN)
+    with pytest.raises(StorageFailedError):
+        open_marker.sync()
+    open_marker.close()
+    stamp = fs.stamp_of(MARKER)
+    committed(fs, 3)
+    assert stamp is not None
+    assert fs.inner.crash().read(TWIN) == Twin(1, stamp).pack()
+
+
+def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
+    fs = FaultFS(disk())
+    open_marker = marker(fs)
+    open_marker.commit(1)
+    open_marker.sync()
+    open_marker.commit(2)
+    fs.fail("pwrite", path="*.tmp", error=errno.ENOSPC, times=None)
+    with pytest.raises(DiskFullError, match="not durable"):
+        open_marker.sync()
+    assert (open_marker.durable, open_marker.committed, offset(fs)) == (1, 2, 1)
+    assert open_marker.deadline() < math.inf
+    with pytest.raises(DiskFullError):
+        open_marker.sync()
+    fs.heal()
+    open_marker.close()
+    assert offset(fs.inner.crash()) == 2
+    assert [name for name in fs.list_directory(f"{ROOT}/.diskq/groups/{GROUP}") if "tmp" in name] == []
+
+
+def test_a_marker_that_is_there_can_be_opened_and_read_on_a_full_disk():
+    fs = FaultFS(disk())
+    committed(fs, 1)
+    fs.capacity(0)
+    assert marker(fs).next_offset == 2
+
+
+def test_a_new_one_cannot_and_says_so():
+    fs = FaultFS(disk())
+    group(fs)
+    fs.fail("open", path=MARKER, nth=2, error=errno.ENOSPC)
+    with pytest.raises(DiskFullError, match=MARKER):
+        marker(fs)
+
+
+def test_without_room_for_a_twin_the_marker_is_believed_as_it_is():
+    fs = FaultFS(disk())
+    fs.fail("pwrite", path=TWIN, error=errno.ENOSPC, nth=2, times=None)
+    committed(fs, 1, 2)
+    assert found(fs) == (2, fs.stamp_of(MARKER), False, None)
+
+
+@pytest.mark.parametrize("verb", ["open", "pread", "stamp_of"])
+def test_an_error_on_reading_is_no_rot(verb):
+    fs = FaultFS(disk())
+    committed(fs, 1)
+    fs.fail(verb, path=MARKER, error=errno.EACCES)
+    with pytest.raises(PermissionError):
+        marker(fs)
+
+
+# --- rot --------------------------------------------------------------------------------------
+
+VALUE = 0x0123456789ABCDEF
+
+
+@pytest.fixture
+def written(fs):
+    """A disk with a marker that says VALUE and has its twin."""
+    committed(fs, 5, VALUE)
+    assert found(fs) == (VALUE, fs.stamp_of(MARKER), True, None)
+    return fs
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    return (int.from_bytes(data, "little") ^ 1 << bit).to_bytes(len(data), "little")
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_flipped_bit_in_a_marker_is_noticed_reported_and_mended(written, bit):
+    written.rot(MARKER, flipped(packed(VALUE), bit))
+    mark = found(written)
+    assert mark.offset == VALUE
+    assert mark.repair is not None
+    assert mark.repair.path == MARKER
+    assert f"known is {VALUE}" in mark.repair.reason
+    with marker(written) as open_marker:
+        assert (open_marker.committed, open_marker.repairs) == (VALUE, (mark.repair,))
+        assert open_marker.deadline() < math.inf
+    assert written.read(MARKER) == packed(VALUE)
+    assert found(written).repair is None
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_whatever_a_byte_of_a_marker_rots_to_it_is_noticed(written, at):
+    for byte in range(256):
+        rotten = bytearray(packed(VALUE))
+        rotten[at] = byte
+        written.rot(MARKER, bytes(rotten))
+        mark = found(written)
+        assert mark.offset == VALUE
+        assert (mark.repair is None) == (rotten == packed(VALUE))
+
+
+@pytest.mark.parametrize("size", range(8))
+def test_a_marker_that_lost_its_end_to_rot_is_its_twin(written, size):
+    written.rot(MARKER, packed(VALUE)[:size])
+    mark = found(written)
+    assert (mark.offset, mark.repair is None) == (VALUE, False)
+    with marker(written) as open_marker:
+        assert open_marker.committed == VALUE
+    assert written.read(MARKER) == packed(VALUE)
+
+
+@pytest.mark.parametrize("bit", range(28 * 8))
+def test_a_flipped_bit_in_a_twin_costs_nothing(written, bit):
+    twin = written.read(TWIN)
+    assert len(twin) == 28
+    written.rot(TWIN, flipped(twin, bit))
+    assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
+    marker(written).close()
+    assert found(written).has_twin
+
+
+@pytest.mark.parametrize("size", range(28))
+def test_a_twin_that_lost_its_end_costs_nothing(written, size):
+    written.rot(TWIN, written.read(TWIN)[:size])
+    assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
+    marker(written).close()
+    assert found(written).has_twin
+
+
+@given(st.binary(max_size=12), st.binary(max_size=32), st.booleans())
+def test_whatever_the_two_files_hold_there_is_an_answer(content, twin, has_rotted):
+    fs = disk()
+    committed(fs, 5)
+    (fs.rot if has_rotted else fs.write_durably)(MARKER, content)
+    fs.rot(TWIN, twin)
+    mark = found(fs)
+    if len(content) >= 8:
+        assert mark.offset == int.from_bytes(content[:8], "little")
+    else:
+        assert mark.offset is None
+        assert (mark.repair is not None) == bool(content)
+    with marker(fs) as open_marker:
+        assert open_marker.committed == mark.offset
+
+
+def test_rot_in_a_marker_without_a_twin_cannot_be_noticed_but_a_short_one_can(fs):
+    move_first(fs, b"\x07\0\0")
+    mark = found(fs)
+    assert mark.offset is None
+    assert mark.repair is not None
+    assert "3 bytes instead of 8; the last offset that is known is none" in str(mark.repair)
+    marker(fs).close()
+    assert fs.read(MARKER) == b""
+    assert found(fs).repair is None
+
+
+def move_first(fs: CrashFS, content: bytes) -> None:
+    """Some other program made the marker, and we have never seen it."""
+    fs.write_durably(MARKER, content)
+
+
+# --- a peer's ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 4, 6, 7, VALUE + 1, 2**64 - 1])
+def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
+    committed(fs, 5)
+    move_as_go_does(fs, value)
+    assert found(fs)[::3] == (value, None)
+    with marker(fs) as open_marker:
+        assert (open_marker.committed, open_marker.repairs) == (value, ())
+        if value < NO_NUMBER - 1:
+            open_marker.commit(value + 1)
+            open_marker.sync()
+            assert offset(fs) == value + 1
+        else:
+            assert open_marker.next_offset == NO_NUMBER, (
+                "nobody has counted so far: whoever reads there is told so"
+            )
+
+
+def test_a_peers_marker_has_a_twin_once_it_was_opened(fs):
+    move_first(fs, packed(7))
+    assert not found(fs).has_twin
+    marker(fs).close()
+    assert fs.read(MARKER) == packed(7)
+    assert found(fs).has_twin
+    fs.rot(MARKER, packed(6))
+    assert offset(fs) == 7
+
+
+def test_a_peers_that_starts_the_group_anew_is_believed(fs):
+    committed(fs, 1000)
+    fs.unlink(MARKER)
+    fs.clock += 1.0
+    move_first(fs, b"")  # as go-diskq makes it
+    assert found(fs)[::3] == (None, None)
+    move_as_go_does(fs, 0)
+    assert offset(fs) == 0
+
+
+def test_a_group_whose_marker_was_removed_begins_anew(fs):
+    committed(fs, 1000)
+    fs.unlink(MARKER)
+    marker(fs).close()
+    with marker(fs) as open_marker:
+        assert (open_marker.committed, open_marker.repairs) == (None, ())
+        open_marker.commit(3)
+    assert offset(fs) == 3
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_a_peers_torn_marker_is_what_we_knew_last(fs, size):
+    committed(fs, 1000)
+    fs.unlink(MARKER)
+    fs.clock += 1.0
+    move_first(fs, packed(2000)[:size])
+    mark = found(fs)
+    assert mark.offset == 1000
+    assert mark.repair is not None
+
+
+def test_a_marker_that_is_too_long_is_its_first_eight_bytes_as_for_go(fs):
+    move_first(fs, packed(7) + b"more")
+    assert found(fs)[::3] == (7, None)
+
+
+def test_one_that_was_copied_with_its_twin_is_believed(fs):
+    committed(fs, 5)
+    copy = disk()
+    copy.write_durably(TWIN, fs.read(TWIN))
+    for name in ("/a", "/b"):
+        copy.write_durably(name, b"")  # so that the next one is another file than there
+    copy.write_durably(MARKER, packed(5))
+    assert found(copy) == (5, copy.stamp_of(MARKER), False, None)
+
+
+# --- while it is being written ----------------------------------------------------------------
+
+
+class Moving(FaultFS[CrashFS]):
+    """A disk on which the marker is replaced by its group between any two looks at it."""
+
+    moves = 0
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        if path == MARKER and self.moves:
+            self.moves -= 1
+            self.inner.clock += 1.0
+            committed(self.inner, (offset(self.inner) or 0) + 1)
+        return super().open(path, write=write, create=create, exclusive=exclusive)
+
+
+@pytest.mark.parametrize("moves", range(6))
+def test_who_reads_it_meanwhile_reads_one_that_was_there(moves):
+    fs = Moving(disk())
+    committed(fs.inner, 10)
+    fs.moves = moves
+    mark = found(fs)
+    assert mark.offset == 10 + min(moves, 3)
+    assert mark.repair is None
+    assert (mark.stamp is None) == (moves >= 3)
+
+
+def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
+    open_marker = marker(fs)
+    open_marker.move(5)
+    sync = open_marker.prepare()
+    assert sync is not None
+    assert sync.barrier.pay(fs)
+    move_as_go_does(fs, 8)
+    open_marker.complete(sync, True)
+    assert found(fs)[::3] == (8, None)
+
+
+# --- crashes between one thing and the next ---------------------------------------------------
+
+
+def test_a_marker_that_is_durable_and_has_no_twin_yet_is_believed(fs):
+    committed(fs, 5)
+    open_marker = marker(fs)
+    open_marker.move(6)
+    sync = open_marker.prepare()
+    assert sync is not None
+    assert sync.barrier.pay(fs)
+    for after in (fs.kill(), fs.crash()):
+        assert found(after)[::3] == (6, None)
+        committed(after, 7)
+        assert offset(after) == 7
+
+
+def test_the_first_commit_is_there_after_a_power_cut_with_all_names_above_it(fs):
+    with marker(fs) as open_marker:
+        open_marker.commit(1)
+        open_marker.sync()
+        for seed in range(50):
+            assert offset(fs.crash(random.Random(seed))) == 1
+
+
+def test_temporaries_that_a_crash_left_are_swept_up_with_the_next_commit(fs):
+    committed(fs, 1)
+    names = [f"{ROOT}/.diskq/groups/{GROUP}/{name}" for name in ("000000.7.tmp", "000001.8.tmp")]
+    for name in names:
+        fs.write_durably(name, b"x")
+    committed(fs, 2)
+    assert fs.size_of(names[0]) is None
+    assert fs.size_of(names[1]) == 1, "another partition's, where somebody may be at work"
+
+
+# --- any life ---------------------------------------------------------------------------------
+
+VALUES = st.integers(0, NO_NUMBER - 1)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), VALUES),
+        st.tuples(st.just("seek"), VALUES),
+        st.tuples(st.just("peer"), VALUES),
+        st.tuples(st.just("rot"), st.integers(0, 63)),
+        st.tuples(st.just("reopen"), st.just(0)),
+        st.tuples(st.just("kill"), st.just(0)),
+        st.tuples(st.just("power"), st.integers(0, 2**32)),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_whatever_happens_to_a_marker_it_is_what_was_written_last(steps):
+    """The group is alone with its marker, but for a peer that comes when we have closed it."""
+    fs = disk()
+    truth = 0
+    has_twin = True  # so that rot is noticed
+    committed(fs, truth)
+    for verb, value in steps:
+        match verb:
+            case "commit" | "seek":
+                with marker(fs) as open_marker:
+                    open_marker.commit(value, seek=verb == "seek")
+                truth, has_twin = value if verb == "seek" else max(truth, value), True
+            case "peer":
+                move_as_go_does(fs, value)
+                truth, has_twin = value, False
+            case "rot" if has_twin:
+                fs.rot(MARKER, flipped(packed(truth), value))
+            case "reopen":
+                marker(fs).close()
+                has_twin = True
+            case "kill":
+                fs = fs.kill()
+            case "power":
+                truth = (truth + 1) % NO_NUMBER
+                with marker(fs) as open_marker:
+                    open_marker.commit(truth, seek=True)
+                fs, has_twin = fs.crash(random.Random(value)), False
+        assert offset(fs) == truth

@@ -1,0 +1,50 @@
+# Every call of an engine takes its turn, or is named here. What happens to a call that comes while another
+# thread is inside: tests/contract/test_one_at_a_time.py.
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from diskq.engine.journal.journal import Journal
+from diskq.engine.log.writer import LogWriter
+from diskq.engine.priority.store import PriorityStore
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.work import FifoWork
+from diskq.engine.stream.stream import Stream
+
+BY_HAND = {
+    FifoQueue: "put put_many take",
+    Stream: "append append_many",
+    Journal: "append append_many",
+    PriorityStore: "enqueue enqueue_many dequeue dequeue_many ack ack_many nack nack_many",
+    FifoWork: "take",
+    LogWriter: "",
+}
+LOOKS = {
+    FifoQueue: "statistics",
+    Stream: "partition_of",
+    Journal: "",
+    PriorityStore: "info queue queues statistics",
+    FifoWork: "give_up holds next_due settle statistics",
+    LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
+}
+STEPS = {
+    FifoQueue: "advance close delete empty flush peek peek_many sync",
+    Stream: "close flush sync",
+    Journal: "close flush sync",
+    PriorityStore: "close flush peek sync",
+    FifoWork: "abandon",
+    LogWriter: "after_append append_failed bound_waiting commit fail hold make_directories new_gate note"
+    " on_release refuse release roll run shut sign_lock tell_left_out use_slates",
+}
+"""A channel's, in Trio's thread; and what only calls others."""
+
+
+@pytest.mark.parametrize("engine", BY_HAND, ids=lambda engine: engine.__name__)
+def test_a_call_without_a_turn_is_known(engine: Any) -> None:
+    calls = dict(inspect.getmembers(engine, inspect.isfunction))
+    bare = {name for name, call in calls.items() if name[0] != "_" and not hasattr(call, "__wrapped__")}
+    assert bare == {*BY_HAND[engine].split(), *LOOKS[engine].split(), *STEPS[engine].split()}

@@ -1,0 +1,138 @@
+# Zeros after the end of a queue's file, which its framing takes for empty messages. Law: where checksums tell
+# where the file ended they are no messages: they are kept aside and reported, and all who look agree.
+
+from __future__ import annotations
+
+import pytest
+
+from diskq import FifoQueue
+from diskq.engine.queue.snapshot import FifoSnapshot
+from diskq.options import QueueOptions
+from diskq.testing import CrashFS
+from diskq.tools.stores import Thing
+from diskq.tools.verify.verification import verify
+from tests.engine.queue.test_snapshot import read
+from tests.reference import nsq_oracle
+
+DIRECTORY, NAME = "/q", "q"
+BODIES = [b"%04d" % number + b"." * 60 for number in range(40)]
+SMALL = QueueOptions(max_bytes_per_file=1000)
+
+
+def path(number: int) -> str:
+    return f"{DIRECTORY}/{NAME}.diskqueue.{number:06d}.dat"
+
+
+def filled() -> tuple[CrashFS, int]:
+    """A queue that was closed, and the number of its last file."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        queue.put_many(BODIES)
+    numbers = [number for number in range(10) if path(number) in fs.files()]
+    return fs, numbers[-1]
+
+
+def append(fs: CrashFS, number: int, content: bytes) -> None:
+    fs.write_durably(path(number), fs.files()[path(number)] + content)
+
+
+@pytest.mark.parametrize("size", [4, 24, 512, 4096])
+@pytest.mark.parametrize("which", ["last", "complete"])
+def test_they_are_no_messages(which: str, size: int) -> None:
+    fs, last = filled()
+    number = last if which == "last" else last - 1
+    append(fs, number, bytes(size))
+    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    assert (found.messages, found.lost) == (len(BODIES), 0)
+    assert path(number) in [each.path for each in found.findings if each.severity != "note"]
+    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs).plan()
+    assert [body for part in seen for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        assert [(each.path, each.dropped, each.records) for each in queue.repairs] == [
+            (path(number), size, 0)
+        ]
+        assert [queue.take() for _ in BODIES] == BODIES
+        assert queue.depth == 0
+
+
+def test_empty_messages_that_were_sent_are() -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        queue.put_many([b"1", *[b""] * 100])
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue.put_many([b""] * 100)
+    with FifoQueue(DIRECTORY, NAME, fs=fs.kill()) as queue:
+        assert queue.repairs == ()
+        assert queue.depth == 201
+
+
+def staging_empty(fs: CrashFS, body: bytes) -> None:
+    """A process that has written `body`, staged two empty messages, and is to be killed."""
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue.put(body)
+    assert queue.steps.tail.stage(b"")
+    assert queue.steps.tail.stage(b"")
+    assert not queue.steps.is_flushed
+
+
+@pytest.mark.parametrize("body", [b"", b"1"])
+def test_empty_messages_that_were_staged_are(body: bytes) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, body)
+    fs = fs.kill()
+    assert verify(Thing("queue", DIRECTORY, NAME), fs=fs).messages == 3
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert queue.repairs == ()
+        assert [queue.take() for _ in range(4)] == [body, b"", b"", None]
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_empty_messages_that_were_staged_are_though_a_part_of_them_was_written(size: int) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, b"1")
+    fs = fs.kill()
+    append(fs, 0, bytes(size))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert queue.repairs == ()
+        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+
+
+def test_zeros_behind_empty_messages_that_were_staged_are_no_messages() -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    staging_empty(fs, b"1")
+    fs = fs.kill()
+    append(fs, 0, bytes(8 + 12))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert [(each.dropped, each.records) for each in queue.repairs] == [(12, 0)]
+        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+
+
+def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
+    fs, last = filled()
+    append(fs, last, nsq_oracle.frame(b"theirs"))
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        assert [queue.take() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
+
+
+@pytest.mark.parametrize("size", [4, 24, 512])
+def test_after_a_kill_all_who_look_agree_with_the_open(size: int) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue.put_many(BODIES)
+    queue.flush()
+    fs = fs.kill()
+    append(fs, 0, bytes(size))
+    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    assert (found.messages, found.lost, found.verdict) == (len(BODIES), 0, "torn")
+    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs)
+    assert [body for part in seen.plan() for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert [(each.dropped, each.records) for each in queue.repairs] == [(size, 0)]
+        assert [queue.take() for _ in BODIES] == BODIES
+        assert queue.depth == 0

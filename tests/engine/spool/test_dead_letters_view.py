@@ -1,0 +1,51 @@
+# Dead letters that somebody looks at. Law: what is seen is what who has them would list, and who has them
+# does not notice.
+
+from __future__ import annotations
+
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, look_at_letters
+from diskq.engine.spool.files import DEAD
+from diskq.testing import CrashFS
+
+PATH = "/spool"
+
+
+def disk() -> CrashFS:
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+    return fs
+
+
+def letter(number: int, body: bytes = b"body") -> DeadLetter:
+    return DeadLetter(f"00ff:0:{number}", "why", 1000 + number, 1, body)
+
+
+def test_what_is_seen_is_what_is_listed():
+    fs = disk()
+    with DeadLetters(PATH, fs=fs) as letters:
+        letters.add([letter(3), letter(1), letter(2, b"x" * 100_000)])
+    with FifoQueue(PATH, DEAD, fs=fs) as queue:
+        queue.put_many([b"somebody else's", letter(1, b"again, after a crash").pack(), b""])
+        queue.put_many([letter(number).pack() for number in range(10, 2000)])
+    with DeadLetters(PATH, fs=fs) as letters:
+        listed = letters.list()
+    assert len(listed) == 3 + 2 + 1990
+    assert look_at_letters(PATH, fs=fs) == listed
+
+
+def test_it_is_seen_beside_who_has_them():
+    fs = disk()
+    with DeadLetters(PATH, fs=fs) as letters:
+        letters.add([letter(1), letter(2), letter(3)])
+        letters.purge(["00ff:0:2"])
+        assert look_at_letters(PATH, fs=fs) == [letter(1), letter(3)]
+        letters.purge()
+        assert look_at_letters(PATH, fs=fs) == []
+
+
+def test_there_may_be_none():
+    fs = disk()
+    before = fs.files()
+    assert look_at_letters(PATH, fs=fs) == []
+    assert fs.files() == before

@@ -1,0 +1,28 @@
+# Retention through the stream that is written: by its own settings.
+
+from __future__ import annotations
+
+import diskq
+from diskq.engine.stream.time_summary import read_sealed, sealed_rows
+from diskq.testing import CrashFS
+
+
+def test_a_stream_removes_what_its_settings_do_not_keep():
+    fs = CrashFS()
+    options = diskq.StreamOptions(partition_count=1, segment_size=1000, retention_max_bytes=2500)
+    with diskq.Stream("/stream", options, fs=fs) as stream:
+        stream.append_many([b"x" * 79] * 100, key="k")
+        report = stream.vacuum()
+        assert (report.segments, report.partitions[0].first) == (8, 80)
+        assert stream.vacuum().segments == 0
+        assert stream.append(b"next", key="k").offset == 100
+
+
+def test_what_was_noted_of_them_is_forgotten():
+    fs = CrashFS()
+    options = diskq.StreamOptions(partition_count=1, segment_size=1000, retention_max_bytes=2500)
+    with diskq.Stream("/stream", options, fs=fs) as stream:
+        stream.append_many([b"x" * 79] * 100, key="k")
+        stream.vacuum()
+        noted = sealed_rows(read_sealed(fs, stream.files.partition(0)))
+        assert [row.base for row in noted.values() if row.size] == [80, 90]

@@ -1,0 +1,93 @@
+# When a barrier is due. Law: after so many records or so many seconds from the first, and not before.
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskq.storage.sync_policy import SyncPolicy
+
+
+@pytest.fixture
+def policy():
+    return SyncPolicy(every=10, timeout=2.0)
+
+
+def test_nothing_is_due_while_nothing_is_pending(policy):
+    assert not policy.due(now=1e9)
+    assert policy.deadline() == math.inf
+
+
+def test_it_is_due_with_the_last_of_so_many_records(policy):
+    policy.passed(9, now=0.0)
+    assert not policy.due(now=0.0)
+    assert policy.left == 1
+    policy.passed(1, now=0.0)
+    assert policy.due(now=0.0)
+
+
+def test_a_count_that_jumps_past_is_not_missed(policy):
+    """go-diskqueue asks for equality, and so misses it (N17)."""
+    policy.passed(25, now=0.0)
+    assert policy.due(now=0.0)
+
+
+def test_it_is_due_so_many_seconds_after_the_first_record_not_the_last(policy):
+    policy.passed(1, now=100.0)
+    policy.passed(1, now=101.9)
+    assert policy.deadline() == 102.0
+    assert not policy.due(now=101.99)
+    assert policy.due(now=102.0)
+
+
+def test_passing_no_record_does_not_set_the_clock_running(policy):
+    policy.passed(0, now=5.0)
+    assert policy.deadline() == math.inf
+
+
+def test_what_is_forced_is_due_at_once_and_only_once(policy):
+    policy.force()
+    assert policy.due(now=0.0)
+    policy.taken()
+    assert not policy.due(now=0.0)
+
+
+def test_a_barrier_that_was_taken_covers_everything_so_far(policy):
+    policy.passed(10, now=0.0)
+    policy.taken()
+    assert (policy.pending, policy.left, policy.deadline()) == (0, 10, math.inf)
+
+
+def test_at_least_one_more_may_pass(policy):
+    policy.passed(99, now=0.0)
+    assert policy.left == 1
+
+
+@given(
+    st.integers(1, 50),
+    st.floats(0.1, 10),
+    st.lists(st.tuples(st.integers(0, 20), st.floats(0, 3)), max_size=30),
+)
+def test_it_is_due_exactly_when_the_count_or_the_clock_says_so(every, timeout, steps):
+    policy = SyncPolicy(every, timeout)
+    now, pending, first = 0.0, 0, math.inf
+    for records, seconds in steps:
+        now += seconds
+        if records and not pending:
+            first = now
+        pending += records
+        policy.passed(records, now)
+        is_due = pending >= every or now >= first + timeout
+        assert policy.due(now) == is_due
+        if is_due:
+            policy.taken()
+            pending, first = 0, math.inf
+
+
+def test_who_writes_asks_at_half_of_the_bytes_and_at_all_of_them():
+    policy = SyncPolicy(every=10, timeout=2.0, max_unsynced=1001)
+    assert policy.half == 500
+    assert [policy.unasked(unsynced) for unsynced in (0, 499, 500, 501, 1001)] == [500, 1, 0, 500, 0]

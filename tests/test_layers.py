@@ -1,0 +1,345 @@
+# The layers, and what each may import. Law: who wants to break a rule changes the table, in the open.
+#
+# Every module under diskq/, and the one beside it, is read, not imported: Python by `ast` (imports inside
+# functions and under TYPE_CHECKING count as well), Cython by its import, cimport and include lines. Inside a
+# layer as between layers, no modules import each other in a circle.
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# --- the table --------------------------------------------------------------------------------
+
+# "a.b" is that module alone, "a.b.*" is it and everything below it; capitals are the groups below.
+TABLE = """
+  layer             may import
+  diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.*
+  diskq.__main__    diskq.cli.*
+  diskq.errors      PURE
+  diskq.messages    PURE diskq._native.core.message
+  diskq.options     PURE
+  diskq._native.*   PURE C diskq._native.*
+  diskq.storage.*   PURE LEAVES PATH diskq.storage.*
+  diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
+  diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
+  diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
+  diskq.metrics.*   STDLIB LEAVES diskq.storage.durations diskq.storage.log_events diskq.metrics.*
+  diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
+  diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
+  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
+  diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
+  pyspark_diskq     PURE diskq.spark.*
+
+  module                            may import beyond its layer
+  diskq._native.core.file_calls     libc.errno
+  diskq._native.core.inotify        libc.errno <errno.h> <unistd.h> <sys/inotify.h>
+  diskq._native.core.platform       POSIX_C <errno.h> <windows.h> <intrin.h>
+  diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
+  diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
+  diskq.channels.core.cancellation  diskq._native.core.cancellation
+  diskq.storage.file_watch          diskq._native.core.inotify
+  diskq.storage.forks               os.* diskq._native.core.thread_guard
+  diskq.storage.budget              threading
+  diskq.storage.checksums           crc32c
+  diskq.channels.core.retrying      stamina
+  diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
+  diskq.hub.replication             diskq._native.journal.codec
+  diskq.hub.service                 diskq._native.hub.wire
+  diskq.hub.store                   diskq._native.hub.wire diskq._native.journal.codec
+  diskq.metrics.prometheus          prometheus_client.*
+  diskq.metrics.otel                opentelemetry.metrics
+  diskq.cli.completion         argcomplete
+  diskq.cli.pipeline.runs           diskq.spark.* pyspark.*
+  diskq.spark.layouts.queue         diskq.storage.fs
+  diskq.spark.columns               diskq._native.stream.columns
+  diskq.spark.sink                  diskq._native.stream.columns
+  diskq.cli.stream.view             diskq.storage.fs
+  diskq.cli.core.directories        diskq.storage.fs diskq.storage.directories
+  diskq.cli.priority.view           diskq.storage.fs
+  diskq.cli.core.following          diskq.storage.fs
+  diskq.cli.core.terminal           diskq.storage.one_line
+"""
+
+# Doors to the operating system, and clocks.
+SYSTEM = """
+    asyncio ctypes fcntl glob io mmap multiprocessing os pathlib posix select selectors shutil signal socket
+    subprocess tempfile threading time
+"""
+
+GROUPS = {
+    "STDLIB": {f"{name}.*" for name in sys.stdlib_module_names - {"asyncio"}},
+    "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
+    "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
+    # What a command may be about.
+    "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tools.*"},
+    # The compiled objects that every message passes through; the codecs are their neighbours.
+    "PATH": {
+        f"diskq._native.core.{name}"
+        for name in ("append_buffer", "blocks", "file_calls", "framing", "gate", "read_ahead")
+    },
+    "POSIX_C": {f"<{name}.h>" for name in ("fcntl", "sys/stat", "sys/sysctl", "sys/types", "time", "unistd")},
+    "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}
+    | {"<limits.h>", "<stddef.h>", "<stdint.h>", "<stdlib.h>", "<string.h>"},
+}
+
+# What makes bytes durable or takes names away: called in the barrier, implemented by file systems.
+DURABLE = {"datasync", "fdatasync", "fsync", "sync_directory", "sync_files", "rename", "rmtree", "unlink"}
+DURABLE |= {"remove_directory"}
+DURABLE_OF_OS = {"remove", "removedirs", "replace", "rmdir"}  # common words elsewhere: only as os.NAME
+MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.testing.*"}
+
+# The language's own `open` goes round the door; above the engines that harms no promise.
+ABOVE = {
+    "diskq.channels.*",
+    "diskq.cli.*",
+    "diskq.hub.*",
+    "diskq.spark.*",
+    "diskq.testing.*",
+    "diskq.tools.*",
+}
+MAY_CALL_OPEN = {"diskq.storage.fs", *ABOVE}
+
+# --- the checker ------------------------------------------------------------------------------
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(
+        name == pattern.removesuffix(".*") or (pattern.endswith(".*") and name.startswith(pattern[:-1]))
+        for pattern in patterns
+    )
+
+
+def read_table(text: str) -> dict[str, set[str]]:
+    """What each layer, or module, may import."""
+    allowed = {}
+    for line in text.split("\n"):
+        if line.strip() and "may import" not in line:
+            name, *words = line.split()
+            allowed[name] = set().union(*(GROUPS.get(word, {word}) for word in words))
+    return allowed
+
+
+LAYERS, ALSO = (read_table(part) for part in TABLE.split("\n\n"))
+
+
+def layer_of(module: str) -> str | None:
+    return module if module in LAYERS else next((layer for layer in LAYERS if matches(module, {layer})), None)
+
+
+def import_violations(module: str, imported: Iterable[str]) -> list[str]:
+    layer = layer_of(module)
+    if layer is None:
+        return [f"{module} is in no layer: give it one in tests/test_layers.py"]
+    allowed = LAYERS[layer] | ALSO.get(module, set())
+    return [f"{module} must not import {name}" for name in imported if not matches(name, allowed)]
+
+
+def python_imports(tree: ast.AST, module: str, *, is_package: bool = False) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            parent = parts[: len(parts) - node.level + is_package] if node.level else []
+            origin = ".".join([*parent, *([node.module] if node.module else [])])
+            yield from named_from(origin, [alias.name for alias in node.names])
+
+
+def cython_imports(source: str) -> Iterator[str]:
+    for found in re.finditer(r"^\s*c?import\s+(.+)$", source, re.MULTILINE):
+        yield from (name.split()[0] for name in found[1].split("#")[0].split(","))
+    for found in re.finditer(r"^\s*from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|.+)$", source, re.MULTILINE):
+        yield from named_from(found[1], re.findall(r"\w+", found[2].split("#")[0]))
+    yield from re.findall(r"""(?:extern from ["']|#\s*include\s*)(<[^>]+>)""", source)
+
+
+def named_from(origin: str, names: Iterable[str]) -> Iterator[str]:
+    """`from origin import names`, as modules: a package of ours is asked which of them are its modules."""
+    if not matches(origin, {"diskq.*"}):
+        yield origin
+        return
+    yield from dict.fromkeys(
+        f"{origin}.{name}" if f"{origin}.{name}" in MODULES else origin for name in names
+    )
+
+
+def call_violations(module: str, tree: ast.AST) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=verb)) if verb in DURABLE:
+                allowed = MAY_CALL_DURABLE
+            case ast.Call(func=ast.Attribute(value=ast.Name("os"), attr=verb)) if verb in DURABLE_OF_OS:
+                allowed = MAY_CALL_DURABLE
+            case ast.Call(func=ast.Name("open" as verb)):
+                allowed = MAY_CALL_OPEN
+            case _:
+                continue
+        if not matches(module, allowed):
+            found.append(f"{module}:{node.lineno} must not call {verb}()")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted(
+    [path for suffix in ("py", "pyx", "pxd", "h") for path in (ROOT / "diskq").rglob(f"*.{suffix}")]
+    + [ROOT / "pyspark_diskq.py"]
+)
+MODULES = {module_name(path) for path in FILES}
+
+
+def imports_of(path: Path) -> list[str]:
+    if path.suffix == ".py":
+        return list(python_imports(tree_of(path), module_name(path), is_package=path.stem == "__init__"))
+    return list(cython_imports(path.read_text(encoding="utf-8")))
+
+
+def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each imports the one before it, the last being the first; none: there is no circle."""
+    others = {module: imported - {module} for module, imported in imports.items()}
+    try:
+        graphlib.TopologicalSorter(others).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"), path)
+
+
+# --- the laws ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_layer_imports_only_what_its_row_allows(path):
+    assert import_violations(module_name(path), imports_of(path)) == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
+    assert call_violations(module_name(path), tree_of(path)) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    imports: dict[str, set[str]] = {}
+    for path in FILES:
+        imports.setdefault(module_name(path), set()).update(MODULES.intersection(imports_of(path)))
+    assert circle_in(imports) == []
+
+
+# --- the checker, checked ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq.errors", "import diskq.options"),
+        ("diskq.errors", "from . import options"),
+        ("diskq.engine.queue.fifo_queue", "import trio"),
+        ("diskq.engine.queue.fifo_queue", "import os.path"),
+        ("diskq.engine.queue.fifo_queue", "def now():\n    from time import monotonic"),
+        ("diskq.engine.queue.fifo_queue", "from diskq.channels.queue import queue"),
+        ("diskq.engine.queue.fifo_queue", "from ...channels.queue import queue"),
+        ("diskq.engine.queue.fifo_queue", "import pyspark"),
+        ("diskq.channels.queue.queue", "from diskq._native.queue import codec as nsq"),
+        ("diskq.channels.queue.queue", "import asyncio"),
+        ("diskq.storage.barrier", "import os"),
+        ("diskq.storage.barrier", "from crc32c import crc32c"),
+        ("diskq.storage.checksums", "import portalocker"),
+        ("diskq.storage.append_file", "import diskq._native.queue.codec"),
+        ("diskq.storage.append_file", "from diskq._native.queue.codec import scan"),
+        (
+            "diskq.storage.append_file",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import diskq.engine.queue.fifo_queue",
+        ),
+        ("diskq.cli.queue.parser", "import diskq.spark.source"),
+        ("diskq.unheard_of", ""),
+    ],
+)
+def test_a_planted_python_import_is_flagged(module, planted):
+    assert len(import_violations(module, python_imports(ast.parse(planted), module))) == 1
+
+
+def test_a_planted_circle_is_found():
+    planted = "def read():\n    from diskq.engine.queue.fifo_queue import FifoQueue"
+    imported = set(python_imports(ast.parse(planted), "diskq.engine.queue.work"))
+    imports = {
+        "diskq.engine.queue.work": imported,
+        "diskq.engine.queue.fifo_queue": {"diskq.engine.queue.work", "diskq.engine.queue.fifo_queue"},
+    }
+    assert set(circle_in(imports)) == {"diskq.engine.queue.work", "diskq.engine.queue.fifo_queue"}
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq._native.queue.codec", "cimport posix.unistd"),
+        ("diskq._native.queue.codec", "from posix.unistd cimport pwrite"),
+        ("diskq._native.queue.codec", "from libc.stdio cimport printf"),
+        ("diskq._native.queue.codec", 'cdef extern from "<unistd.h>" nogil:'),
+        ("diskq._native.queue.codec", "cdef extern from '<stdio.h>':"),
+        ("diskq._native.queue.codec", '    """\n    #include <fcntl.h>\n    """'),
+        ("diskq._native.queue.codec", "import os"),
+        ("diskq._native.queue.codec", "    import trio  # only this once"),
+        ("diskq._native.queue.codec", "from diskq.storage.fs import FileSystem"),
+    ],
+)
+def test_a_planted_cython_import_is_flagged(module, planted):
+    assert len(import_violations(module, cython_imports(planted))) == 1
+
+
+@pytest.mark.parametrize(
+    "module, allowed",
+    [
+        ("diskq.storage.fs", "import os, time\nimport portalocker"),
+        ("diskq.storage.append_file", "from diskq._native.core.append_buffer import AppendBuffer"),
+        ("diskq.storage.barrier", "from .fs import FileSystem"),
+        (
+            "diskq.engine.queue.fifo_queue",
+            "from diskq._native.queue import codec as nsq\nfrom diskq.errors import CorruptionError",
+        ),
+        ("diskq.channels.queue.queue", "import trio.lowlevel\nfrom diskq.engine.queue import fifo_queue"),
+        ("diskq.cli.pipeline.runs", "def run():\n    import diskq.spark.source"),
+    ],
+)
+def test_what_the_table_allows_is_not_flagged(module, allowed):
+    assert import_violations(module, python_imports(ast.parse(allowed), module)) == []
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq.engine.queue.fifo_queue", "self.fs.unlink(path)"),
+        ("diskq.engine.queue.fifo_queue", "fs.rename(old, new)"),
+        ("diskq.storage.numbered_files", "fs.sync_directory(path)"),
+        ("diskq.storage.numbered_files", "fs.sync_files((handle,))"),
+        ("diskq.channels.queue.queue", "os.fsync(handle)"),
+        ("diskq.channels.queue.queue", "os.replace(old, new)"),
+        ("diskq.engine.queue.fifo_queue", "with open(path) as file: pass"),
+    ],
+)
+def test_a_planted_call_is_flagged(module, planted):
+    assert len(call_violations(module, ast.parse(planted))) == 1
+
+
+def test_an_innocent_call_is_not_flagged():
+    innocent = "fs.open(path)\nname.replace('a', 'b')\nitems.remove(3)\nbarrier.pay(fs)"
+    assert call_violations("diskq.engine.queue.fifo_queue", ast.parse(innocent)) == []
