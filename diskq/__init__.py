@@ -66,9 +66,7 @@ from diskq.options import (
 if TYPE_CHECKING:
     from diskq.channels.core.from_threads import ThreadSender, from_threads
     from diskq.channels.core.merging import merge
-    from diskq.channels.core.replay import Replay, ReplayStatistics, replay
     from diskq.channels.core.selecting import select, select_nowait
-    from diskq.channels.core.time_lookup import offset_after, offset_at_or_after
     from diskq.channels.journal.root_watch import RootWatch, watch_root
     from diskq.channels.journal.scanner import JournalScanner, ScannerStatistics, open_scanner
     from diskq.channels.journal.shard_scanner import ShardScanner, scan_shards
@@ -78,9 +76,11 @@ if TYPE_CHECKING:
     from diskq.channels.priority.store import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
     from diskq.channels.queue.queue import ChannelStatistics, DiskQueue, open_queue
     from diskq.channels.queue.work import DiskWork
+    from diskq.channels.replay import Replay, ReplayStatistics, replay
     from diskq.channels.spool.spool import Spool, SpoolStatistics, open_spool
     from diskq.channels.stream.consumer import ConsumerStatistics, StreamConsumer, open_consumer
     from diskq.channels.stream.producer import ProducerStatistics, StreamProducer, open_producer
+    from diskq.channels.stream.time_lookup import offset_after, offset_at_or_after
     from diskq.engine.journal.journal import Journal
     from diskq.engine.journal.reader import JournalReader
     from diskq.engine.journal.reader_offset import (
@@ -222,9 +222,7 @@ __all__ = [
 _HOMES = {
     "channels.core.from_threads": ("ThreadSender", "from_threads"),
     "channels.core.merging": ("merge",),
-    "channels.core.replay": ("Replay", "ReplayStatistics", "replay"),
     "channels.core.selecting": ("select", "select_nowait"),
-    "channels.core.time_lookup": ("offset_after", "offset_at_or_after"),
     "channels.journal.root_watch": ("RootWatch", "watch_root"),
     "channels.journal.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
     "channels.journal.shard_scanner": ("ShardScanner", "scan_shards"),
@@ -234,9 +232,11 @@ _HOMES = {
     "channels.priority.store": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
     "channels.queue.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
     "channels.queue.work": ("DiskWork",),
+    "channels.replay": ("Replay", "ReplayStatistics", "replay"),
     "channels.spool.spool": ("Spool", "SpoolStatistics", "open_spool"),
     "channels.stream.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
     "channels.stream.producer": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "channels.stream.time_lookup": ("offset_after", "offset_at_or_after"),
     "engine.journal.journal": ("Journal",),
     "engine.journal.reader": ("JournalReader",),
     "engine.journal.reader_offset": (

@@ -70,6 +70,54 @@ TABLE = """
   diskq.cli.core.terminal           diskq.storage.one_line
 """
 
+# The packages of a layer, and which of the others in it each may import. "." is the modules that lie in the
+# layer itself. No kind imports another, but for those that are made of one: a spool is a queue, a hub copies
+# journals.
+PACKAGES = """
+  package           may import beside itself
+  _native.core
+  _native.queue     core
+  _native.stream    core
+  _native.journal   core
+  _native.priority  core
+  _native.hub       core journal
+  engine.log
+  engine.queue      log
+  engine.stream     log
+  engine.journal    log
+  engine.priority   log
+  engine.spool      log queue
+  channels.core
+  channels.queue    core
+  channels.stream   core
+  channels.journal  core
+  channels.priority core
+  channels.spool    core queue
+  tools.view        .
+  tools.verify      . view
+  tools.repair      . verify
+  tools.convert     .
+  tools.salvage     . convert repair
+  tools.watch       . view
+  cli.core
+  cli.queue         core
+  cli.stream        core replay
+  cli.journal       core replay
+  cli.priority      core .
+  cli.spool         core queue
+  cli.hub           core
+  cli.replay        core stream journal
+  cli.pipeline      core stream
+  cli.bench         core
+  cli.top           core
+  spark.layouts     .
+  spark.pipelines   . layouts
+"""
+
+# Layers whose packages are kinds, and what they share. What holds of kinds in one of them holds across them:
+# the engine of a queue imports the compiled modules of queues and the shared ones, and no other kind's.
+BY_KIND = {"_native": "core", "engine": "log", "channels": "core"}
+
 # Doors to the operating system, and clocks.
 SYSTEM = """
     asyncio ctypes fcntl glob io mmap multiprocessing os pathlib posix select selectors shutil signal socket
@@ -142,6 +190,48 @@ def import_violations(module: str, imported: Iterable[str]) -> list[str]:
         return [f"{module} is in no layer: give it one in tests/test_layers.py"]
     allowed = LAYERS[layer] | ALSO.get(module, set())
     return [f"{module} must not import {name}" for name in imported if not matches(name, allowed)]
+
+
+def read_packages(text: str) -> dict[str, set[str]]:
+    """Which packages of its layer, and "." for the layer's own modules, each package may import."""
+    rows = [line.split() for line in text.split("\n") if line.strip() and "may import" not in line]
+    return {name: {name.partition(".")[2], *others} for name, *others in rows}
+
+
+BESIDE = read_packages(PACKAGES)
+
+
+def package_of(module: str) -> tuple[str, str]:
+    """Return layer and package: ("engine", "queue") of diskq.engine.queue.files, ("tools", ".") of
+    diskq.tools.gaps.
+    """
+    parts = module.split(".")
+    if len(parts) < 3 or parts[0] != "diskq":
+        return "", "."
+    is_package = len(parts) > 3 or f"{parts[1]}.{parts[2]}" in BESIDE
+    return parts[1], parts[2] if is_package else "."
+
+
+def package_violations(module: str, imported: Iterable[str]) -> list[str]:
+    layer, package = package_of(module)
+    if not layer or package == ".":
+        return []
+    if f"{layer}.{package}" not in BESIDE:
+        return [f"{layer}.{package} has no row: give it one in tests/test_layers.py"]
+    allowed = BESIDE[f"{layer}.{package}"]
+    found = []
+    for name in imported:
+        other_layer, other = package_of(name)
+        if layer in BY_KIND and other_layer in BY_KIND and other != ".":
+            shared = {BY_KIND[other_layer]}
+            kinds = (allowed if package != BY_KIND[layer] else set()) | shared
+        elif other_layer == layer:
+            kinds = allowed
+        else:
+            continue
+        if other not in kinds:
+            found.append(f"{module} must not import {name}")
+    return found
 
 
 def python_imports(tree: ast.AST, module: str, *, is_package: bool = False) -> Iterator[str]:
@@ -231,6 +321,15 @@ def test_a_layer_imports_only_what_its_row_allows(path):
     assert import_violations(module_name(path), imports_of(path)) == []
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_package_imports_only_what_its_row_allows(path):
+    assert package_violations(module_name(path), imports_of(path)) == []
+
+
+def test_every_row_is_of_a_package():
+    assert BESIDE.keys() == {".".join(package_of(module)) for module in MODULES} & BESIDE.keys()
+
+
 @pytest.mark.parametrize(
     "path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
 )
@@ -276,6 +375,38 @@ def test_no_modules_import_each_other_in_a_circle():
 )
 def test_a_planted_python_import_is_flagged(module, planted):
     assert len(import_violations(module, python_imports(ast.parse(planted), module))) == 1
+
+
+@pytest.mark.parametrize(
+    "module, planted",
+    [
+        ("diskq.engine.queue.files", "from diskq.engine.stream.files import StreamFiles"),
+        ("diskq.engine.log.writer", "from diskq.engine.queue import files"),
+        ("diskq.engine.queue.files", "from diskq._native.journal import codec"),
+        ("diskq.channels.core.tail", "from diskq.engine.stream.reader import StreamReader"),
+        ("diskq.engine.journal.files", "from diskq.engine import layouts"),
+        ("diskq.tools.view.queue", "from diskq.tools.verify.queue import verify_queue"),
+        ("diskq.engine.unheard_of.files", ""),
+    ],
+)
+def test_a_planted_import_of_another_kind_is_flagged(module, planted):
+    assert len(package_violations(module, python_imports(ast.parse(planted), module))) == 1
+
+
+@pytest.mark.parametrize(
+    "module, allowed",
+    [
+        ("diskq.engine.spool.files", "from diskq.engine.queue.files import QueueFiles"),
+        ("diskq.channels.spool.spool", "from diskq.engine.queue import files"),
+        ("diskq.channels.replay", "from diskq.engine.stream.reader import StreamReader"),
+        (
+            "diskq.tools.verify.queue",
+            "from diskq.tools.view.queue import QueueView\nfrom diskq.tools import gaps",
+        ),
+    ],
+)
+def test_an_import_that_a_package_needs_is_not_flagged(module, allowed):
+    assert package_violations(module, python_imports(ast.parse(allowed), module)) == []
 
 
 def test_a_planted_circle_is_found():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diskq import DiskqError, JournalOffset, LockedError, StorageFailedError
-from diskq.engine.log.committed_offset import OffsetMarker
+from diskq.engine.stream.committed_offset import OffsetMarker
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine.log.committed_offset import OffsetMarker, joined
+from diskq.engine.log.committed_offset import joined
 from diskq.engine.log.sync import Sync
+from diskq.engine.stream.committed_offset import OffsetMarker
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq.engine.log.committed_offset import Found, OffsetMarker, read_offset
+from diskq.engine.log.committed_offset import Found
+from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem

@@ -22,10 +22,11 @@ from diskq.channels.core.notifier import neighbours_of
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.core.tail import Part, Tail
 from diskq.channels.stream.group_loop import GroupLoop
-from diskq.engine.log.committed_offset import OffsetMarker
+from diskq.engine.log.start import Start, checked_start
+from diskq.engine.stream.committed_offset import OffsetMarker
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
-from diskq.engine.stream.reader import Start, StreamReader, checked_start
+from diskq.engine.stream.reader import StreamReader
 from diskq.errors import DiskqError
 from diskq.messages import Message
 from diskq.options import ConsumerOptions

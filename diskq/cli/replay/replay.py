@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.replay import AnyMessage, Replay, replay
+from diskq.channels.replay import AnyMessage, Replay, replay
 from diskq.cli.core.parsing import OUT, CommandParser, Commands, UsageError, add_command, number
 from diskq.cli.core.pipes import OUT_BYTES
 from diskq.cli.core.places import Moment, Place

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import trio
 
-from diskq.channels.core.replay import AnyMessage
 from diskq.channels.journal.writer import JournalWriter, open_journal
 from diskq.channels.queue.queue import DiskQueue, open_queue
+from diskq.channels.replay import AnyMessage
 from diskq.channels.stream.producer import StreamProducer, open_producer
 from diskq.cli.core.directories import check_directory, make_directories, make_room
 from diskq.cli.core.opening import opened

@@ -9,8 +9,8 @@ from typing import Literal
 from diskq._native.core.gate import Gate
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
+from diskq.engine.log.start import checked_start
 from diskq.engine.log.timestamps import as_timestamp
-from diskq.engine.stream.reader import checked_start
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.fs import AnyPath, FileSystem
 

@@ -34,13 +34,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from diskq.engine.log.sync import Sync, Synced
-from diskq.engine.stream.files import StreamFiles
 from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.forks import tell_of_forks
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair
@@ -48,14 +47,13 @@ from diskq.storage.small_file import read_small
 from diskq.storage.sync_policy import SyncPolicy
 
 __all__ = [
+    "LARGEST_OFFSET",
     "MARKER_SIZE",
     "Found",
     "Marker",
     "MarkerPlace",
-    "OffsetMarker",
     "joined",
     "read_marker",
-    "read_offset",
     "room_wanted",
 ]
 
@@ -63,7 +61,7 @@ log = Log("offsets")
 
 MARKER_SIZE = 8
 TWIN = struct.Struct("<QQqI")
-_LARGEST_OFFSET = NO_NUMBER - 1
+LARGEST_OFFSET = NO_NUMBER - 1
 _TRIES = 3
 
 # --- reading --------------------------------------------------------------------------------------
@@ -115,14 +113,6 @@ class Found(NamedTuple):
     """What was wrong with it, where the twin was believed instead."""
 
 
-def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> Found | None:
-    """How far the group has come in the partition, also while it is being written. Raises OSError.
-
-    None: there is no marker, the group does not read the partition.
-    """
-    return read_marker(fs, _place_of(files, group, partition))
-
-
 def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
     """What the marker says, also while it is being written; None: there is none. Raises OSError."""
     path = place.path
@@ -145,17 +135,6 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",
     )
     return Found(offset, stamp, False, repair)
-
-
-def _place_of(files: StreamFiles, group: str, partition: int) -> MarkerPlace:
-    private = files.private_group(group)
-    return MarkerPlace(
-        path=files.marker(group, partition),
-        twin=files.twin(group, partition),
-        temporary=files.marker_temporary(group, partition),
-        leftovers=lambda: files.marker_leftovers(group, partition),
-        above=(files.path, files.private, directory_of(private), private, files.groups),
-    )
 
 
 def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
@@ -285,8 +264,8 @@ class Marker(Synced, Closing):
                 raise ValueError("only a seek goes back to where nothing was processed")
         elif isinstance(offset, bool) or not isinstance(offset, int):
             raise TypeError(f"an offset is a whole number, got {offset!r}")
-        elif not 0 <= offset <= _LARGEST_OFFSET:
-            raise ValueError(f"an offset is 0 to {_LARGEST_OFFSET}, got {offset}")
+        elif not 0 <= offset <= LARGEST_OFFSET:
+            raise ValueError(f"an offset is 0 to {LARGEST_OFFSET}, got {offset}")
         if not seek and self.committed is not None and offset is not None and offset <= self.committed:
             return self.note()
         # What counts is how much would be done again after a crash: one commit may stand for a batch.
@@ -362,36 +341,6 @@ class Marker(Synced, Closing):
                 path=self.path,
                 error=failure,
             )
-
-
-class OffsetMarker(Marker):
-    """A group's place in one partition. For one thread at a time, and for who holds the claim.
-
-    `ConsumerGroup.marker` opens it. What it says is the last offset that was processed.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: StreamFiles,
-        group: str,
-        partition: int,
-        *,
-        sync_every: int = 2500,
-        sync_timeout: float = 2.0,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
-        """Take up where the group left off, whose directories are there. As `Marker`."""
-        self.group = group
-        self.partition = partition
-        place = _place_of(files, group, partition)
-        super().__init__(fs, place, sync_every=sync_every, sync_timeout=sync_timeout, clock=clock)
-
-    @property
-    def next_offset(self) -> int | None:
-        """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
-        # A peer's marker may say what nobody counts to: whoever reads on there is told that it is not there.
-        return None if self.committed is None else min(self.committed, _LARGEST_OFFSET) + 1
 
 
 @contextlib.contextmanager

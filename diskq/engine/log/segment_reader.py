@@ -7,14 +7,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from diskq._native.journal.read_ahead import SejAhead
-from diskq._native.stream.read_ahead import TripletAhead
+from diskq._native.core.read_ahead import OffsetAhead
 from diskq.storage.block_reader import Bare, BlockReader, Loss, Rotten, Shown, Takeable
 from diskq.storage.fs import FileSystem
 
 __all__ = ["LogSegmentReader"]
 
-A = TypeVar("A", SejAhead, TripletAhead)
+A = TypeVar("A", bound=OffsetAhead)
 
 
 class _Files(Protocol):

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Protocol
 
 from diskq.engine.log.recovery_points import Points
-from diskq.engine.priority.files import Point as StorePoint
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
 from diskq.storage.write_ahead_log import Waiting, holds_all, tells_nothing
@@ -62,7 +62,14 @@ def trust_of_points(points: Points, partition: int, slates: Slates, *, was_ours:
     return Trust.after(was_ours=is_ours, was_restarted=is_restarted, was_closed=was_closed)
 
 
-def trust_of_store(fs: FileSystem, point: StorePoint | None, previous: Holder | None) -> Trust:
+class ClosedPoint(Protocol):
+    """A store's recovery point; `closed` is where its log ended when it was closed, or None."""
+
+    @property
+    def closed(self) -> object: ...
+
+
+def trust_of_store(fs: FileSystem, point: ClosedPoint | None, previous: Holder | None) -> Trust:
     """For a store, of which TaskFlux has written where there is no point.
 
     `previous` signed its lock last. None, where nobody did or nobody asked, is as after a power cut.

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, Columns, NsqFraming, columns, count
+from diskq.engine.log.reader import Gap
 from diskq.engine.queue.files import Position, QueueFiles
 from diskq.engine.queue.recovery import Recovered, survey
-from diskq.engine.stream.partition_reader import Gap
 from diskq.errors import QueueMovedError
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import Row, checksum, end_with

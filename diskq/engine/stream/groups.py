@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from diskq.engine.log.committed_offset import Found, OffsetMarker, read_offset, room_wanted
+from diskq.engine.log.committed_offset import Found, room_wanted
+from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of

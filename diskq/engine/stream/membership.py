@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 
-from diskq.engine.log.committed_offset import OffsetMarker
 from diskq.engine.log.committed_offsets import Markers
+from diskq.engine.stream.committed_offset import OffsetMarker
 from diskq.engine.stream.groups import Claim, ConsumerGroup
 from diskq.options import ConsumerOptions
 

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
 from diskq._native.core.gate import Gate
 from diskq._native.stream.codec import Columns, TripletFraming
+from diskq.engine.log.start import Start
 from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
@@ -24,30 +23,12 @@ from diskq.messages import Message
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["STARTS", "Start", "StartWord", "StreamReader", "TailReader", "checked_start"]
+__all__ = ["StreamReader", "TailReader"]
 
-StartWord = Literal["oldest", "newest", "active"]
-Start = StartWord | int | datetime
 # So often a message is waited for that has a time, and no place yet.
 _TRIES = 3
 # So few bytes that a producer elsewhere has just written have no checksum yet, or hardly ever.
 _JUST_WRITTEN = 64 * 1024
-
-STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
-
-
-def checked_start(start: Start, words: Sequence[str] = STARTS) -> Start:
-    """The same; raises TypeError, or ValueError for an unknown word, a negative offset, a naive datetime."""
-    if isinstance(start, str):
-        if start not in words:
-            raise ValueError(f"start is one of {', '.join(words)}, an offset or a moment, got {start!r}")
-    elif isinstance(start, datetime):
-        as_timestamp(start)
-    elif isinstance(start, bool) or not isinstance(start, int):
-        raise TypeError(f"start is a word, an offset or an aware datetime, not {type(start).__name__}")
-    elif start < 0:
-        raise ValueError(f"an offset is 0 or more, got {start}")
-    return start
 
 
 class TailReader(LogTail[Message, Columns, SegmentReader], PartitionReader):

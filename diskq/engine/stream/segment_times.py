@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from diskq._native.core.times import (
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.stream.times import (
     MARK_SIZE,
     ROWS_IN_A_MARK,
     counts_up,
@@ -17,7 +18,6 @@ from diskq._native.core.times import (
     survey,
     times_of,
 )
-from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq.engine.log.time_lookup import EARLIEST, SegmentGone
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from diskq._native.core.times import SEALED_SIZE, sealed_chain
+from diskq._native.stream.times import SEALED_SIZE, sealed_chain
 from diskq.engine.log.time_lookup import MomentLookup
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.segment_times import SegmentTimes, framing_of

@@ -30,14 +30,14 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diskq._native.core.times import (
+from diskq._native.stream.codec import TIMEINDEX_ROW_SIZE
+from diskq._native.stream.times import (
     MARK_SIZE,
     ROWS_IN_A_MARK,
     SEALED_SIZE,
     extremes,
     survey,
 )
-from diskq._native.stream.codec import TIMEINDEX_ROW_SIZE
 from diskq.engine.log.time_lookup import EARLIEST, LATEST
 from diskq.engine.stream.files import PartitionFiles
 from diskq.storage.barrier import Barrier, write_all

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskq._native.queue.codec import Columns
+from diskq.engine.log.reader import Gap
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import Position, QueueFiles
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_slate, waiting_behind
-from diskq.engine.stream.partition_reader import Gap
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS

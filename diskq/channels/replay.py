@@ -25,8 +25,9 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.starts import checked_journal_start, seek_start
 from diskq.engine.layouts import layout_of
 from diskq.engine.log.reader import Gap
+from diskq.engine.log.start import Start, checked_start
 from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
-from diskq.engine.stream.reader import Start, StreamReader, checked_start
+from diskq.engine.stream.reader import StreamReader
 from diskq.errors import DiskqError, StreamNotFoundError
 from diskq.messages import JournalMessage, Message
 from diskq.storage.closing import Closing

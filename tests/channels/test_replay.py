@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints
 
-from diskq.channels.core.replay import AnyMessage, Replay, replay
+from diskq.channels.replay import AnyMessage, Replay, replay
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.messages import NULL_TIMESTAMP
 from diskq.testing import CrashFS, FaultFS

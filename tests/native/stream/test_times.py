@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq._native.core import times as timeindex
-from diskq._native.core.times import MARK_SIZE, ROWS_IN_A_MARK, SEALED_SIZE
 from diskq._native.stream import codec as triplet
+from diskq._native.stream import times as timeindex
 from diskq._native.stream.codec import TripletFraming
+from diskq._native.stream.times import MARK_SIZE, ROWS_IN_A_MARK, SEALED_SIZE
 from diskq.storage.checksums import checksum
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
