@@ -8,7 +8,7 @@ from benchmarks.stopwatch import Reading, Stopwatch, body_of
 from benchmarks.works import NAME, fill
 from diskq.tools.convert.conversion import convert
 from diskq.tools.convert.field_mapping import ConvertOptions, Format
-from diskq.tools.convert.sources import Lines, Source
+from diskq.tools.convert.sources import LinesFile, Source
 from diskq.tools.stores import Thing, things_at
 
 
@@ -21,7 +21,7 @@ def convert_all(directory: str, *, source: Format, target: Format, count: int) -
     if source != "nsq":
         convert(filled, f"{directory}/source", source)
         path = f"{directory}/source"
-        filled = [Lines(path)] if source == "jsonl" else [*things_at(path)]
+        filled = [LinesFile(path)] if source == "jsonl" else [*things_at(path)]
     watch = Stopwatch()
     done = convert(filled, f"{directory}/target", target, ConvertOptions(lossy=True))
     found = watch.stop(count)

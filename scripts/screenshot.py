@@ -22,7 +22,7 @@ from rich.console import Console
 
 import diskq
 from diskq.cli.top.screen import Screen
-from diskq.tools.watch.watch import Reading, Watch
+from diskq.tools.watch.watch import StoreWatch, WatchReading
 
 TARGET = Path(__file__).parent.parent / "docs" / "top.svg"
 WIDTH, HEIGHT = 160, 14
@@ -42,16 +42,16 @@ async def main(target: Path) -> None:
     draw(readings, target)
 
 
-async def watched(paths: list[str]) -> Sequence[Reading]:
-    watch = Watch(paths)
-    readings: Sequence[Reading] = []
+async def watched(paths: list[str]) -> Sequence[WatchReading]:
+    watch = StoreWatch(paths)
+    readings: Sequence[WatchReading] = []
     for _ in range(LOOKS):
         readings = watch.look()
         await trio.sleep(INTERVAL)
     return readings
 
 
-def draw(readings: Sequence[Reading], target: Path) -> None:
+def draw(readings: Sequence[WatchReading], target: Path) -> None:
     screen = Screen(1.0, [stable(reading) for reading in readings], clock="14:03:27")
     screen.press("enter")  # the first one is the stream
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True)
@@ -61,7 +61,7 @@ def draw(readings: Sequence[Reading], target: Path) -> None:
     target.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", encoding="utf-8")
 
 
-def stable(reading: Reading) -> Reading:
+def stable(reading: WatchReading) -> WatchReading:
     """The same, with the process by a number of our choosing."""
     sample = reading.sample
     if sample is None or sample.holder is None:

@@ -24,7 +24,7 @@ from diskq.channels.core.own_thread import OwnThread
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.starts import checked_journal_start, seek_start
 from diskq.engine.layouts import layout_of
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.start import Start, checked_start
 from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
 from diskq.engine.stream.reader import StreamReader
@@ -215,7 +215,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         return self._order.position
 
     @property
-    def losses(self) -> tuple[Gap, ...]:
+    def losses(self) -> tuple[SkippedBytes, ...]:
         """What could not be read since the open, because it was damaged."""
         return tuple(self._order.losses)
 

@@ -28,7 +28,7 @@ from diskq.cli.core.times import MOMENTS, moment
 from diskq.errors import ConversionLossError, QueueNameError
 from diskq.tools.convert.conversion import Conversion, convert, tell_losses
 from diskq.tools.convert.field_mapping import FORMATS, ConvertOptions, Format
-from diskq.tools.convert.sources import Lines, Selection, Source
+from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.stores import things_at
 
 __all__ = ["add_parser"]
@@ -182,7 +182,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
         with tempfile.NamedTemporaryFile(prefix="diskq-") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
             kept.flush()
-            yield [Lines(kept.name, "stdin")]
+            yield [LinesFile(kept.name, "stdin")]
         return
     if not os.path.exists(path):
         raise CommandError(f"{path}: no such file or directory")
@@ -191,12 +191,12 @@ def _sources(path: str) -> Iterator[list[Source]]:
         found: list[Source] = [*things_at(path)]
         if stat.S_ISDIR(mode) and not found:
             raise CommandError(f"{path}: nothing known is here")
-        yield found or [Lines(os.path.realpath(path), path)]
+        yield found or [LinesFile(os.path.realpath(path), path)]
         return
     with open(path, "rb") as pipe, tempfile.NamedTemporaryFile(prefix="diskq-") as kept:
         shutil.copyfileobj(pipe, kept)
         kept.flush()
-        yield [Lines(kept.name, path)]
+        yield [LinesFile(kept.name, path)]
 
 
 # --- what is told ---------------------------------------------------------------------------------

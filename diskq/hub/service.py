@@ -121,7 +121,7 @@ def handlers(
     def handler(method: Method) -> grpc.RpcMethodHandler:
         # A stream of requests, of which one is read: a unary method is called only when its request is there,
         # and nobody could stop waiting for it. On the wire they are the same.
-        call = _Call(method, store, tokens, patience, shares, at_work)
+        call = _HubCall(method, store, tokens, patience, shares, at_work)
         return grpc.stream_unary_rpc_method_handler(call)
 
     shares = Shares(store.options.max_client_requests)
@@ -132,7 +132,7 @@ def handlers(
     )
 
 
-class _Call:
+class _HubCall:
     """One method: checks who asks, reads the request, and tells what came of it."""
 
     def __init__(

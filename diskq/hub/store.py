@@ -83,7 +83,7 @@ class HubStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
+class _JournalPlace:
     """One journal's directory, and who has it."""
 
     client: str
@@ -115,7 +115,7 @@ class HubStore:
         self._fs = fs
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _JournalPlace] = {}
         self._used: dict[str, int] = {}  # bytes of each client, where there is a quota
         self._is_closed = False
         self._parent: int | None = None  # who opened it, where that was before a fork
@@ -153,7 +153,7 @@ class HubStore:
                 place.first = None  # who asks is to know; a batch is not worth two listings
             return self._append(place, request, first)
 
-    def _append(self, place: _Place, request: bytes, first: int | None) -> Range:
+    def _append(self, place: _JournalPlace, request: bytes, first: int | None) -> Range:
         journal = self._journal(place, first or 0)
         told = hubwire.records(request, hubwire.OF_PUT, journal.next_offset)
         if told.skipped:
@@ -181,7 +181,7 @@ class HubStore:
             )
         return self._range(place, journal)
 
-    def _compare(self, place: _Place, journal: Journal, request: bytes) -> None:
+    def _compare(self, place: _JournalPlace, journal: Journal, request: bytes) -> None:
         """Are the messages that are there already the same ones? Raises HubError where one is not.
 
         One that is gone, or lost to damage, is any message: nobody knows.
@@ -201,7 +201,7 @@ class HubStore:
                 raise self._error(place, reason, "ALREADY_EXISTS")
         reader.losses.clear()
 
-    def _sync(self, place: _Place, journal: Journal) -> None:
+    def _sync(self, place: _JournalPlace, journal: Journal) -> None:
         """Before any answer: what an interrupted request has left is not synced, either."""
         if journal.synced_offset < journal.next_offset:
             try:
@@ -236,7 +236,7 @@ class HubStore:
             self._count(sent=columns.records)
         return columns, there
 
-    def _read(self, place: _Place, offset: int) -> JournalColumns | None:
+    def _read(self, place: _JournalPlace, offset: int) -> JournalColumns | None:
         reader = self._reader(place)
         try:
             if reader.position != offset:
@@ -249,7 +249,7 @@ class HubStore:
         except OffsetOutOfRangeError as gone:
             raise _out_of_range(offset, Range(gone.first, gone.next)) from gone
 
-    def _reader(self, place: _Place) -> JournalReader:
+    def _reader(self, place: _JournalPlace) -> JournalReader:
         if place.reader is None:
             place.reader = JournalReader(self._path(place.client, place.name), fs=self._fs)
         return place.reader
@@ -289,7 +289,7 @@ class HubStore:
     # --- journals, open and closed ----------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _place(self, client: str, name: str, timeout: float) -> Iterator[_Place]:
+    def _place(self, client: str, name: str, timeout: float) -> Iterator[_JournalPlace]:
         """The journal's place, for us alone. Raises HubError where that takes more than `timeout` seconds."""
         deadline = self._fs.monotonic() + timeout
         place = self._claim(client, name, deadline)
@@ -320,7 +320,7 @@ class HubStore:
                 place.used_at = self._fs.monotonic()
                 self._freed.notify_all()
 
-    def _claim(self, client: str, name: str, deadline: float) -> _Place:
+    def _claim(self, client: str, name: str, deadline: float) -> _JournalPlace:
         """Count us among its users, whom nobody closes it under. Makes room for it where it is new."""
         key = directory_name(client, name)
         with self._lock:
@@ -336,11 +336,11 @@ class HubStore:
                 elif not self._freed.wait(deadline - self._fs.monotonic()):
                     raise HubError("too many journals are in use", code="UNAVAILABLE", is_temporary=True)
             if place is None:
-                place = self._places[key] = _Place(client, name)
+                place = self._places[key] = _JournalPlace(client, name)
             place.users += 1
             return place
 
-    def _journal(self, place: _Place, first: int) -> Journal:
+    def _journal(self, place: _JournalPlace, first: int) -> Journal:
         """The journal, opened where it is not. Raises HubError, OSError."""
         if place.journal is None:
             path = self._path(place.client, place.name)
@@ -354,7 +354,7 @@ class HubStore:
                 ) from full
         return place.journal
 
-    def _close(self, place: _Place) -> None:
+    def _close(self, place: _JournalPlace) -> None:
         """Under our lock, with no user."""
         del self._places[directory_name(place.client, place.name)]
         try:
@@ -438,13 +438,13 @@ class HubStore:
         except JournalNotFoundError:
             return False
 
-    def _range(self, place: _Place, journal: Journal) -> Range:
+    def _range(self, place: _JournalPlace, journal: Journal) -> Range:
         if place.first is None:
             place.first = min(journal.files.bases(), default=0)
         # What found no room waits in memory, and is not there.
         return Range(place.first, journal.synced_offset)
 
-    def _error(self, place: _Place, reason: str, code: str, *, is_temporary: bool = False) -> HubError:
+    def _error(self, place: _JournalPlace, reason: str, code: str, *, is_temporary: bool = False) -> HubError:
         """With what the journal expects, all of which is synced."""
         assert place.journal is not None
         there = self._range(place, place.journal)

@@ -13,7 +13,7 @@ from functools import partial
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from diskq.metrics.table import METRICS, Metric
-from diskq.metrics.watching import Labels, Sample, Watch, Watched, Watchlist
+from diskq.metrics.watching import Labels, MetricSample, Watch, Watched, Watchlist
 from diskq.storage.durations import Durations
 
 __all__ = ["instrument"]
@@ -48,7 +48,7 @@ class _Instruments:
         self.watchlist = Watchlist()
         self._lock = threading.Lock()
         self._asked: set[str] = set()
-        self._found: dict[str, list[Sample]] = {}
+        self._found: dict[str, list[MetricSample]] = {}
         for metric in METRICS:
             self._make(meter, metric)
 

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from diskq.metrics.table import METRICS
-from diskq.metrics.watching import Sample, Watch, Watched, Watchlist
+from diskq.metrics.watching import MetricSample, Watch, Watched, Watchlist
 from diskq.storage.durations import BOUNDS, Durations
 
 __all__ = ["DiskqCollector"]
@@ -46,7 +46,7 @@ class DiskqCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """All numbers, as they are now."""
-        found: dict[str, list[Sample]] = {}
+        found: dict[str, list[MetricSample]] = {}
         for sample in self._watchlist.read():
             found.setdefault(sample.metric.name, []).append(sample)
         for metric in METRICS:
@@ -57,7 +57,7 @@ class DiskqCollector(Collector):
                 yield family
 
 
-def _add(family: Family, sample: Sample) -> None:
+def _add(family: Family, sample: MetricSample) -> None:
     name, labels, value = family.name, dict(sample.labels), sample.value
     if isinstance(value, Durations):
         for limit, count in zip(_LIMITS, accumulate(value.buckets), strict=True):

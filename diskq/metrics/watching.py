@@ -22,7 +22,7 @@ from diskq.metrics.table import METRICS, PARTS, Metric, kind_of
 from diskq.storage.durations import Durations
 from diskq.storage.log_events import Log
 
-__all__ = ["Labels", "Sample", "Watch", "Watched", "Watchlist", "samples_of"]
+__all__ = ["Labels", "MetricSample", "Watch", "Watched", "Watchlist", "samples_of"]
 
 log = Log("metrics")
 
@@ -39,7 +39,7 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One number of one thing."""
 
     metric: Metric
@@ -55,7 +55,7 @@ for _metric in METRICS:
         _BY_CLASS.setdefault(_class, []).append((_metric, _field))
 
 
-def samples_of(statistics: object, labels: Labels) -> Iterator[Sample]:
+def samples_of(statistics: object, labels: Labels) -> Iterator[MetricSample]:
     """What the table tells of them. Those of several, by number, are told apart by the label `shard`."""
     if isinstance(statistics, Mapping):
         for number, each in statistics.items():
@@ -66,11 +66,11 @@ def samples_of(statistics: object, labels: Labels) -> Iterator[Sample]:
             value = getattr(statistics, field)
             if isinstance(value, Mapping):
                 for number, each in value.items():
-                    yield Sample(metric, (*labels, ("partition", str(number))), each)
+                    yield MetricSample(metric, (*labels, ("partition", str(number))), each)
             elif isinstance(value, tuple):
-                yield Sample(metric, labels, len(value))
+                yield MetricSample(metric, labels, len(value))
             elif value is not None:
-                yield Sample(metric, labels, value if isinstance(value, Durations) else float(value))
+                yield MetricSample(metric, labels, value if isinstance(value, Durations) else float(value))
         if base.__name__ in PARTS:
             field, label = PARTS[base.__name__]
             parts = getattr(statistics, field)
@@ -108,7 +108,7 @@ class Watch:
         """Does nobody have the thing any more?"""
         return self._thing() is None
 
-    def read(self) -> Iterator[Sample]:
+    def read(self) -> Iterator[MetricSample]:
         """Its numbers now; none, where it is gone."""
         thing = self._thing()
         if thing is None:
@@ -118,7 +118,7 @@ class Watch:
                 assert not isinstance(sample.value, Durations)
                 key = sample.metric.name, sample.labels
                 self._told[key] = most = max(sample.value, self._told.get(key, 0.0))
-                yield Sample(sample.metric, sample.labels, most)
+                yield MetricSample(sample.metric, sample.labels, most)
             else:
                 yield sample
 
@@ -160,12 +160,12 @@ class Watchlist:
             if self._watches.get(watch.labels) is watch:
                 del self._watches[watch.labels]
 
-    def read(self) -> list[Sample]:
+    def read(self) -> list[MetricSample]:
         """The numbers of all, now."""
         with self._lock:
             self._watches = {key: watch for key, watch in self._watches.items() if not watch.is_gone}
             watches = list(self._watches.values())
-        samples: list[Sample] = []
+        samples: list[MetricSample] = []
         with self._reading:
             for watch in watches:
                 try:

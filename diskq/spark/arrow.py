@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import NANOS, TYPE, arrow_schema
 
-__all__ = ["Batches", "Piece", "floor_to_micros"]
+__all__ = ["Batches", "ColumnsPiece", "floor_to_micros"]
 
 
-class Piece(Protocol):
-    """Messages with consecutive offsets, by column: `diskq._native.stream.codec.Columns` is one.
+class ColumnsPiece(Protocol):
+    """Messages with consecutive offsets, by column: `diskq._native.stream.codec.StreamColumns` is one.
 
     Where messages have types, and need not have times, it has two more buffers: `types` of u8, and
     `time_validity`, a bit for each, or None if all have a time
@@ -69,13 +69,13 @@ class Batches:
         self._fixed = {"topic": _column(topic, rows), "partition": _column(partition, rows)}
         self._numbers = _counted(rows)
 
-    def of(self, pieces: Iterable[tuple[int, Piece]], start: int, end: int) -> Iterator[Any]:
+    def of(self, pieces: Iterable[tuple[int, ColumnsPiece]], start: int, end: int) -> Iterator[Any]:
         """Of these messages those with offsets start:end, as `pyarrow.RecordBatch`.
 
         With each piece comes the offset of its first message. Raises DISKQ_MESSAGE_SIZE for a message that
         no row of Spark's can hold.
         """
-        waiting: list[Piece] = []
+        waiting: list[ColumnsPiece] = []
         first = records = size = 0
         for offset, piece in pieces:
             its_size = len(piece.keys or b"") + len(piece.values)
@@ -93,7 +93,7 @@ class Batches:
         if waiting:
             yield from self._batches(waiting, first, start, end)
 
-    def _batches(self, pieces: list[Piece], first: int, begin: int, end: int) -> Iterator[Any]:
+    def _batches(self, pieces: list[ColumnsPiece], first: int, begin: int, end: int) -> Iterator[Any]:
         records = min(sum(piece.records for piece in pieces), end - first)
         begin = max(0, begin - first)
         if begin >= records:
@@ -107,7 +107,7 @@ class Batches:
 
     # --- columns ----------------------------------------------------------------------------------
 
-    def _makers(self, pieces: list[Piece], first: int, records: int) -> dict[str, Callable[[], Any]]:
+    def _makers(self, pieces: list[ColumnsPiece], first: int, records: int) -> dict[str, Callable[[], Any]]:
         """How each column is made, of at least `records` messages."""
         return {
             "key": lambda: self._binary(pieces, "keys", "key_offsets"),
@@ -121,7 +121,7 @@ class Batches:
             NANOS: lambda: self._nanos(pieces),
         }
 
-    def _binary(self, pieces: list[Piece], data: str, offsets: str) -> Any:
+    def _binary(self, pieces: list[ColumnsPiece], data: str, offsets: str) -> Any:
         arrays = []
         for piece in pieces:
             values = getattr(piece, data)
@@ -138,15 +138,15 @@ class Batches:
             arrays.append(pa.Array.from_buffers(pa.binary(), piece.records, buffers))
         return _joined(arrays)
 
-    def _timestamps(self, pieces: list[Piece]) -> Any:
+    def _timestamps(self, pieces: list[ColumnsPiece]) -> Any:
         if pieces[0].timestamps is None:
             return self._nulls("timestamp", sum(piece.records for piece in pieces), pa.timestamp("us", "UTC"))
         return floor_to_micros(self._times("timestamp", pieces)).view(pa.timestamp("us", "UTC"))
 
-    def _nanos(self, pieces: list[Piece]) -> Any:
+    def _nanos(self, pieces: list[ColumnsPiece]) -> Any:
         return self._times(NANOS, pieces)
 
-    def _times(self, name: str, pieces: list[Piece]) -> Any:
+    def _times(self, name: str, pieces: list[ColumnsPiece]) -> Any:
         arrays = []
         for piece in pieces:
             if piece.timestamps is None:
@@ -157,7 +157,7 @@ class Batches:
                 arrays.append(_times_of(piece))
         return _joined(arrays)
 
-    def _timestamp_types(self, pieces: list[Piece], records: int) -> Any:
+    def _timestamp_types(self, pieces: list[ColumnsPiece], records: int) -> Any:
         if any(map(_some_without_time, pieces)):
             has_time = pc.is_valid(_joined([_times_of(piece) for piece in pieces]))
             return pc.if_else(has_time, pa.scalar(0, pa.int32()), pa.scalar(-1, pa.int32()))
@@ -166,7 +166,7 @@ class Batches:
             self._fixed["timestampType"] = _column(number, self._most)
         return self._repeated("timestampType", records)
 
-    def _types(self, pieces: list[Piece]) -> Any:
+    def _types(self, pieces: list[ColumnsPiece]) -> Any:
         arrays = []
         for piece in pieces:
             types = getattr(piece, "types", None)
@@ -198,11 +198,11 @@ class Batches:
             raise DiskqSparkError("DISKQ_OPTION", f".schema(...): {name} is NOT NULL, and {why}")
 
 
-def _some_without_time(piece: Piece) -> bool:
+def _some_without_time(piece: ColumnsPiece) -> bool:
     return getattr(piece, "time_validity", None) is not None
 
 
-def _times_of(piece: Piece) -> Any:
+def _times_of(piece: ColumnsPiece) -> Any:
     """Nanoseconds; null, where a message has no time."""
     validity = pa.py_buffer(piece.time_validity) if _some_without_time(piece) else None  # type: ignore[attr-defined]
     return pa.Array.from_buffers(pa.int64(), piece.records, [validity, pa.py_buffer(piece.timestamps)])

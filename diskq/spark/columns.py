@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from diskq._native.stream.columns import Binary, ColumnBatch, Numbers
+from diskq._native.stream.columns import BinaryColumn, ColumnBatch, NumberColumn
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import NANOS, TYPE
 
@@ -75,22 +75,22 @@ def columns_of(batch: Any) -> ColumnBatch:
     )
 
 
-def _binary(array: Any) -> Binary:
+def _binary(array: Any) -> BinaryColumn:
     width = 8 if str(array.type).startswith("large_") else 4
     validity, offsets, data = array.buffers()
-    return Binary(_of_nulls(array, validity), array.offset, offsets, width, data)
+    return BinaryColumn(_of_nulls(array, validity), array.offset, offsets, width, data)
 
 
-def _numbers(array: Any) -> Numbers:
+def _numbers(array: Any) -> NumberColumn:
     validity, data = array.buffers()
-    return Numbers(_of_nulls(array, validity), array.offset, data)
+    return NumberColumn(_of_nulls(array, validity), array.offset, data)
 
 
 def _of_nulls(array: Any, validity: Any) -> Any:
     return validity if array.null_count else None
 
 
-def _timestamps(columns: dict[str, Any]) -> tuple[Numbers | None, int]:
+def _timestamps(columns: dict[str, Any]) -> tuple[NumberColumn | None, int]:
     """The times, and how many nanoseconds one of their units has."""
     nanos, micros = columns.get(NANOS), columns.get("timestamp")
     if nanos is None:

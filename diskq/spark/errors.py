@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from diskq import errors
 from diskq.errors import DiskqError
 
-__all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "as_fault", "classify", "telling"]
+__all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "SparkFault", "as_fault", "classify", "telling"]
 
 Code = Literal[
     "DISKQ_CORRUPT",
@@ -85,11 +85,15 @@ def telling() -> Iterator[None]:
 # --- on the driver, where the text comes out ------------------------------------------------------
 
 
-class Fault(NamedTuple):
+class SparkFault(NamedTuple):
     """What `classify` found in an exception of Spark's."""
 
     code: Code
     sentence: str
+
+
+Fault = SparkFault
+"""The name of `SparkFault` that programs import."""
 
 
 # Only behind the class's name: a traceback shows lines of our source as well.
@@ -99,13 +103,13 @@ _TOLD = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
 _NOT_COMPILED = re.compile(r"ImportError: (diskq is (?:not compiled|compiled)\b[^\r\n]*)")
 
 
-def classify(error: BaseException) -> Fault | None:
+def classify(error: BaseException) -> SparkFault | None:
     """Which of diskq's codes an exception of Spark's carries, and what it says; None: none of them."""
     if isinstance(error, DiskqSparkError):
-        return Fault(error.code, error.sentence)
+        return SparkFault(error.code, error.sentence)
     for code, sentence in reversed(_TOLD.findall(str(error))):  # the last one is what came out
-        return Fault(code, sentence)
+        return SparkFault(code, sentence)
     if found := _NOT_COMPILED.search(str(error)):
-        return Fault("DISKQ_NOT_COMPILED", found[1])
+        return SparkFault("DISKQ_NOT_COMPILED", found[1])
     behind = error.__cause__ or error.__context__
     return None if behind is None else classify(behind)

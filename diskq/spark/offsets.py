@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 
 from diskq.spark.errors import DiskqSparkError
 
-__all__ = ["EARLIEST", "LATEST", "Bound", "Places", "StreamPlace", "as_milliseconds", "parse_each", "share"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Places",
+    "ReadBound",
+    "StreamPlace",
+    "as_milliseconds",
+    "parse_each",
+    "share",
+]
 
 EARLIEST, LATEST = -2, -1
 
@@ -33,7 +42,7 @@ Each = Mapping[str | None, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ReadBound:
     """Where reading begins, or ends: one number for all partitions, or one for each."""
 
     option: str

@@ -16,9 +16,9 @@ from typing import Literal, TypeVar
 
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.offsets import EARLIEST, LATEST, Bound, Each, as_milliseconds, parse_each
+from diskq.spark.offsets import EARLIEST, LATEST, Each, ReadBound, as_milliseconds, parse_each
 
-__all__ = ["LAYOUTS", "ReadOptions", "Selection", "check_names", "name_of", "nearest"]
+__all__ = ["LAYOUTS", "ReadOptions", "StreamSelection", "check_names", "name_of", "nearest"]
 
 logger = logging.getLogger("diskq.spark")
 
@@ -65,7 +65,7 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], *, warns: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class StreamSelection:
     """Which streams are read, and what each one is called in the column `topic`."""
 
     streams: Mapping[str, str] | None = None
@@ -93,11 +93,11 @@ class Selection:
 class ReadOptions:
     """What a read was told, checked. Its fields are the options, in the order of docs/spark.md."""
 
-    selection: Selection
+    selection: StreamSelection
     layout: str | None = None
     """None: as the files say."""
-    starting: Bound
-    ending: Bound
+    starting: ReadBound
+    ending: ReadBound
     at_no_match: Literal["error", "latest"] = "error"
     """Where no message is as late as a starting time."""
     fail_on_data_loss: bool = True
@@ -230,7 +230,7 @@ def _seconds(text: str) -> float:
 # --- which streams: path, paths, subscribe, subscribePattern, assign, topic ------------------------
 
 
-def _selection(given: Given) -> Selection:
+def _selection(given: Given) -> StreamSelection:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
     if len(ways) > 1:
         raise given.refused(ways[1], f"{ways[0]} is given, too: one of them says what is read")
@@ -239,21 +239,21 @@ def _selection(given: Given) -> Selection:
     if given.has("paths"):
         if given.has("path") or ways:
             raise given.refused("paths", "a list of streams; give it alone")
-        return Selection(streams=_by_name(given, _listed(given)))
+        return StreamSelection(streams=_by_name(given, _listed(given)))
     if not given.has("path") or not given.text("path"):
         what = "the directory that holds the streams" if ways else "the stream's directory"
         raise DiskqSparkError("DISKQ_OPTION", f"path is not given: .load(path), {what}")
     root = given.text("path")
     if not ways:
-        return Selection(streams={given.text("topic") if given.has("topic") else name_of(root): root})
+        return StreamSelection(streams={given.text("topic") if given.has("topic") else name_of(root): root})
     if ways == ["subscribe"]:
         names = [name.strip() for name in given.text("subscribe").split(",")]
-        return Selection(streams=_below(given, "subscribe", root, names))
+        return StreamSelection(streams=_below(given, "subscribe", root, names))
     if ways == ["subscribePattern"]:
         given.read("subscribePattern", _pattern, "a regular expression")
-        return Selection(root=root, pattern=given.text("subscribePattern"))
+        return StreamSelection(root=root, pattern=given.text("subscribePattern"))
     assigned = _assigned(given)
-    return Selection(streams=_below(given, "assign", root, list(assigned)), partitions=assigned)
+    return StreamSelection(streams=_below(given, "assign", root, list(assigned)), partitions=assigned)
 
 
 def name_of(path: str) -> str:
@@ -318,19 +318,19 @@ def _assigned(given: Given) -> dict[str, tuple[int, ...]]:
 # --- where it begins and ends ---------------------------------------------------------------------
 
 
-def _starting(given: Given, *, is_streaming: bool | None) -> Bound:
+def _starting(given: Given, *, is_streaming: bool | None) -> ReadBound:
     bound = _bound(given, "starting")
     if bound is None:
-        return Bound("startingOffsets", LATEST if is_streaming else EARLIEST)
+        return ReadBound("startingOffsets", LATEST if is_streaming else EARLIEST)
     if is_streaming is False and bound.names(LATEST):
         raise given.refused(bound.option, "a batch that begins at the latest has nothing: earliest, or JSON")
     return bound
 
 
-def _ending(given: Given) -> Bound:
+def _ending(given: Given) -> ReadBound:
     bound = _bound(given, "ending")
     if bound is None:
-        return Bound("endingOffsets", LATEST)
+        return ReadBound("endingOffsets", LATEST)
     is_earliest = bound.everywhere == EARLIEST or any(
         EARLIEST in each.values() for each in bound.each.values()
     )
@@ -339,18 +339,18 @@ def _ending(given: Given) -> Bound:
     return bound
 
 
-def _bound(given: Given, which: str) -> Bound | None:
+def _bound(given: Given, which: str) -> ReadBound | None:
     """Kafka's order: one time for all, a time for each, offsets."""
     if given.has(option := f"{which}Timestamp"):
-        return Bound(option, as_milliseconds(option, given.text(option)), is_time=True)
+        return ReadBound(option, as_milliseconds(option, given.text(option)), is_time=True)
     if given.has(option := f"{which}OffsetsByTimestamp"):
-        return Bound(option, each=parse_each(option, given.text(option)), is_time=True)
+        return ReadBound(option, each=parse_each(option, given.text(option)), is_time=True)
     if not given.has(option := f"{which}Offsets"):
         return None
     word = given.text(option).strip().lower()
     if word in ("earliest", "latest"):
-        return Bound(option, EARLIEST if word == "earliest" else LATEST)
-    return Bound(option, each=_offsets(given, option))
+        return ReadBound(option, EARLIEST if word == "earliest" else LATEST)
+    return ReadBound(option, each=_offsets(given, option))
 
 
 def _offsets(given: Given, option: str) -> Each:

@@ -15,7 +15,7 @@ from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
-from diskq.spark.offsets import EARLIEST, LATEST, Bound
+from diskq.spark.offsets import EARLIEST, LATEST, ReadBound
 from diskq.spark.options import ReadOptions
 from diskq.spark.streams import NamedStream, open_streams
 
@@ -99,7 +99,7 @@ def _as_of(snapshot: Snapshot, topic: str, spans: Mapping[int, Span]) -> dict[in
 
 
 def bounds_at(
-    bound: Bound,
+    bound: ReadBound,
     stream: NamedStream,
     spans: Mapping[int, Span],
     find: Callable[[int, int], int | None],

@@ -62,7 +62,7 @@ class StagedCommit(WriterCommitMessage):
     file: StagedFile | None
 
 
-class _Sink:
+class _SparkSink:
     """What batches and streaming queries have in common."""
 
     def __init__(
@@ -176,7 +176,7 @@ def _is_dead(sink: str) -> bool:
     return sink.startswith(_JOB) and is_dead(sink.removeprefix(_JOB))
 
 
-class DiskqBatchWriter(_Sink, DataSourceArrowWriter):
+class DiskqBatchWriter(_SparkSink, DataSourceArrowWriter):
     """`df.write.format("diskq").mode("append")`: all rows are appended, or none.
 
     With txnAppId and txnVersion exactly once, however often the job is run.
@@ -200,7 +200,7 @@ class DiskqBatchWriter(_Sink, DataSourceArrowWriter):
         self._abort([(self.sink, self.epoch)])  # nothing is said of tasks that have not ended
 
 
-class DiskqStreamWriter(_Sink, DataSourceStreamArrowWriter):
+class DiskqStreamWriter(_SparkSink, DataSourceStreamArrowWriter):
     """`df.writeStream.format("diskq")`: each batch of the query is appended once, whatever is killed when."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts.choice import find_layout, open_layout
 from diskq.spark.layouts.layout import Layout, Span
-from diskq.spark.options import ReadOptions, Selection
+from diskq.spark.options import ReadOptions, StreamSelection
 
 __all__ = ["NamedStream", "kinds_of", "open_streams", "paths_of"]
 
@@ -29,7 +29,7 @@ class NamedStream:
     """One of options.LAYOUTS."""
     layout: Layout
 
-    def spans(self, selection: Selection) -> dict[int, Span]:
+    def spans(self, selection: StreamSelection) -> dict[int, Span]:
         """The partitions of it that are read, ascending. Raises DiskqError, OSError."""
         there = self.layout.spans()
         return {number: there[number] for number in selection.of(self.topic, list(there))}
@@ -54,7 +54,7 @@ def kinds_of(options: ReadOptions) -> set[str]:
     return {options.layout} if options.layout else {find_layout(path) for path in paths}
 
 
-def paths_of(selection: Selection) -> Mapping[str, str]:
+def paths_of(selection: StreamSelection) -> Mapping[str, str]:
     """Where the streams are, by topic; with a pattern, those that are there now."""
     if selection.streams is not None:
         return selection.streams

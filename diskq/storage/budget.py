@@ -27,7 +27,7 @@ from typing import Literal
 from diskq.errors import DiskFullError
 from diskq.options import OnFull
 
-__all__ = ["BLOCK", "BudgetMember", "BudgetStatistics", "DiskBudget", "Refusal", "Share"]
+__all__ = ["BLOCK", "BudgetMember", "BudgetShare", "BudgetStatistics", "DiskBudget", "Refusal"]
 
 Refusal = Literal["droppable", "others", "over_budget"]
 """Why a member does not get room now: it has files to drop first; or another member was asked to drop its
@@ -104,8 +104,8 @@ class DiskBudget:
         self._room = max_bytes - headroom
         self._ahead = max(_LEAST_AHEAD, min(max_bytes // _LEASE_PART, _MOST_AHEAD))
         self._lock = threading.Lock()
-        self._shares: dict[Share, None] = {}
-        self._waiting: dict[Share, None] = {}
+        self._shares: dict[BudgetShare, None] = {}
+        self._waiting: dict[BudgetShare, None] = {}
         self._granted = 0
         self._arrivals = itertools.count(1)
 
@@ -144,12 +144,12 @@ class DiskBudget:
                 members=members,
             )
 
-    def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Share:
+    def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
         """A new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
 
         Never refuses: where there is more than the budget allows, nobody gets more until there is less.
         """
-        share = Share(self, name, used, fixed, on_full)
+        share = BudgetShare(self, name, used, fixed, on_full)
         with self._lock:
             self._shares[share] = None
             self._granted += used
@@ -161,20 +161,20 @@ class DiskBudget:
     def _free(self) -> int:
         return self._room - self._granted
 
-    def _rank(self, share: Share) -> tuple[bool, float]:
+    def _rank(self, share: BudgetShare) -> tuple[bool, float]:
         is_large = share.used + share.size > self._room // (2 * len(self._shares))
         return is_large, share.arrived if share in self._waiting else math.inf
 
-    def _missing_to_small(self, but: Share) -> int:
+    def _missing_to_small(self, but: BudgetShare) -> int:
         """So much more those wait for who would have no more than a fair share."""
         small = (share for share in self._waiting if share is not but and not self._rank(share)[0])
         return max(0, sum(max(0, share.used + share.size - share.granted) for share in small) - self._free)
 
-    def _grant(self, share: Share, more: int) -> None:
+    def _grant(self, share: BudgetShare, more: int) -> None:
         share.granted += more
         self._granted += more
 
-    def _serve(self) -> list[Share]:
+    def _serve(self) -> list[BudgetShare]:
         """Give those who wait what they wait for, as far as it goes. Tell them, without the lock."""
         served = []
         while self._waiting:
@@ -189,7 +189,7 @@ class DiskBudget:
         return served
 
 
-class Share:
+class BudgetShare:
     """What one member has of a budget. But for `notify`, it is used by who uses the member."""
 
     def __init__(self, budget: DiskBudget, name: str, used: int, fixed: int, on_full: OnFull) -> None:
@@ -378,7 +378,7 @@ class Share:
         )
 
 
-def _notify(shares: list[Share]) -> None:
+def _notify(shares: list[BudgetShare]) -> None:
     for share in shares:
         notify = share.notify
         if notify is not None:

@@ -24,7 +24,7 @@ _MOST_IN_MEMORY = 8 * 1024 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class _File:
+class _OverlaidFile:
     """The first `kept` bytes of a file below, and what stands behind them."""
 
     path: str
@@ -49,10 +49,10 @@ class OverlayFS:
         """With `locks` a lock is taken below, too, on files that are there; else everybody has every lock."""
         self._below = below
         self._locks = locks
-        self._files: dict[str, _File | None] = {}  # by path, once touched; None: it is not there
+        self._files: dict[str, _OverlaidFile | None] = {}  # by path, once touched; None: it is not there
         self._directories: set[str] = set()
         self._removed: set[str] = set()  # directories that are there below
-        self._handles: dict[int, _File] = {}
+        self._handles: dict[int, _OverlaidFile] = {}
         self._next = 0
 
     def __enter__(self) -> OverlayFS:
@@ -73,20 +73,20 @@ class OverlayFS:
         file = self._files.get(path)
         return file is not None and file.is_changed
 
-    def _let_go(self, file: _File) -> None:
+    def _let_go(self, file: _OverlaidFile) -> None:
         if file.below >= 0:
             handle, file.below = file.below, -1
             let_go(self._below, handle)
 
     # --- files ------------------------------------------------------------------------------------
 
-    def _found(self, path: str) -> _File | None:
+    def _found(self, path: str) -> _OverlaidFile | None:
         if path not in self._files:
             self._files[path] = None
             with contextlib.suppress(FileNotFoundError):
                 handle = self._below.open(path)
                 try:
-                    self._files[path] = _File(path, handle, self._below.size(handle))
+                    self._files[path] = _OverlaidFile(path, handle, self._below.size(handle))
                 except BaseException:
                     let_go(self._below, handle)
                     raise
@@ -99,7 +99,7 @@ class OverlayFS:
         if file is None:
             if not create or not self._is_directory(directory_of(path)):
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
-            file = self._files[path] = _File(path, -1, 0, is_changed=True)
+            file = self._files[path] = _OverlaidFile(path, -1, 0, is_changed=True)
         self._next += 1
         self._handles[self._next] = file
         return self._next
@@ -145,7 +145,7 @@ class OverlayFS:
         else:
             file.tail += bytes(size - file.size)
 
-    def _keep(self, file: _File, offset: int) -> None:
+    def _keep(self, file: _OverlaidFile, offset: int) -> None:
         """From `offset` on hold it in memory."""
         file.is_changed = True
         if file.kept - offset > _MOST_IN_MEMORY:
@@ -205,7 +205,7 @@ class OverlayFS:
         self._files[path] = None
         self._forget(file)
 
-    def _forget(self, file: _File | None) -> None:
+    def _forget(self, file: _OverlaidFile | None) -> None:
         if file is not None:
             file.path = ""
             if file not in self._handles.values():

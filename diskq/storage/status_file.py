@@ -18,7 +18,7 @@ from diskq.storage.durations import DurationCounter, Durations
 from diskq.storage.fs import FileSystem
 from diskq.storage.small_file import read_small
 
-__all__ = ["Bound", "StatusBoard", "StatusNote", "read_status"]
+__all__ = ["DiskBound", "StatusBoard", "StatusNote", "read_status"]
 
 _NOTE = struct.Struct("<8s8qI")
 _MAGIC = b"dqstate\x01"
@@ -26,7 +26,7 @@ _PERIOD = 1.0
 _SECOND = 10**9
 
 
-class Bound(NamedTuple):
+class DiskBound(NamedTuple):
     """How many bytes a writer may have on the disk. Sizes in bytes."""
 
     max_bytes: int = -1
@@ -49,7 +49,7 @@ class StatusNote(NamedTuple):
     """and what they took, together."""
     longest_ns: int
     """The longest of those since the note before."""
-    bound: Bound
+    bound: DiskBound
 
     def pack(self) -> bytes:
         told = (self.pid, self.written_at_ns, self.barriers, self.spent_ns, self.longest_ns, *self.bound)
@@ -64,7 +64,7 @@ class StatusNote(NamedTuple):
         magic, pid, at, barriers, spent, longest, max_bytes, used, is_shared, _ = _NOTE.unpack(row)
         if magic != _MAGIC:
             return None
-        return cls(pid, at, barriers, spent, longest, Bound(max_bytes, used, bool(is_shared)))
+        return cls(pid, at, barriers, spent, longest, DiskBound(max_bytes, used, bool(is_shared)))
 
 
 def read_status(fs: FileSystem, path: str) -> StatusNote | None:
@@ -82,7 +82,7 @@ class StatusBoard:
         self._pid = 0  # asked for when it is needed
         self._due = fs.monotonic() + _PERIOD
         self._longest = 0.0  # seconds, since the last note
-        self.bound = Bound()
+        self.bound = DiskBound()
         """To be told with the next note."""
 
     @property

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, TypeVar
 __all__ = [
     "Directory",
     "File",
+    "InodeNumbers",
     "NameChange",
-    "Numbers",
     "Severity",
     "after_power_cut",
     "commit",
@@ -35,7 +35,7 @@ Entries: TypeAlias = "dict[str, File | Directory]"
 T = TypeVar("T")
 
 
-class Numbers:
+class InodeNumbers:
     """What tells files apart: each gets the lowest number that no file has, as an inode does on ext4."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class File:
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: InodeNumbers,
         modified: int,
         now: bytes | bytearray = b"",
         durable: bytes | bytearray = b"",
@@ -127,7 +127,7 @@ class File:
         modified = times.choice((self.modified_durably, self.modified))
         return File(self._numbers, modified, data, data, number=self.number)
 
-    def copy(self, numbers: Numbers) -> File:
+    def copy(self, numbers: InodeNumbers) -> File:
         twin = File(numbers, self.modified, self.now, self.durable, number=self.number)
         twin.modified_durably = self.modified_durably
         twin.pending = self.pending.copy()
@@ -157,7 +157,7 @@ NameChange: TypeAlias = tuple[tuple[Directory, str, File | Directory | None], ..
 
 
 def copied(
-    root: Directory, pending: list[NameChange], numbers: Numbers
+    root: Directory, pending: list[NameChange], numbers: InodeNumbers
 ) -> tuple[Directory, list[NameChange]]:
     """The whole tree again, with what is pending: what happens to one does not touch the other.
 

@@ -39,8 +39,8 @@ from diskq.storage.fs import Identity, Stamp, join
 from diskq.testing._disk_model import (
     Directory,
     File,
+    InodeNumbers,
     NameChange,
-    Numbers,
     Severity,
     after_power_cut,
     commit,
@@ -66,7 +66,7 @@ class PowerCut(BaseException):
 
 
 @dataclass(slots=True)
-class _Handle:
+class _CrashHandle:
     file: File
     path: str
     writable: bool
@@ -93,9 +93,9 @@ class CrashFS:
         """What `wall_clock` tells when `clock` is 0. Set it back to step the wall clock back."""
         self._log: list[tuple[str, str, str]] = []
         self._root = Directory()
-        self._numbers = Numbers()
+        self._numbers = InodeNumbers()
         self._pending: list[NameChange] = []
-        self._handles: dict[int, _Handle] = {}
+        self._handles: dict[int, _CrashHandle] = {}
         self._next_handle = _FIRST_HANDLE
         self._failing_sync = 0
         self._drawn = 0
@@ -110,7 +110,7 @@ class CrashFS:
         """The same disk, with the same bytes and names pending, and nothing open or locked."""
         with self._mutex:
             twin = self._successor()
-            twin._numbers = Numbers()
+            twin._numbers = InodeNumbers()
             twin._root, twin._pending = copied(self._root, self._pending, twin._numbers)
         return twin
 
@@ -171,7 +171,7 @@ class CrashFS:
                 node = File(self._numbers, self._now_ns())
                 self._enact((directory, name, node))
             self._next_handle += 1
-            self._handles[self._next_handle] = _Handle(node, path, write)
+            self._handles[self._next_handle] = _CrashHandle(node, path, write)
             return self._next_handle
 
     def close(self, handle: int) -> None:
@@ -491,7 +491,7 @@ class CrashFS:
     def _now_ns(self) -> int:
         return round((self.epoch + self.clock) * 1_000_000_000)
 
-    def _handle(self, handle: int) -> _Handle:
+    def _handle(self, handle: int) -> _CrashHandle:
         self._check_power()
         try:
             return self._handles[handle]

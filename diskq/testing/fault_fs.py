@@ -86,7 +86,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenFile:
     """A file that is open: where it is, and how many handles it has."""
 
     path: str
@@ -109,8 +109,8 @@ class FaultFS(Generic[Disk]):
         self.calls: list[Call] = []
         self._faults: list[Fault] = []
         self._room: int | None = None
-        self._by_handle: dict[int, _File] = {}
-        self._by_path: dict[str, _File] = {}
+        self._by_handle: dict[int, _OpenFile] = {}
+        self._by_path: dict[str, _OpenFile] = {}
         self._second_names: set[str] = set()
         # Barriers are paid in a thread. Never held while the disk is slow.
         self._mutex = threading.RLock()
@@ -168,7 +168,7 @@ class FaultFS(Generic[Disk]):
         def act() -> int:
             handle = self.inner.open(path, write=write, create=create, exclusive=exclusive)
             with self._mutex:
-                file = self._by_handle[handle] = self._by_path.setdefault(path, _File(path))
+                file = self._by_handle[handle] = self._by_path.setdefault(path, _OpenFile(path))
                 file.takes_room = path not in self._second_names
                 file.handles += 1
             return handle

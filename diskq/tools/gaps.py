@@ -21,7 +21,7 @@ _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19})\n")
 _LARGEST = 64 * 1024 * 1024
 
 
-class _Files(Protocol):
+class _GapFiles(Protocol):
     """Where gaps are noted."""
 
     gaps: str
@@ -35,7 +35,7 @@ class Gap(NamedTuple):
     end: int
 
 
-def known_gaps(fs: FileSystem, files: _Files) -> list[Gap]:
+def known_gaps(fs: FileSystem, files: _GapFiles) -> list[Gap]:
     """Those that are noted, in order; none where nobody can read them. Raises OSError."""
     content = read_small(fs, files.gaps, _LARGEST) or b""
     if not content.startswith(_HEAD):

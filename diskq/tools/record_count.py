@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diskq._native.queue import codec as nsq
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.snapshot import waiting_behind
 from diskq.storage.checksums import Rows
 from diskq.storage.closing import let_go
@@ -20,7 +20,7 @@ _WINDOW = 1024 * 1024
 _LENGTH = 4
 
 
-def bytes_between(start: Position, end: Position, sizes: Mapping[int, int]) -> int:
+def bytes_between(start: QueuePosition, end: QueuePosition, sizes: Mapping[int, int]) -> int:
     """Bytes from `start` to `end`, with files of these sizes between; what is gone counts nothing."""
     if start >= end:
         return 0
@@ -32,10 +32,10 @@ class Counted(NamedTuple):
     """How many whole messages there are, and the place behind the last of them."""
 
     records: int
-    end: Position
+    end: QueuePosition
 
 
-def count_between(fs: FileSystem, files: QueueFiles, start: Position, end: Position) -> Counted:
+def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: QueuePosition) -> Counted:
     """The messages from `start`, where one begins, to `end`. Raises OSError.
 
     Those in a file that has gone meanwhile are not counted.
@@ -47,11 +47,11 @@ def count_between(fs: FileSystem, files: QueueFiles, start: Position, end: Posit
             first = start.byte if number == start.file else 0
             last = min(size, end.byte) if number == end.file else size
             records, behind = _count(fs, files.data(number), files.sidecar(number), first, last)
-            found, reached = found + records, Position(number, behind)
+            found, reached = found + records, QueuePosition(number, behind)
     return Counted(found, reached)
 
 
-def count_waiting(fs: FileSystem, files: QueueFiles, end: Position) -> int:
+def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
     """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
     waiting = waiting_behind(fs, files, read_slate(fs, files.slate), end)
     return 0 if waiting is None else nsq.count(waiting.records).records

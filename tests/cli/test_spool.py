@@ -16,7 +16,7 @@ import trio
 import diskq
 from diskq import FifoQueue
 from diskq.cli import main
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.files import SPOOL, SpoolFiles, SpoolState, SpoolStatus
 from diskq.storage.barrier import Barrier
@@ -54,7 +54,7 @@ def left(path: Path) -> list[str]:
 
 def say(path: Path, **status: Any) -> None:
     """What a spool that is at work says of itself."""
-    state = SpoolState(is_open=True, tail=Position(0, 7), status=SpoolStatus(**status))
+    state = SpoolState(is_open=True, tail=QueuePosition(0, 7), status=SpoolStatus(**status))
     Barrier(replacements=(SpoolFiles(str(path)).state_as(state),)).pay(OsFileSystem())
 
 

@@ -19,8 +19,8 @@ from diskq.cli.top.rows import COLUMNS, SORTS, sparkline
 from diskq.cli.top.screen import Screen
 from diskq.engine.priority.store import PriorityStore
 from diskq.tools.stores import Thing
-from diskq.tools.watch.samples import Part, Sample
-from diskq.tools.watch.watch import Reading, Watch
+from diskq.tools.watch.samples import Sample, SamplePart
+from diskq.tools.watch.watch import StoreWatch, WatchReading
 from tests.cli.conftest import PROGRAM, Terminal, fill
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -137,12 +137,12 @@ def test_a_path_that_is_not_there_is_an_error(run, tmp_path):
 # --- the screen -----------------------------------------------------------------------------------
 
 
-def reading(name: str, depth: int, *parts: Part, problems: Sequence[str] = ()) -> Reading:
+def reading(name: str, depth: int, *parts: SamplePart, problems: Sequence[str] = ()) -> WatchReading:
     thing = Thing("stream", name)
     sample = Sample(
         thing=thing, at=1.0, depth=depth, parts=tuple(parts), size=2048, segments=1, problems=tuple(problems)
     )
-    return Reading(sample=sample, thing=thing, messages_in=float(depth), history=(1.0, 2.0))
+    return WatchReading(sample=sample, thing=thing, messages_in=float(depth), history=(1.0, 2.0))
 
 
 def drawn(screen: Screen, width: int = 120, height: int = 20) -> list[str]:
@@ -158,7 +158,7 @@ def names(screen: Screen) -> list[str]:
 
 @pytest.fixture
 def screen() -> Screen:
-    lagging = reading("b", 30, Part(name="billing", lag=7), problems=["x.bad"])
+    lagging = reading("b", 30, SamplePart(name="billing", lag=7), problems=["x.bad"])
     return Screen(1.0, [reading("a", 10), lagging, reading("c", 20)])
 
 
@@ -236,7 +236,7 @@ def test_names_that_would_command_a_terminal_do_not(tmp_path):
 def test_what_cannot_be_looked_at_is_a_line(tmp_path):
     (tmp_path / "tflux.metadata").write_bytes(b"nonsense")
     (tmp_path / "tflux.snapshot").write_bytes(b"nonsense" * 100)
-    lines = drawn(Screen(1.0, Watch([tmp_path]).look()), 300)
+    lines = drawn(Screen(1.0, StoreWatch([tmp_path]).look()), 300)
     assert any(line.startswith("jobs") for line in lines)
 
 
@@ -275,7 +275,7 @@ def test_a_queue_that_grows_has_a_rate(run, tmp_path):
     with FifoQueue(tmp_path, "q") as queue:
         queue.put(b"x")
         queue.sync()
-        watch = Watch([tmp_path])
+        watch = StoreWatch([tmp_path])
         watch.look()
         queue.put_many([b"x"] * 100)
         (found,) = watch.look()

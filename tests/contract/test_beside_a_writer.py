@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.stream.reader import StreamReader
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.write_ahead_log import rows_on
@@ -28,9 +28,9 @@ def thing(name: str, path: str) -> Thing:
     return Thing("queue" if name == "leases" else name, path, NAME if name in ("queue", "leases") else None)  # type: ignore[arg-type]
 
 
-def looked(name: str, fs: CrashFS) -> tuple[list[bytes], list[Gap]]:
+def looked(name: str, fs: CrashFS) -> tuple[list[bytes], list[SkippedBytes]]:
     """What somebody finds who only looks, and what he is told is lost."""
-    losses: list[Gap] = []
+    losses: list[SkippedBytes] = []
     return [each.value for each in entries(thing(name, PATH), fs=fs, losses=losses)], losses
 
 
@@ -195,7 +195,7 @@ def test_nothing_is_rotten_while_somebody_writes(kind: Kind, tmp_path: Path) -> 
             for _ in range(1 + number % 5):
                 writer.act()
             before = len(writer.sent)
-            losses: list[Gap] = []
+            losses: list[SkippedBytes] = []
             found = entries(thing(kind.name, str(tmp_path)), fs=_Busy(writer.act), losses=losses)
             values = [each.value for each in found]
             assert values == writer.sent[: len(values)]

@@ -12,7 +12,7 @@ from diskq.tools import placing
 from diskq.tools.convert import targets
 from diskq.tools.convert.conversion import convert
 from diskq.tools.convert.field_mapping import ConvertOptions, Format
-from diskq.tools.convert.sources import Lines
+from diskq.tools.convert.sources import LinesFile
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
 from tests.crash.harness import PromiseBroken, Witness, run_cuts
@@ -33,7 +33,7 @@ def conversion(to: Format) -> Callable[[CrashFS, Witness], None]:
     def workload(fs: CrashFS, witness: Witness) -> None:
         fs.make_directory_durably("/d")
         fs.write_durably("/d/from", to_lines(EntryBatch.of(MESSAGES)))
-        convert(Lines("/d/from"), "/d/to", to, options(to), fs=fs)
+        convert(LinesFile("/d/from"), "/d/to", to, options(to), fs=fs)
         witness.synced.append("/d/to")
 
     return workload
@@ -43,7 +43,7 @@ def nothing_or_all(to: Format) -> Callable[[str, CrashFS, Witness], None]:
     def check(outcome: str, fs: CrashFS, witness: Witness) -> None:
         if fs.size_of("/d/to") is None:
             assert not witness.synced
-            convert(Lines("/d/from"), "/d/to", to, options(to), fs=fs)
+            convert(LinesFile("/d/from"), "/d/to", to, options(to), fs=fs)
             assert sorted(fs.list_directory("/d")) == ["from", "to"]
         assert found(fs, at(fs, to, "/d/to")) == [Entry(message.value) for message in MESSAGES]
 

@@ -6,7 +6,7 @@ import struct
 
 import diskq
 from diskq.engine.queue.ack_log import Tried, read_journals
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block, table_rows
 from tests.docs.test_format_nsq import castagnoli
@@ -53,7 +53,7 @@ def test_it_is_read_as_the_text_says() -> None:
         queue.put_many(MESSAGES)
     fs.write_durably(PATH, hex_block(DOCUMENT, "hex journal"))
     known = read_journals(fs, QueueFiles(fs, "/q", "jobs"))
-    assert (known.acked, known.handed) == ({0: [(7, 14)]}, Position(0, 23))
+    assert (known.acked, known.handed) == ({0: [(7, 14)]}, QueuePosition(0, 23))
     assert known.tried == {(0, 14): Tried(1, 1_700_000_060.0, 60.0)}
     with diskq.FifoQueue("/q", "jobs", fs=fs) as queue, diskq.FifoWork(queue) as work:
         assert [(lease.body, lease.attempts) for lease in work.take_many(9)] == [(b"one", 2), (b"four", 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from diskq import FifoQueue, QueueOptions
 from diskq._native.queue import codec as nsq
-from diskq.engine.queue.files import Metadata, Position
+from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
 from tests.reference import nsq_oracle as oracle
 
@@ -83,7 +83,9 @@ def test_both_read_the_directory_of_the_example(tmp_path: Path) -> None:
 
 
 def test_the_metadata_of_the_example_says_what_the_text_says(tmp_path: Path) -> None:
-    assert Metadata.parse(metadata()) == Metadata(3, Position(0, 9), Position(1, 8), is_ours=True)
+    assert QueueMetadata.parse(metadata()) == QueueMetadata(
+        3, QueuePosition(0, 9), QueuePosition(1, 8), is_ours=True
+    )
     (tmp_path / META).write_bytes(metadata())
     assert oracle.read_meta(tmp_path, NAME) == (3, 0, 9, 1, 8)
 
@@ -96,10 +98,10 @@ def test_the_fourth_line_is_the_crc32c_of_the_first_three() -> None:
 
 def test_metadata_without_our_line_is_a_peers_and_with_a_wrong_one_is_nobodys() -> None:
     *lines, ours = metadata().splitlines(keepends=True)
-    theirs = Metadata.parse(b"".join(lines))
+    theirs = QueueMetadata.parse(b"".join(lines))
     assert theirs is not None
     assert not theirs.is_ours
-    assert Metadata.parse(b"".join(lines) + ours.replace(b"4", b"5")) is None
+    assert QueueMetadata.parse(b"".join(lines) + ours.replace(b"4", b"5")) is None
 
 
 @pytest.mark.parametrize(

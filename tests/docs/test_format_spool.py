@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter
 from diskq.engine.spool.files import Note, SpoolState, SpoolStatus, Trace
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
@@ -24,7 +24,7 @@ def keys_told(heading: str) -> list[str]:
 
 
 def test_the_note_is_what_diskq_writes_and_reads() -> None:
-    note = Note(Position(0, 14), Trace.of(b"0123456789"), Position(0, 42), 2, 3, 1)
+    note = Note(QueuePosition(0, 14), Trace.of(b"0123456789"), QueuePosition(0, 42), 2, 3, 1)
     assert note.pack() == hex_block(DOCUMENT, "hex note")
     assert Note.unpack(hex_block(DOCUMENT, "hex note")) == note
 
@@ -42,10 +42,10 @@ def test_the_note_says_what_the_text_says() -> None:
 def test_the_state_is_what_diskq_writes_and_reads() -> None:
     state = SpoolState(
         is_open=True,
-        tail=Position(0, 56),
-        epochs=((Position(0, 0), "00000000075bcd15"),),
-        times=((Position(0, 0), 1795297689.0), (Position(0, 42), 1795297690.0)),
-        buried=(Position(0, 28),),
+        tail=QueuePosition(0, 56),
+        epochs=((QueuePosition(0, 0), "00000000075bcd15"),),
+        times=((QueuePosition(0, 0), 1795297689.0), (QueuePosition(0, 42), 1795297690.0)),
+        buried=(QueuePosition(0, 28),),
         status=SpoolStatus(
             written_at=1795297690.5,
             depth=3,

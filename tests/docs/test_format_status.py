@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from diskq.storage.status_file import Bound, StatusNote
+from diskq.storage.status_file import DiskBound, StatusNote
 from tests.docs.documents import ROOT, hex_block
 from tests.docs.test_format_nsq import castagnoli
 
@@ -13,7 +13,7 @@ MIB = 1024 * 1024
 
 
 def test_the_note_is_what_diskq_writes_and_reads() -> None:
-    bound = Bound(100 * MIB, 50 * MIB, is_shared=True)
+    bound = DiskBound(100 * MIB, 50 * MIB, is_shared=True)
     note = StatusNote(4711, 1_790_000_000_500_000_000, 1200, 2_400_000_000, 9_000_000, bound)
     assert note.pack() == hex_block(DOCUMENT, "hex note")
     assert StatusNote.unpack(hex_block(DOCUMENT, "hex note")) == note

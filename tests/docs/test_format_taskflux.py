@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diskq._native.priority import codec as taskflux
-from diskq.engine.priority.files import Point
+from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 from tests.docs.documents import ROOT, blocks, hex_block
@@ -41,7 +41,7 @@ def test_the_example_is_what_diskq_writes(tmp_path: Path) -> None:
     assert len(found.pop(".diskq/lock")) == 512
     assert found == {SEGMENT: EXAMPLE[SEGMENT], METADATA: EXAMPLE[METADATA]}
     with PriorityStore(tmp_path) as store:
-        assert Point.read(store._fs, store.files) == Point(0)
+        assert StorePoint.read(store._fs, store.files) == StorePoint(0)
         assert store.snapshot()
     assert files(tmp_path)[SNAPSHOT] == EXAMPLE[SNAPSHOT]
 

@@ -9,7 +9,13 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.transactions.roll_forward import intent_of, verified
 from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName, StagingWriter
-from diskq.engine.stream.transactions.transaction import Committed, Intent, Share, Transaction, committed
+from diskq.engine.stream.transactions.transaction import (
+    Committed,
+    Intent,
+    PartitionShare,
+    Transaction,
+    committed,
+)
 from diskq.options import StreamOptions
 from diskq.storage.fs import OsFileSystem
 from tests.docs.documents import ROOT, blocks, hex_block
@@ -56,7 +62,7 @@ def test_its_extents_hold_what_the_text_says() -> None:
 def test_the_intent_says_what_the_text_says() -> None:
     *lines, check = text("intent").splitlines(keepends=True)
     assert check == b"crc32c %08x\n" % castagnoli(b"".join(lines))
-    shares = {0: Share(0, 0, 2), 1: Share(1, 0, 1)}
+    shares = {0: PartitionShare(0, 0, 2), 1: PartitionShare(1, 0, 1)}
     assert Intent.parse(text("intent")) == Intent("clicks", 7, "5f0c", shares, (STAGED,))
     assert intent_of(TRANSACTION, {0: 2, 1: 1}, (0, 1)).render() == text("intent")
     assert StagedName.parse(NAME) == ("clicks", 7, 0, "0000000000000001")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diskq._native.stream import codec as triplet
-from diskq.engine.log.recovery_points import Point, Points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from tests.docs.documents import ROOT, blocks, hex_block, named_tests, table_rows
@@ -187,8 +187,8 @@ def test_the_points_are_what_diskq_writes(tmp_path: Path) -> None:
 def test_the_points_say_what_the_text_says() -> None:
     *lines, check = text("points").splitlines(keepends=True)
     assert check == b"crc32c %08x\n" % castagnoli(b"".join(lines))
-    points = Points.parse(text("points"))
-    assert points == Points(True, {0: Point(3, 0, 3, 0), 1: Point(0, 27, 1, 0)})
+    points = RecoveryPoints.parse(text("points"))
+    assert points == RecoveryPoints(True, {0: RecoveryPoint(3, 0, 3, 0), 1: RecoveryPoint(0, 27, 1, 0)})
 
 
 def test_the_row_of_a_sealed_segment_says_what_the_text_says() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq.engine.log.committed_offset import Found
+from diskq.engine.log.committed_offset import FoundOffset
 from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
@@ -36,12 +36,12 @@ def marker(fs: FileSystem, partition: int = 0, **options: Any) -> OffsetMarker:
     return group(fs).marker(partition, **options)
 
 
-def read(fs: FileSystem, partition: int = 0) -> Found | None:
+def read(fs: FileSystem, partition: int = 0) -> FoundOffset | None:
     """What anybody reads who passes by."""
     return read_offset(fs, files(fs), GROUP, partition)
 
 
-def found(fs: FileSystem, partition: int = 0) -> Found:
+def found(fs: FileSystem, partition: int = 0) -> FoundOffset:
     """The same of a marker that is there."""
     mark = read(fs, partition)
     assert mark is not None

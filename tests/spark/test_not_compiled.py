@@ -16,7 +16,7 @@ import pytest
 from diskq.engine.stream.stream import Stream
 from diskq.spark import shipping
 from diskq.spark.batch import DiskqReader
-from diskq.spark.errors import Fault, classify
+from diskq.spark.errors import SparkFault, classify
 from diskq.spark.schema import schema_of
 from diskq.spark.sink import DiskqBatchWriter
 from tests.spark.readers import options
@@ -24,7 +24,7 @@ from tests.spark.readers import options
 PACKAGE = Path(shipping.__file__).parents[1]
 OTHER, OURS = "cpython-39-s390x-linux-gnu", sysconfig.get_config_var("SOABI")
 
-FAULT = Fault(
+FAULT = SparkFault(
     "DISKQ_NOT_COMPILED",
     f"diskq is compiled for {OTHER}, and this Python is {OURS}: install diskq for it; to Spark's executors "
     "ship what `python -m diskq.spark.shipping` makes with the same Python",
@@ -40,7 +40,7 @@ def shipped(tmp_path: Path) -> Path:
     return tree
 
 
-def fault_of(diskq: Path, sent: Any) -> Fault | None:
+def fault_of(diskq: Path, sent: Any) -> SparkFault | None:
     """What the driver finds in the text of a worker that has this diskq, and is sent work by pickle."""
     done = subprocess.run(
         [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"],

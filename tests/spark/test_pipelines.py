@@ -24,7 +24,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import pipelines
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.pipelines.progress import Progress
+from diskq.spark.pipelines.progress import PipelineProgress
 from tests.cli.conftest import Terminal, start
 
 pytestmark = pytest.mark.spark
@@ -87,10 +87,10 @@ def stream(tmp_path: Path) -> Path:
     return path
 
 
-def stopping(when: Callable[[Progress], bool]) -> Callable[[Progress], None]:
+def stopping(when: Callable[[PipelineProgress], bool]) -> Callable[[PipelineProgress], None]:
     """As Ctrl-C, at that moment."""
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: PipelineProgress) -> None:
         if when(progress):
             raise KeyboardInterrupt
 
@@ -148,7 +148,7 @@ def test_a_replay_keeps_the_pace_and_the_order(spark, tmp_path):
     times = [0, 0.1, 0.9, 1.0, 0.2, 2.0]
     messages = [(b"k", b"%d" % n, BEGIN + int(time * SECOND)) for n, time in enumerate(times)]
     append(source, messages, partition_count=1)
-    progress: list[Progress] = []
+    progress: list[PipelineProgress] = []
     done = pipelines.replay(spark, str(source), str(into), speed=2.0, every=0.2, watch=progress.append)
     assert facts(found(into)) == messages
     assert done.seconds >= 1.0

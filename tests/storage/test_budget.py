@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from diskq.options import OnFull, QueueOptions
-from diskq.storage.budget import DiskBudget, Share
+from diskq.storage.budget import BudgetShare, DiskBudget
 
 KIB = 1024
 
 
-def joined(budget: DiskBudget, name: str = "a", used: int = 0, on_full: OnFull = "wait") -> Share:
+def joined(budget: DiskBudget, name: str = "a", used: int = 0, on_full: OnFull = "wait") -> BudgetShare:
     return budget.join(name, used, 0, on_full)
 
 
@@ -160,7 +160,7 @@ def test_threads_never_get_the_same_room_twice():
     shares = [joined(budget, str(number)) for number in range(4)]
     worst: list[int] = []
 
-    def churn(share: Share) -> None:
+    def churn(share: BudgetShare) -> None:
         used = 0
         for number in range(3000):
             if share.reserve(used, 700):
@@ -215,7 +215,7 @@ class Budgeted(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.budget = DiskBudget(ROOM, headroom=0)
-        self.shares: dict[int, Share] = {}
+        self.shares: dict[int, BudgetShare] = {}
         self.used: dict[int, int] = {}
         self.told: set[int] = set()
         for number in range(MEMBERS):

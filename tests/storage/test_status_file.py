@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from diskq.storage.durations import DurationCounter
-from diskq.storage.status_file import Bound, StatusBoard, StatusNote, read_status
+from diskq.storage.status_file import DiskBound, StatusBoard, StatusNote, read_status
 from diskq.testing import FaultFS
 from tests.clock import Clock
 
-NOTE = StatusNote(1, 2, 3, 4, 5, Bound(6, 7, is_shared=False))
+NOTE = StatusNote(1, 2, 3, 4, 5, DiskBound(6, 7, is_shared=False))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_who_is_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None
 
 def test_after_a_second_the_next_barrier_is_told_with_those_before(clock: Clock, path: str) -> None:
     board = StatusBoard(clock, path)
-    board.bound = Bound(1000, 10, is_shared=True)
+    board.bound = DiskBound(1000, 10, is_shared=True)
     clock.now += 1
     pay(board, clock, 0.25, 0.5)
     board.close()

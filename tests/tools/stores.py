@@ -14,7 +14,7 @@ from diskq.messages import NULL_TIMESTAMP
 from diskq.options import PriorityOptions, StreamOptions
 from diskq.storage.fs import FileSystem
 from diskq.tools.convert.field_mapping import FORMATS, Format
-from diskq.tools.convert.sources import Lines, Source, entries
+from diskq.tools.convert.sources import LinesFile, Source, entries
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
 from diskq.tools.stores import things_at
@@ -39,7 +39,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
         handle = fs.open(path, write=True, create=True)
         fs.pwrite(handle, to_lines(EntryBatch.of(messages)), 0)
         fs.close(handle)
-        return Lines(path)
+        return LinesFile(path)
     fs.make_directory(path)
     if kind == "nsq":
         for name, group in groupby(messages, lambda message: message.queue or ""):
@@ -89,4 +89,4 @@ def found(fs: FileSystem, source: Source | list[Source], *names: str) -> list[En
 
 def at(fs: FileSystem, kind: Format, path: str) -> list[Source]:
     """What a conversion has made."""
-    return [Lines(path)] if kind == "jsonl" else list(things_at(path, fs=fs))
+    return [LinesFile(path)] if kind == "jsonl" else list(things_at(path, fs=fs))

@@ -21,18 +21,18 @@ from diskq._native.stream.codec import TripletFraming
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log import timestamps
 from diskq.engine.log.committed_offset import Twin
-from diskq.engine.log.recovery_points import Point, Points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.engine.priority.files import read_settings
-from diskq.engine.queue.files import Metadata, Position
+from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter
 from diskq.engine.spool.files import Note, SpoolState, Trace
 from diskq.engine.stream import settings as streamsettings
 from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName
-from diskq.engine.stream.transactions.transaction import Intent, Share
+from diskq.engine.stream.transactions.transaction import Intent, PartitionShare
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.storage.fs import Stamp
 from diskq.storage.lock import holder_of, read_holder
-from diskq.storage.status_file import Bound, StatusNote
+from diskq.storage.status_file import DiskBound, StatusNote
 from tests.engine.ram import RamFS
 from tests.torture import vouching
 
@@ -67,10 +67,10 @@ def nsq_metadata(data: bytes) -> None:
 
 
 def _nsq_metadata(data: bytes) -> None:
-    found = Metadata.parse(data)
+    found = QueueMetadata.parse(data)
     if found is not None:
         assert found.read <= found.write
-        assert not found.is_ours or Metadata.parse(found.render()) == found
+        assert not found.is_ours or QueueMetadata.parse(found.render()) == found
 
 
 # --- go-diskq's files -------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def settings(data: bytes) -> None:
 
 def points(data: bytes) -> None:
     for content in (data, vouching.text(data)):
-        found = Points.parse(content)
-        assert found is None or Points.parse(found.render()) == found
+        found = RecoveryPoints.parse(content)
+        assert found is None or RecoveryPoints.parse(found.render()) == found
 
 
 def intent(data: bytes) -> None:
@@ -299,12 +299,16 @@ def _requests() -> list[bytes]:
     ]
 
 
-_POINTS = Points(False, {0: Point(0, 128, 4), 3: Point(9, 0, 9, 5)})
+_POINTS = RecoveryPoints(False, {0: RecoveryPoint(0, 128, 4), 3: RecoveryPoint(9, 0, 9, 5)})
 _STAGED = StagedFile(
     str(StagedName("sink", 3, 0, "01ab")), (Extent(0, 0, 128, 1, 7), Extent(3, 128, 40, 2, 9))
 )
 _INTENT = Intent(
-    "sink", 3, "01234567-89ab-cdef-0123-456789abcdef", {0: Share(5, 0, 1), 3: Share(9, 1, 2)}, (_STAGED,)
+    "sink",
+    3,
+    "01234567-89ab-cdef-0123-456789abcdef",
+    {0: PartitionShare(5, 0, 1), 3: PartitionShare(9, 1, 2)},
+    (_STAGED,),
 )
 _LETTER = DeadLetter("epoch:0:30", "HTTP 400", 1_700_000_000, 3, b"body\nof two lines")
 _ROWS = triplet.encode([(b"k", 5, body) for body in BODIES])
@@ -312,7 +316,8 @@ _ROWS = triplet.encode([(b"k", 5, body) for body in BODIES])
 DECODERS: dict[str, Decoder] = {
     "nsq records": Decoder([nsq.encode(BODIES[at:]) for at in range(len(BODIES))], nsq_records),
     "nsq metadata": Decoder(
-        [b"3\n0,0\n0,40\n", Metadata(3, Position(0, 8), Position(1, 40), True).render()], nsq_metadata
+        [b"3\n0,0\n0,40\n", QueueMetadata(3, QueuePosition(0, 8), QueuePosition(1, 40), True).render()],
+        nsq_metadata,
     ),
     "triplet records": Decoder(_stream(varuint=False), triplet_records),
     "triplet records, varuint": Decoder(_stream(varuint=True), triplet_varuint),
@@ -331,15 +336,15 @@ DECODERS: dict[str, Decoder] = {
     "taskflux records": Decoder(_commands(), taskflux_records),
     "taskflux state": Decoder(_state(), taskflux_state),
     "hub requests": Decoder(_requests(), hub_requests),
-    "spool state": Decoder([SpoolState(is_open=True, tail=Position(0, 8)).render()], spool_state),
+    "spool state": Decoder([SpoolState(is_open=True, tail=QueuePosition(0, 8)).render()], spool_state),
     "dead letters": Decoder(
         [_LETTER.pack(), b"a body of somebody else's", b'{"version": 2, "id": [1, {}]}\nbody'], dead_letters
     ),
     "small rows": Decoder(
         [
-            Note(Position(0, 14), Trace.of(b"body"), Position(0, 42), 2, 3, 1).pack(),
+            Note(QueuePosition(0, 14), Trace.of(b"body"), QueuePosition(0, 42), 2, 3, 1).pack(),
             Twin(7, Stamp(11, 13)).pack(),
-            StatusNote(4711, 1, 2, 3, 4, Bound(1 << 20, 5, True)).pack(),
+            StatusNote(4711, 1, 2, 3, 4, DiskBound(1 << 20, 5, True)).pack(),
         ],
         small_rows,
     ),

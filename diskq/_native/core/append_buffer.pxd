@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from diskq._native.core.file_calls cimport Door
+from diskq._native.core.file_calls cimport FileCalls
 from diskq._native.core.gate cimport Gate
 
 cdef enum:
@@ -51,7 +51,7 @@ cdef struct Slate:
 
 
 cdef class AppendBuffer:
-    cdef Door door
+    cdef FileCalls door
     cdef Gate gate
     cdef object on_block
     cdef int handle

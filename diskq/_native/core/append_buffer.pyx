@@ -56,7 +56,7 @@ cdef class AppendBuffer:
     """
 
     def __cinit__(self, fs, framing, Gate gate not None, on_block):
-        self.door = Door(fs)  # the framing is for the subclass
+        self.door = FileCalls(fs)  # the framing is for the subclass
         self.gate = gate
         self.on_block = on_block
         self.handle = -1

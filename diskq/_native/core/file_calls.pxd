@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 
-cdef class Door:
+cdef class FileCalls:
     cdef object fs              # None: the operating system
     cdef Py_ssize_t pwrite(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1
     cdef Py_ssize_t pread(self, int handle, char* into, Py_ssize_t size, int64_t offset) except -1

@@ -28,7 +28,7 @@ cdef enum:
     RELEASE_THE_GIL_FROM = 16 * 1024
 
 
-cdef class Door:
+cdef class FileCalls:
     """pread and pwrite for compiled code, on the handles of one file system."""
 
     def __cinit__(self, fs):

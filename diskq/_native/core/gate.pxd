@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from diskq._native.core.thread_guard cimport Turn
+from diskq._native.core.thread_guard cimport ThreadGuard
 
 cdef int64_t wall_clock_ns() noexcept
 
@@ -14,7 +14,7 @@ cpdef enum Admission:
 
 cdef class Gate:
     cdef public int64_t left               # records that may still pass
-    cdef readonly Turn turn                # whose it is to pass
+    cdef readonly ThreadGuard turn                # whose it is to pass
     cdef int64_t slice_ns
     cdef int64_t slice_end                 # on the monotonic clock, ns
     cdef bint admits(self) noexcept

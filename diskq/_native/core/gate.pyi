@@ -1,6 +1,6 @@
 from enum import IntEnum
 
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 
 class Admission(IntEnum):
     TIMED = 0
@@ -9,8 +9,8 @@ class Admission(IntEnum):
 
 class Gate:
     left: int
-    turn: Turn
-    def __init__(self, time_slice: float = 0.0, turn: Turn | None = None) -> None: ...
+    turn: ThreadGuard
+    def __init__(self, time_slice: float = 0.0, turn: ThreadGuard | None = None) -> None: ...
     def restart(self) -> None: ...
     @property
     def is_slice_over(self) -> bool: ...

@@ -23,9 +23,9 @@ cdef class Gate:
     or finds nobody inside.
     """
 
-    def __cinit__(self, double time_slice=0.0, Turn turn=None):
+    def __cinit__(self, double time_slice=0.0, ThreadGuard turn=None):
         self.left = 0
-        self.turn = Turn() if turn is None else turn
+        self.turn = ThreadGuard() if turn is None else turn
         self.slice_ns = <int64_t> (time_slice * 1e9)
         self.slice_end = 0
 

@@ -1,12 +1,12 @@
 from libc.stdint cimport int64_t
 
-from diskq._native.core.file_calls cimport Door
+from diskq._native.core.file_calls cimport FileCalls
 from diskq._native.core.framing cimport Framing, KeyedFraming, Parts, Record, Stop
 from diskq._native.core.gate cimport Gate
 
 
 cdef class ReadAhead:
-    cdef Door door
+    cdef FileCalls door
     cdef Framing framing
     cdef Framing of_verified
     cdef Framing current                   # of the two, the one for what is admitted

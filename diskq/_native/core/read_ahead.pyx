@@ -26,7 +26,7 @@ cdef class ReadAhead:
     """
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, Framing of_verified=None):
-        self.door = Door(fs)
+        self.door = FileCalls(fs)
         self.framing = self.current = framing
         self.of_verified = framing if of_verified is None else of_verified
         self.gate = gate

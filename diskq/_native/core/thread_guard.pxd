@@ -6,7 +6,7 @@ cdef enum:
     NOT_OURS = -1                          # no thread's number: another process has it
 
 
-cdef class Turn:
+cdef class ThreadGuard:
     cdef long owner                        # the thread inside; 0: none
     cdef int depth                         # so often it has come in
     cdef object busy
@@ -18,7 +18,7 @@ cdef class Turn:
     cdef leave_to(self, long process, error)
 
 
-cdef inline int take_turn(Turn turn) except -1:
+cdef inline int take_turn(ThreadGuard turn) except -1:
     """Come in. Raises where another thread is inside."""
     cdef long me = PyThread_get_thread_ident()
     if turn.owner != me:
@@ -29,14 +29,14 @@ cdef inline int take_turn(Turn turn) except -1:
     return 0
 
 
-cdef inline int check_turn(Turn turn) except -1:
+cdef inline int check_turn(ThreadGuard turn) except -1:
     """For what is over before the interpreter is let go of: raises where another thread is inside."""
     if turn.owner != 0 and turn.owner != <long> PyThread_get_thread_ident():
         turn.refuse()
     return 0
 
 
-cdef inline void give_turn(Turn turn) noexcept:
+cdef inline void give_turn(ThreadGuard turn) noexcept:
     """Go out again. Nothing happens where another thread is inside, or none."""
     if turn.owner == <long> PyThread_get_thread_ident():
         turn.depth -= 1

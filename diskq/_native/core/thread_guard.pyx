@@ -23,10 +23,10 @@ _turns = WeakSet()
 def leave_turns_to(long process, error):
     """In a child: all turns that there are belong to `process`; who asks for one gets `error(path, process)`."""
     for turn in list(_turns):
-        (<Turn> turn).leave_to(process, error)
+        (<ThreadGuard> turn).leave_to(process, error)
 
 
-cdef class Turn:
+cdef class ThreadGuard:
     """`busy()` makes the error that is raised for those who come while another thread is inside.
 
     `take` and `give` are for the hottest calls, the `with` statement for all others:

@@ -49,7 +49,7 @@ cdef enum:
     OFFSET = 8
 
 
-class BackScan(NamedTuple):
+class JournalBackScan(NamedTuple):
     """What `scan_back` found: the messages, the last one first; the byte where the first of their records
     begins; why it stopped; and of a record that begins before the buffer the size it gives itself, or 0.
     """
@@ -279,7 +279,7 @@ def scan_back(
 ):
     """The messages of the whole records at the end of `buffer`, the last one first, at most `max_records`.
 
-    The last is to be the one before `next_offset` (-1: whichever it is). Returns as `BackScan` says: END at
+    The last is to be the one before `next_offset` (-1: whichever it is). Returns as `JournalBackScan` says: END at
     the start of `buffer`, TORN where a record begins before it, CORRUPT at what no writer wrote.
     """
     cdef const char* data = start_of(buffer)
@@ -298,7 +298,7 @@ def scan_back(
         messages.append(journal_message_of(partition, data + at, &parts))
         expected = parts.offset
         max_records -= 1
-    return BackScan(messages, at, stop_name(stop), size if stop == TORN else 0)
+    return JournalBackScan(messages, at, stop_name(stop), size if stop == TORN else 0)
 
 
 def boundary(const unsigned char[::1] buffer, int64_t next_offset):

@@ -10,7 +10,7 @@ class Gone(NamedTuple):
     is_narrow: bool
     is_document: bool
 
-class Tally:
+class CommandTally:
     def __init__(self, tables: dict[bytes, RecordTable]) -> None: ...
     @property
     def stored(self) -> int: ...

@@ -31,7 +31,7 @@ cdef enum:
 
 
 class Gone(NamedTuple):
-    """What `Tally.go_over` found: as `taskflux.Scan`, without the commands."""
+    """What `CommandTally.go_over` found: as `taskflux.Scan`, without the commands."""
 
     records: int
     end: int
@@ -86,7 +86,7 @@ cdef class _Queue:
         return 0
 
 
-cdef class Tally:
+cdef class CommandTally:
     """Which messages are there, after a snapshot and the commands behind it."""
 
     cdef dict queues

@@ -9,7 +9,7 @@ DELETE: int
 ADD: int
 REMOVE: int
 
-class Scan(NamedTuple):
+class CommandScan(NamedTuple):
     commands: list[tuple[Any, ...]]
     records: int
     end: int
@@ -25,7 +25,7 @@ def scan(
     skip: int = 0,
     only_records: bool = False,
     most: int = -1,
-) -> Scan: ...
+) -> CommandScan: ...
 def has_record(buffer: bytes | bytearray | memoryview, start: int = 0) -> bool: ...
 def encode(command: bytes, term: int = 1, document: bool = False) -> bytes: ...
 def create_command(

@@ -32,7 +32,7 @@ STOPS = (
     "UNKNOWN", "BAD",
 )
 
-class Scan(NamedTuple):
+class CommandScan(NamedTuple):
     """What `scan` found: commands, as tuples that begin with their kind, and why it stopped.
 
     (CREATE, name, implementation, max_size, max_message_size, (lowest, highest)), None for what is not
@@ -229,7 +229,7 @@ def scan(
 
     `rest` is how many bytes the file has from there on, by default as many as `buffer`. The first `skip`
     records are not looked into, and none are if `only_records`; it ends behind `most` of them, if that is
-    not negative. Returns a `Scan`: `end` is the byte behind the last whole record, `stop` is "END" where the
+    not negative. Returns a `CommandScan`: `end` is the byte behind the last whole record, `stop` is "END" where the
     log ends, "MORE" where the buffer does or `most` were found, "UNKNOWN" or
     "BAD" at a whole record without a command, and otherwise says what is wrong with the bytes there.
     `term` is the last record's, 0 without one; `is_narrow`: it takes 4 bytes; `is_document`: some record is
@@ -274,7 +274,7 @@ def scan(
         is_narrow = record.payload == NARROW_HEAD
         is_document = is_document or record.is_document
         at += record.size
-    return Scan(commands, records, at, STOPS[<int> stop], term, is_narrow, is_document, trailing)
+    return CommandScan(commands, records, at, STOPS[<int> stop], term, is_narrow, is_document, trailing)
 
 
 def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):

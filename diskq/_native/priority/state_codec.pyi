@@ -4,7 +4,7 @@ METADATA_SIZE: int
 SNAPSHOT_HEAD: int
 LONGEST_QUEUE_HEAD: int
 
-class Metadata(NamedTuple):
+class StoreMetadata(NamedTuple):
     term: int
     vote: int
     is_document: bool
@@ -27,7 +27,7 @@ class QueueHead(NamedTuple):
     end: int
 
 def encode_metadata(term: int, vote: int = -1, document: bool = False) -> bytes: ...
-def decode_metadata(data: bytes) -> Metadata | None: ...
+def decode_metadata(data: bytes) -> StoreMetadata | None: ...
 def encode_snapshot_head(lsn: int, term: int, length: int, document: bool = False) -> bytes: ...
 def decode_snapshot_heads(data: bytes, size: int) -> list[SnapshotHead]: ...
 def encode_queue_head(

@@ -24,7 +24,7 @@ SNAPSHOT_HEAD = 24
 LONGEST_QUEUE_HEAD = 256 + 4 + 8 + 4 + 4 + 17 + 4
 
 
-class Metadata(NamedTuple):
+class StoreMetadata(NamedTuple):
     """What the metadata file says. `vote` is the node that was voted for, -1 for none."""
 
     term: int
@@ -80,7 +80,7 @@ def decode_metadata(bytes data not None):
         term = <int64_t> get_u64_be(at + 8) if size == 24 else get_i32_be(at + 8)
         vote = get_i32_be(at + size - 8)
         if term >= 1 and vote >= -1:
-            return Metadata(term, vote, size == 20)
+            return StoreMetadata(term, vote, size == 20)
     return None
 
 

@@ -5,12 +5,12 @@ from diskq._native.core.framing import Count, Framing, _Stop
 
 MAX_BODY: int
 
-class Scan(NamedTuple):
+class QueueScan(NamedTuple):
     bodies: list[bytes]
     valid_end: int
     stop: _Stop
 
-class Columns(NamedTuple):
+class QueueColumns(NamedTuple):
     records: int
     values: bytes
     value_offsets: bytes
@@ -22,8 +22,8 @@ class NsqFraming(Framing):
     def __init__(self, min_size: int, max_size: int) -> None: ...
 
 def encode(bodies: Iterable[bytes | bytearray | memoryview]) -> bytes: ...
-def scan(buffer: bytes | bytearray | memoryview, min_size: int = 0, max_size: int = ...) -> Scan: ...
+def scan(buffer: bytes | bytearray | memoryview, min_size: int = 0, max_size: int = ...) -> QueueScan: ...
 def count(buffer: bytes | bytearray | memoryview, min_size: int = 0, max_size: int = ...) -> Count: ...
 def columns(
     buffer: bytes | bytearray | memoryview, min_size: int = 0, max_size: int = ..., wide: bool = False
-) -> Columns: ...
+) -> QueueColumns: ...

@@ -38,7 +38,7 @@ MAX_BODY = 2**31 - 1
 cdef Py_ssize_t LARGEST = MAX_BODY
 
 
-class Scan(NamedTuple):
+class QueueScan(NamedTuple):
     """What `scan` found: the bodies, the byte after the last whole record, and why it stopped."""
 
     bodies: list
@@ -46,8 +46,8 @@ class Scan(NamedTuple):
     stop: str
 
 
-class Columns(NamedTuple):
-    """What `columns` found: the bodies in a row, and as `Scan`.
+class QueueColumns(NamedTuple):
+    """What `columns` found: the bodies in a row, and as `QueueScan`.
 
     Body i is `values[o[i] : o[i + 1]]`, where o are the records + 1 numbers of `offset_width` bytes (4 or 8,
     signed, in the machine's byte order) in `value_offsets`. So the buffers are what Arrow calls a binary
@@ -91,7 +91,7 @@ cdef class NsqFraming(Framing):
     cdef object columns(self, const char* data, const Extent* extent, bint wide):
         cdef Places to
         to.timestamps, to.validity, to.types = NULL, NULL, NULL
-        return Columns(extent.records, *lay_out_by(_parts, &self.read, data, extent, wide, False, &to))
+        return QueueColumns(extent.records, *lay_out_by(_parts, &self.read, data, extent, wide, False, &to))
 
 
 cdef inline Stop _parts(void* sizes, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
@@ -172,7 +172,7 @@ def scan(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_
             break
         bodies.append(PyBytes_FromStringAndSize(data + at + record.body, record.body_size))
         at += record.size
-    return Scan(bodies, at, stop_name(stop))
+    return QueueScan(bodies, at, stop_name(stop))
 
 
 def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY):
@@ -183,7 +183,7 @@ def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max
 def columns(
     const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY, bint wide=False
 ):
-    """As `scan`, in a row: see `Columns`. No object is made for a message.
+    """As `scan`, in a row: see `QueueColumns`. No object is made for a message.
 
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.

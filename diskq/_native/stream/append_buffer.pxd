@@ -25,7 +25,7 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1
 
 
-cdef class StreamDoor:
+cdef class StreamRouter:
     cdef tuple buffers
     cdef Py_ssize_t count
     cdef TripletFraming framing
@@ -50,6 +50,6 @@ cdef class StreamDoor:
 
 
 cdef class StreamAppender:
-    cdef StreamDoor door
+    cdef StreamRouter door
     cdef Mode mode
     cdef Admission admission

@@ -130,7 +130,7 @@ cdef class TripletBuffer(OffsetBuffer):
         return 0
 
 
-cdef class StreamDoor:
+cdef class StreamRouter:
     """In front of a stream's partitions: takes a message in, to where its key belongs.
 
     `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
@@ -408,7 +408,7 @@ cdef class StreamAppender:
     Where the gate is asked, the door must be awake, and have room for the message. Its rows wait for `write_rows`.
     """
 
-    def __cinit__(self, StreamDoor door not None, Mode mode, Admission admission):
+    def __cinit__(self, StreamRouter door not None, Mode mode, Admission admission):
         self.door = door
         self.mode = mode
         self.admission = admission

@@ -84,7 +84,7 @@ class Slices(NamedTuple):
     stop: str
 
 
-class Columns(NamedTuple):
+class StreamColumns(NamedTuple):
     """What `columns` found: the parts of the records by column, and as `Scan`.
 
     Numbers are in the machine's byte order. Key i is `keys[o[i] : o[i + 1]]`, where o are the records + 1
@@ -130,7 +130,7 @@ cdef class TripletFraming(KeyedFraming):
         timestamps = column_of(extent.records * TIMESTAMP, <char**> &to.timestamps)
         to.validity = to.types = NULL
         rest = lay_out_by(_parts, &self.varuint, data, extent, wide, True, &to)
-        return Columns(extent.records, timestamps, *rest)
+        return StreamColumns(extent.records, timestamps, *rest)
 
     cdef Py_ssize_t size_of(self, Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
         """The bytes of a record with such a key and value."""
@@ -357,7 +357,7 @@ def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_re
 def columns(
     const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE, bint wide=False
 ):
-    """As `scan`, by column: see `Columns`. No object is made for a message.
+    """As `scan`, by column: see `StreamColumns`. No object is made for a message.
 
     Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
     to go together need one width. Raises MemoryError.

@@ -5,24 +5,24 @@ from typing_extensions import Buffer
 
 from diskq._native.stream.codec import TripletFraming
 
-class Binary(NamedTuple):
+class BinaryColumn(NamedTuple):
     validity: Buffer | None
     offset: int
     offsets: Buffer | None
     offset_width: int
     data: Buffer | None
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     validity: Buffer | None
     offset: int
     data: Buffer | None
 
 class ColumnBatch(NamedTuple):
     rows: int
-    values: Binary
-    keys: Binary | None = None
-    timestamps: Numbers | None = None
-    partitions: Numbers | None = None
+    values: BinaryColumn
+    keys: BinaryColumn | None = None
+    timestamps: NumberColumn | None = None
+    partitions: NumberColumn | None = None
     unit: int = 1
 
 class RowError(ValueError):
@@ -43,10 +43,10 @@ class ColumnEncoder:
     def add(
         self,
         rows: int,
-        values: Binary,
-        keys: Binary | None = None,
-        timestamps: Numbers | None = None,
-        partitions: Numbers | None = None,
+        values: BinaryColumn,
+        keys: BinaryColumn | None = None,
+        timestamps: NumberColumn | None = None,
+        partitions: NumberColumn | None = None,
         unit: int = 1,
     ) -> None: ...
     @property

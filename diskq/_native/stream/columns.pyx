@@ -35,7 +35,7 @@ cdef enum Why:
     NO_MEMORY
 
 
-class Binary(NamedTuple):
+class BinaryColumn(NamedTuple):
     """A column of bytes, as Arrow holds it: binary, or string, with offsets of 4 or 8 bytes.
 
     Its first row is row `offset` of the buffers, which is how Arrow slices. `validity` is a bitmap, None
@@ -49,8 +49,8 @@ class Binary(NamedTuple):
     data: object
 
 
-class Numbers(NamedTuple):
-    """A column of whole numbers, as Arrow holds it; `validity` and `offset` as in `Binary`."""
+class NumberColumn(NamedTuple):
+    """A column of whole numbers, as Arrow holds it; `validity` and `offset` as in `BinaryColumn`."""
 
     validity: object
     offset: int
@@ -61,10 +61,10 @@ class ColumnBatch(NamedTuple):
     """Rows by column: the arguments of `ColumnEncoder.add`."""
 
     rows: int
-    values: Binary
-    keys: Binary | None = None
-    timestamps: Numbers | None = None
-    partitions: Numbers | None = None
+    values: BinaryColumn
+    keys: BinaryColumn | None = None
+    timestamps: NumberColumn | None = None
+    partitions: NumberColumn | None = None
     unit: int = 1
 
 

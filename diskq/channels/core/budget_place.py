@@ -14,8 +14,8 @@ import trio
 from diskq.channels.core.commit_loop import Engine
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.waiting_line import Line
-from diskq.storage.budget import Share
-from diskq.storage.status_file import Bound
+from diskq.storage.budget import BudgetShare
+from diskq.storage.status_file import DiskBound
 
 __all__ = ["BUDGET_OBSTACLES", "BudgetPlace", "BudgetedLoop", "shared_bound"]
 
@@ -25,15 +25,15 @@ BUDGET_OBSTACLES = frozenset({"over_budget", "others"})
 """The obstacles for which a sender waits in the budget's line: it has no room, or others came first."""
 
 
-def shared_bound(share: Share | None) -> Bound:
+def shared_bound(share: BudgetShare | None) -> DiskBound:
     """The bound of the budget in which that is a share, for who looks from elsewhere."""
-    return Bound() if share is None else Bound(*share.totals(), is_shared=True)
+    return DiskBound() if share is None else DiskBound(*share.totals(), is_shared=True)
 
 
 class BudgetPlace:
     """One for each loop; with no budget it does nothing."""
 
-    def __init__(self, share: Share | None, on_news: Callable[[], None]) -> None:
+    def __init__(self, share: BudgetShare | None, on_news: Callable[[], None]) -> None:
         """`on_news` is called in this Trio run when room came, or when others want some."""
         self._share = share
         self.is_wanted = False

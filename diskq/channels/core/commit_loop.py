@@ -21,16 +21,16 @@ import outcome
 import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
-from diskq.channels.core.own_thread import OwnThread, Turn
+from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
 from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
 from diskq.storage.durations import Durations
 from diskq.storage.forks import tell_of_forks
 from diskq.storage.log_events import Log, Subject
-from diskq.storage.status_file import Bound
+from diskq.storage.status_file import DiskBound
 
-__all__ = ["CommitLoop", "Engine", "Gate", "Options", "Writer"]
+__all__ = ["CommitLoop", "Engine", "EngineGate", "Options", "Writer"]
 
 # After the disk refused what no caller waits for, it is asked again so many seconds later.
 _RETRY = 0.1
@@ -38,13 +38,13 @@ _RETRY = 0.1
 # --- what it drives -------------------------------------------------------------------------------
 
 
-class Gate(Protocol):
+class EngineGate(Protocol):
     """What records pass without asking, until it is shut."""
 
     left: int
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> OwnThreadGuard:
         """Whose it is to pass."""
 
     def restart(self) -> None: ...
@@ -65,7 +65,7 @@ class Writer(Protocol):
     """An engine's writer: synchronous, and asked by one thread at a time."""
 
     @property
-    def gates(self) -> Iterable[Gate]:
+    def gates(self) -> Iterable[EngineGate]:
         """What passes its compiled doors without asking goes through these."""
 
     @property
@@ -175,9 +175,9 @@ class CommitLoop(ABC, Generic[E]):
         """Whoever waits there is sent away when it is closed."""
         return self._own_lines
 
-    def _bound(self) -> Bound:
+    def _bound(self) -> DiskBound:
         """How many bytes it may have on the disk, for who looks at it from elsewhere."""
-        return Bound()
+        return DiskBound()
 
     def _close_engine(self) -> None:
         """In a thread, when nothing is to be synced any more."""

@@ -14,7 +14,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.offset_loop import MarkerLoop
 from diskq.channels.core.receiving import TailReceiver
-from diskq.channels.core.tail import Part, Tail
+from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.log.reader import Sized
 from diskq.errors import OffsetOutOfRangeError, StorageFailedError
 
@@ -85,12 +85,12 @@ class CommittingReceiver(TailReceiver[M]):
         self._commit_parts(self._unprocessed)
         self._unprocessed.clear()
 
-    def _commit_block(self, parts: Iterable[Part]) -> None:
+    def _commit_block(self, parts: Iterable[TailPart]) -> None:
         if self._commits is not None:
             self._check()
             self._commit_parts(parts)
 
-    def _commit_parts(self, parts: Iterable[Part]) -> None:
+    def _commit_parts(self, parts: Iterable[TailPart]) -> None:
         self._committing()
         for part in parts:
             if (marked := self._marked(part.position)) is not None:
@@ -117,7 +117,7 @@ class CommittingReceiver(TailReceiver[M]):
 
     # --- going elsewhere --------------------------------------------------------------------------
 
-    async def _go(self, part: Part, start: object, find: Callable[[], int]) -> None:
+    async def _go(self, part: TailPart, start: object, find: Callable[[], int]) -> None:
         """Go on at `start`, which `find` looks up, in a thread. Whom it commits for goes there, too."""
         while True:
             offset = await trio.to_thread.run_sync(find)

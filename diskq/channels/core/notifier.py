@@ -12,22 +12,22 @@ import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Beside", "Neighbours", "Reading", "Writing", "neighbours_of"]
+__all__ = ["Beside", "Neighbours", "NotifiedReader", "NotifyingWriter", "neighbours_of"]
 
 
-class Writing(Protocol):
+class NotifyingWriter(Protocol):
     def live(self, partition: int) -> Any:
         """Where a partition is written, for readers of its kind; None where it is not written to."""
 
 
-class Reading(Protocol):
+class NotifiedReader(Protocol):
     def look(self) -> None:
         """There may be more to read. Does not raise."""
 
     def look_at(self, partition: int) -> None:
         """There is more to read in that partition, and nothing new in others. Does not raise."""
 
-    def writer_came(self, writer: Writing) -> None: ...
+    def writer_came(self, writer: NotifyingWriter) -> None: ...
 
     def writer_left(self) -> None:
         """All that it wrote is in the files, rows and all, or never will be."""
@@ -37,15 +37,15 @@ class Beside(Protocol):
     """What a reader asks of its neighbours."""
 
     @property
-    def writer(self) -> Writing | None: ...
+    def writer(self) -> NotifyingWriter | None: ...
 
-    def reader_comes(self, reader: Reading) -> None: ...
+    def reader_comes(self, reader: NotifiedReader) -> None: ...
 
-    def reader_leaves(self, reader: Reading) -> None: ...
+    def reader_leaves(self, reader: NotifiedReader) -> None: ...
 
-    def begin_to_wait(self, reader: Reading) -> None: ...
+    def begin_to_wait(self, reader: NotifiedReader) -> None: ...
 
-    def end_waiting(self, reader: Reading) -> None: ...
+    def end_waiting(self, reader: NotifiedReader) -> None: ...
 
 
 class Neighbours:
@@ -54,19 +54,19 @@ class Neighbours:
     def __init__(self, place: Hashable, all_of_run: dict[Hashable, Neighbours]) -> None:
         self._place = place
         self._all_of_run = all_of_run
-        self._readers: dict[Reading, None] = {}
-        self.waiting: dict[Reading, None] = {}
+        self._readers: dict[NotifiedReader, None] = {}
+        self.waiting: dict[NotifiedReader, None] = {}
         """Those to be called when something was written: `tell`."""
-        self._writer: Writing | None = None
+        self._writer: NotifyingWriter | None = None
 
     @property
-    def writer(self) -> Writing | None:
+    def writer(self) -> NotifyingWriter | None:
         """Who writes; None: nobody in this run."""
         return self._writer
 
     # --- for the writer ---------------------------------------------------------------------------
 
-    def writer_comes(self, writer: Writing) -> None:
+    def writer_comes(self, writer: NotifyingWriter) -> None:
         self._writer = writer
         for reader in list(self._readers):
             reader.writer_came(writer)
@@ -89,22 +89,22 @@ class Neighbours:
 
     # --- for readers ------------------------------------------------------------------------------
 
-    def reader_comes(self, reader: Reading) -> None:
+    def reader_comes(self, reader: NotifiedReader) -> None:
         self._readers[reader] = None
         if self.writer is not None:
             reader.writer_came(self.writer)
 
-    def reader_leaves(self, reader: Reading) -> None:
+    def reader_leaves(self, reader: NotifiedReader) -> None:
         """Idempotent."""
         self._readers.pop(reader, None)
         self.waiting.pop(reader, None)
         self._end_if_empty()
 
-    def begin_to_wait(self, reader: Reading) -> None:
+    def begin_to_wait(self, reader: NotifiedReader) -> None:
         """From now on `look` is called after each write. Look once more after this."""
         self.waiting[reader] = None
 
-    def end_waiting(self, reader: Reading) -> None:
+    def end_waiting(self, reader: NotifiedReader) -> None:
         self.waiting.pop(reader, None)
 
     def _end_if_empty(self) -> None:

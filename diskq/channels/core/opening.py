@@ -36,11 +36,11 @@ class _Loop(Protocol):
         """After `run`: raises what went wrong."""
 
 
-class _Handle(Protocol):
+class _OpenedHandle(Protocol):
     def close(self) -> None: ...
 
 
-H = TypeVar("H", bound=_Handle)
+H = TypeVar("H", bound=_OpenedHandle)
 E = TypeVar("E", bound=Closing)
 
 

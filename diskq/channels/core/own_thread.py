@@ -14,10 +14,10 @@ from typing import Protocol
 from diskq.errors import BusyError, ForkedError
 from diskq.storage.forks import tell_of_forks
 
-__all__ = ["OwnThread", "Turn"]
+__all__ = ["OwnThread", "OwnThreadGuard"]
 
 
-class Turn(Protocol):
+class OwnThreadGuard(Protocol):
     """As the engines' (diskq.engine.log.exclusive)."""
 
     def bind(self, busy: Callable[[], Exception], /) -> None: ...
@@ -30,7 +30,7 @@ class Turn(Protocol):
 class OwnThread:
     """The thread in which this is made. `turn`, where there is one, is bound to it until `let_go`."""
 
-    def __init__(self, title: str, turn: Turn | None = None) -> None:
+    def __init__(self, title: str, turn: OwnThreadGuard | None = None) -> None:
         self._title = title
         self._thread = get_ident()
         self._turn = turn

@@ -16,11 +16,11 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.handle import MANY_BYTES, Handle, Iterated
 from diskq.channels.core.opening import Opening
-from diskq.channels.core.tail import Part, Tail, take_one
-from diskq.engine.log.reader import Gap, Sized
+from diskq.channels.core.tail import Tail, TailPart, take_one
+from diskq.engine.log.reader import Sized, SkippedBytes
 from diskq.storage.callbacks import check_plain
 
-__all__ = ["Batch", "End", "OpeningReceiver", "TailReceiver", "checked_end"]
+__all__ = ["End", "OpeningReceiver", "TailReceiver", "TakenMessages", "checked_end"]
 
 M = TypeVar("M", bound=Sized)
 R = TypeVar("R", bound="TailReceiver[Any]")
@@ -28,19 +28,19 @@ R = TypeVar("R", bound="TailReceiver[Any]")
 End = Literal["wait", "close"] | int
 
 
-class Batch(Generic[M]):
+class TakenMessages(Generic[M]):
     """Messages that were taken together, and from where: so that they can be put back, or committed."""
 
     def __init__(self, tail: Tail, max_items: int, max_bytes: int) -> None:
         self.messages: list[M] = []
-        self.starts: dict[Part, int] = {}
+        self.starts: dict[TailPart, int] = {}
         self._tail = tail
         self._max_items = max_items
         self._left = max_bytes
 
-    def fetch(self, part: Part) -> Self:
+    def fetch(self, part: TailPart) -> Self:
         """Take what is there: of this partition, then of the others in turn."""
-        turn: Part | None = part
+        turn: TailPart | None = part
         while turn is not None and self.has_room:
             ahead = turn.ahead
             if self.messages and ahead.next_size > self._left:
@@ -79,15 +79,15 @@ class TailReceiver(Handle, Iterated[M]):
         self._take: Callable[[], M | None] = _refuse
         self._take_now: Callable[[], M | None] = _refuse
         self._take_some: Callable[[int, int], list[M] | None] = _refuse
-        self._unprocessed: set[Part] = set()  # what was received last is of these: with autocommit
+        self._unprocessed: set[TailPart] = set()  # what was received last is of these: with autocommit
         tail.on_turn = self._count_turn if autocommit else self._open_doors
         tail.gate.restart()
 
-    def _open_doors(self, part: Part) -> None:
+    def _open_doors(self, part: TailPart) -> None:
         ahead = part.ahead
         self._take, self._take_now, self._take_some = ahead.take, ahead.take_untimed, ahead.take_some
 
-    def _count_turn(self, part: Part) -> None:
+    def _count_turn(self, part: TailPart) -> None:
         # No fast doors: each call is to say that what was received before is processed.
         self._unprocessed.add(part)
 
@@ -99,7 +99,7 @@ class TailReceiver(Handle, Iterated[M]):
     def _commit_received(self) -> None:
         """What is `_unprocessed` is processed, up to where each is, and is not unprocessed any more."""
 
-    def _commit_block(self, parts: Iterable[Part]) -> None:
+    def _commit_block(self, parts: Iterable[TailPart]) -> None:
         """The same of these, after a block."""
 
     # --- receiving --------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class TailReceiver(Handle, Iterated[M]):
             if (messages := self._take_some(max_items, max_bytes)) is not None:
                 return messages
             self._begin_to_take()
-            batch = Batch[M](self._tail, max_items, max_bytes)
+            batch = TakenMessages[M](self._tail, max_items, max_bytes)
             await self._waiting(self._tail.take(batch.fetch))
             return batch.messages
         batch = await self._lease(max_items, max_bytes, linger)
@@ -208,15 +208,15 @@ class TailReceiver(Handle, Iterated[M]):
             if not self._is_closed:
                 self._tail.release()
 
-    async def _lease(self, max_items: int, max_bytes: int, linger: float) -> Batch[M]:
+    async def _lease(self, max_items: int, max_bytes: int, linger: float) -> TakenMessages[M]:
         """Take a batch, and keep everybody else from taking."""
         await self._begin()
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
         self._begin_to_take()
-        batch = Batch[M](self._tail, max_items, max_bytes)
+        batch = TakenMessages[M](self._tail, max_items, max_bytes)
 
-        def begin(part: Part) -> Batch[M]:
+        def begin(part: TailPart) -> TakenMessages[M]:
             batch.fetch(part)
             self._tail.lease()
             return batch
@@ -247,7 +247,7 @@ class TailReceiver(Handle, Iterated[M]):
     # --- as a whole -------------------------------------------------------------------------------
 
     @property
-    def losses(self) -> tuple[Gap, ...]:
+    def losses(self) -> tuple[SkippedBytes, ...]:
         """What could not be read since the open, because it was damaged."""
         return tuple(self._tail.losses)
 
@@ -288,7 +288,7 @@ class OpeningReceiver(Opening[R]):
         await super().__aexit__(kind, value, trace)
 
 
-def _peek(part: Part) -> Any:
+def _peek(part: TailPart) -> Any:
     message = part.ahead.peek()
     assert message is not None, "the tail found one"
     return message

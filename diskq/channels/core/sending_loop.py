@@ -24,7 +24,7 @@ from diskq.errors import DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Door", "GatheredMessages", "SendingLoop"]
+__all__ = ["FastAppend", "GatheredMessages", "SendingLoop"]
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -46,7 +46,7 @@ class SentTo(Engine, Protocol):
     def options(self) -> SendingOptions: ...
 
 
-class Door(Protocol):
+class FastAppend(Protocol):
     """The compiled way into the log."""
 
     is_awake: bool
@@ -88,7 +88,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         thread: BarrierThread,
         neighbours: Neighbours,
         fs: FileSystem,
-        door: Door,
+        door: FastAppend,
     ) -> None:
         self.options = engine.options
         self.fs = fs

@@ -19,17 +19,17 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.commit_loop import Gate
-from diskq.channels.core.notifier import Beside, Writing
+from diskq.channels.core.commit_loop import EngineGate
+from diskq.channels.core.notifier import Beside, NotifyingWriter
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.core.watch import Listener, listen
-from diskq.engine.log.reader import Gap, LiveEnd
+from diskq.engine.log.reader import LiveEnd, SkippedBytes
 from diskq.errors import DiskqError, StorageFailedError
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
 
-__all__ = ["Part", "Tail", "TailReader", "take_one"]
+__all__ = ["Tail", "TailPart", "TailReader", "take_one"]
 
 log = Log("reading")
 
@@ -42,7 +42,7 @@ _TURN = 256
 class TailReader(Protocol):
     """A log's reader whose writer, if it is in this thread, comes and goes while it reads."""
 
-    losses: list[Gap]
+    losses: list[SkippedBytes]
 
     @property
     def ahead(self) -> Any:
@@ -78,7 +78,7 @@ class TailReader(Protocol):
         """Hold nothing open, and stay at the position."""
 
 
-class Part:
+class TailPart:
     """One partition, or one journal, that is read."""
 
     def __init__(
@@ -128,38 +128,38 @@ class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
     def __init__(
-        self, fs: FileSystem, gate: Gate, neighbours: Beside, kind: str, checkpoint_slice: float
+        self, fs: FileSystem, gate: EngineGate, neighbours: Beside, kind: str, checkpoint_slice: float
     ) -> None:
         """`gate` is that of all readers' fast doors; `kind` is what people call who reads."""
         self.is_strict = checkpoint_slice == 0
-        self.parts: dict[int, Part] = {}
-        self.losses: list[Gap] = []
+        self.parts: dict[int, TailPart] = {}
+        self.losses: list[SkippedBytes] = []
         self.gate = gate
-        self.on_turn: Callable[[Part], None] = _do_nothing
+        self.on_turn: Callable[[TailPart], None] = _do_nothing
         """Called with the partition whose fast doors are open."""
         self.on_new_partitions: Callable[[], None] | None = None
         """Called when there may be partitions that nobody has added. May raise DiskqError, OSError."""
         self.is_open_ended = False
         """May there be partitions later that are to be read? Then it does not end with those there are."""
         self._neighbours = neighbours
-        self._turns: deque[Part] = deque()  # those that may have messages; the first has its turn
-        self._served: Part | None = None  # whose turn it was last
-        self._idle: dict[Part, None] = {}  # those that have none, until somebody tells of a change
-        self._receivers: Line[Callable[[Part], Any]] = Line()  # each is handed what this returns
-        self._lessee: Line[Callable[[Part], Any]] = Line()  # who keeps the others waiting, waits for more
+        self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
+        self._served: TailPart | None = None  # whose turn it was last
+        self._idle: dict[TailPart, None] = {}  # those that have none, until somebody tells of a change
+        self._receivers: Line[Callable[[TailPart], Any]] = Line()  # each is handed what this returns
+        self._lessee: Line[Callable[[TailPart], Any]] = Line()  # who keeps the others waiting, waits for more
         self._failures: deque[DiskqError | OSError] = deque()  # met while nobody asked
         self._is_leased = False
         self._is_closed = False
         self._has_listed = True
         self._listener: Listener = listen(fs, self._notice)
-        self._directories: dict[str, Part | None] = {}  # that are watched; None: that of all partitions
-        self._of_path: dict[str, Part] = {}
+        self._directories: dict[str, TailPart | None] = {}  # that are watched; None: that of all partitions
+        self._of_path: dict[str, TailPart] = {}
         self.own_thread = OwnThread(f"this {kind}", gate.turn)
         neighbours.reader_comes(self)
 
     # --- which partitions -------------------------------------------------------------------------
 
-    def add(self, part: Part) -> None:
+    def add(self, part: TailPart) -> None:
         self.parts[part.index] = part
         writer = self._neighbours.writer
         part.reader.produced_by(writer.live(part.index) if writer is not None else None)
@@ -171,20 +171,20 @@ class Tail:
         self._watch_directory(directory, None)
         self._has_listed = False  # what came before it was watched, nobody tells of
 
-    def wake(self, part: Part) -> None:
+    def wake(self, part: TailPart) -> None:
         """It may have messages."""
         if part in self._idle:
             del self._idle[part]
             self._turns.append(part)
 
-    def moved(self, part: Part) -> None:
+    def moved(self, part: TailPart) -> None:
         """Somebody has put its reader elsewhere: look at it anew."""
         self.gate.left = 0
         self._idle.pop(part, None)
         if part not in self._turns:
             self._turns.append(part)
 
-    def rewind(self, part: Part, offset: int) -> None:
+    def rewind(self, part: TailPart, offset: int) -> None:
         """Go on at `offset`; whether it is still there is found out when it is read."""
         part.reader.close()
         part.reader.ahead.next_offset = offset
@@ -208,7 +208,7 @@ class Tail:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    async def take(self, want: Callable[[Part], T]) -> T:
+    async def take(self, want: Callable[[TailPart], T]) -> T:
         """What `want` takes from a partition that has messages, when it is our turn.
 
         `Cancelled` means: nothing was taken. Raises EndOfChannel where all have ended, and what reading
@@ -221,7 +221,7 @@ class Tail:
             self._check_end()
         return await self._wait(self._receivers, want)
 
-    async def take_leased(self, want: Callable[[Part], T]) -> T:
+    async def take_leased(self, want: Callable[[TailPart], T]) -> T:
         """As `take`, for who has the lease."""
         self._wake_written()
         if (part := self._find()) is not None:
@@ -232,7 +232,7 @@ class Tail:
         self._check_end()
         return await self._wait(self._lessee, want)
 
-    async def _wait(self, line: Line[Callable[[Part], Any]], want: Callable[[Part], T]) -> T:
+    async def _wait(self, line: Line[Callable[[TailPart], Any]], want: Callable[[TailPart], T]) -> T:
         try:
             result: T = await line.wait(want, on_arrival=self._begin_to_wait)
         finally:
@@ -240,7 +240,7 @@ class Tail:
         self.gate.restart()
         return result
 
-    def take_now(self, want: Callable[[Part], T]) -> T:
+    def take_now(self, want: Callable[[TailPart], T]) -> T:
         """As `take`, for a caller that will not wait. Raises WouldBlock."""
         if not self._receivers and not self._is_leased:
             self._wake_written()
@@ -249,7 +249,7 @@ class Tail:
             self._check_end()
         raise trio.WouldBlock
 
-    def _find(self) -> Part | None:
+    def _find(self) -> TailPart | None:
         """The partition whose turn it is, with a message behind its fast doors. Raises what reading does."""
         if self._failures:
             raise self._failures.popleft()
@@ -258,7 +258,7 @@ class Tail:
             self.on_new_partitions()
         return self._find_turn()
 
-    def _find_turn(self) -> Part | None:
+    def _find_turn(self) -> TailPart | None:
         gate, turns = self.gate, self._turns
         if gate.left <= 0 and turns and turns[0] is self._served:
             turns.rotate(-1)
@@ -281,7 +281,7 @@ class Tail:
             gate.left = 0
         return None
 
-    def find_more(self) -> Part | None:
+    def find_more(self) -> TailPart | None:
         """As `take` finds one, for who has messages in hand: what goes wrong the next one will meet."""
         try:
             self._wake_written()
@@ -289,7 +289,7 @@ class Tail:
         except (DiskqError, OSError):
             return None
 
-    def _fill(self, part: Part) -> bool:
+    def _fill(self, part: TailPart) -> bool:
         try:
             has_more = part.reader.fill()
             while not has_more and self._watch(part):
@@ -310,7 +310,7 @@ class Tail:
             for part in [part for part in self._idle if _has_news(part)]:
                 self.wake(part)
 
-    def _note_losses(self, part: Part) -> None:
+    def _note_losses(self, part: TailPart) -> None:
         for gap in part.reader.losses:
             log.tell(
                 "gap",
@@ -357,7 +357,7 @@ class Tail:
             self.wake(part)
             self._hand_out()
 
-    def _hand_over(self, part: Part, fill: Callable[[], bool]) -> bool:
+    def _hand_over(self, part: TailPart, fill: Callable[[], bool]) -> bool:
         """The short way, for a message that is waited for: True if there was one, and no more was ready."""
         if (
             part not in self._idle
@@ -411,7 +411,7 @@ class Tail:
 
     # --- who tells of changes ---------------------------------------------------------------------
 
-    def _watch(self, part: Part) -> bool:
+    def _watch(self, part: TailPart) -> bool:
         """Be told of what comes in a partition that has caught up. True: only from now on, so look again."""
         if part.reader.live is not None:
             return False
@@ -429,19 +429,19 @@ class Tail:
             is_new |= part.is_told
         return is_new
 
-    def _watch_directory(self, path: str, part: Part | None) -> bool:
+    def _watch_directory(self, path: str, part: TailPart | None) -> bool:
         if path in self._directories:
             return False
         self._directories[path] = part
         self._listener.add_directory(path)
         return True
 
-    def _unwatch(self, part: Part) -> None:
+    def _unwatch(self, part: TailPart) -> None:
         self._unwatch_file(part)
         if self._directories.pop(part.directory, None) is not None:
             self._listener.remove(part.directory)
 
-    def _unwatch_file(self, part: Part) -> None:
+    def _unwatch_file(self, part: TailPart) -> None:
         if part.watched:
             self._listener.remove(part.watched)
             del self._of_path[part.watched]
@@ -467,7 +467,7 @@ class Tail:
         self.look()
         return self.tasks_waiting_receive < waiting
 
-    def writer_came(self, writer: Writing) -> None:
+    def writer_came(self, writer: NotifyingWriter) -> None:
         for part in self.parts.values():
             part.reader.produced_by(writer.live(part.index))
             if part.reader.live is not None:
@@ -517,21 +517,21 @@ class Tail:
         return len(self._receivers) + len(self._lessee)
 
 
-def take_one(part: Part) -> Any:
+def take_one(part: TailPart) -> Any:
     """For `take`: the next message."""
     message = part.ahead.take_now()
     assert message is not None, "the tail found one"
     return message
 
 
-def _do_nothing(_: Part) -> None:
+def _do_nothing(_: TailPart) -> None:
     return None
 
 
-def _has_news(part: Part) -> bool:
+def _has_news(part: TailPart) -> bool:
     live = part.reader.live
     return live is not None and live.next_offset > part.position
 
 
-def _is_over(part: Part) -> bool:
+def _is_over(part: TailPart) -> bool:
     return part.position >= part.limit

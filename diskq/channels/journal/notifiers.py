@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq.channels.core.notifier import Neighbours, Reading, Writing
+from diskq.channels.core.notifier import Neighbours, NotifiedReader, NotifyingWriter
 
 __all__ = ["AllNeighbours"]
 
@@ -13,9 +13,9 @@ class AllNeighbours:
     """Each journal has a number, and its own neighbours; the tail sees one writer of all of them."""
 
     def __init__(self) -> None:
-        self._tail: Reading | None = None
+        self._tail: NotifiedReader | None = None
         self._each: dict[int, _One] = {}
-        self._writers: dict[int, Writing] = {}
+        self._writers: dict[int, NotifyingWriter] = {}
 
     def add(self, number: int, neighbours: Neighbours) -> None:
         """One journal more. Before the tail has it."""
@@ -25,26 +25,26 @@ class AllNeighbours:
     # --- what the tail asks of its neighbours -----------------------------------------------------
 
     @property
-    def writer(self) -> Writing | None:
+    def writer(self) -> NotifyingWriter | None:
         return self if self._writers else None
 
     def live(self, partition: int) -> Any:
-        """As `Writing.live`, of the journal of that number."""
+        """As `NotifyingWriter.live`, of the journal of that number."""
         writer = self._writers.get(partition)
         return None if writer is None else writer.live(0)
 
-    def reader_comes(self, tail: Reading) -> None:
+    def reader_comes(self, tail: NotifiedReader) -> None:
         self._tail = tail
 
-    def reader_leaves(self, tail: Reading) -> None:
+    def reader_leaves(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
             one.neighbours.reader_leaves(one)
 
-    def begin_to_wait(self, tail: Reading) -> None:
+    def begin_to_wait(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
             one.neighbours.begin_to_wait(one)
 
-    def end_waiting(self, tail: Reading) -> None:
+    def end_waiting(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
             one.neighbours.end_waiting(one)
 
@@ -54,7 +54,7 @@ class AllNeighbours:
         if self._tail is not None:
             self._tail.look_at(number)
 
-    def writer_came(self, number: int, writer: Writing) -> None:
+    def writer_came(self, number: int, writer: NotifyingWriter) -> None:
         self._writers[number] = writer
         if self._tail is not None:
             self._tail.writer_came(self)
@@ -83,7 +83,7 @@ class _One:
     def look_at(self, partition: int) -> None:
         self._all.look_at(self._number)
 
-    def writer_came(self, writer: Writing) -> None:
+    def writer_came(self, writer: NotifyingWriter) -> None:
         self._all.writer_came(self._number, writer)
 
     def writer_left(self) -> None:

@@ -21,7 +21,7 @@ from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import neighbours_of
 from diskq.channels.core.offset_loop import MarkerLoop
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
-from diskq.channels.core.tail import Part, Tail
+from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.journal.files import checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offsets import ReaderOffsets
@@ -85,7 +85,7 @@ class Scanner(CommittingReceiver[JournalMessage]):
 
     # --- going elsewhere --------------------------------------------------------------------------
 
-    async def _seek(self, parts: Iterable[Part], start: JournalStart) -> None:
+    async def _seek(self, parts: Iterable[TailPart], start: JournalStart) -> None:
         await self._begin()
         checked_journal_start(start)
         for part in list(parts):
@@ -94,7 +94,7 @@ class Scanner(CommittingReceiver[JournalMessage]):
             await self._go(part, start, partial(_offset_of, reader.another(), start))
         self._tail.look()
 
-    def _statistics_of(self, part: Part) -> ScannerStatistics:
+    def _statistics_of(self, part: TailPart) -> ScannerStatistics:
         return ScannerStatistics(
             position=part.position,
             lag=part.lag,
@@ -118,7 +118,7 @@ class JournalScanner(Scanner):
     """
 
     @property
-    def _part(self) -> Part:
+    def _part(self) -> TailPart:
         return self._tail.parts[0]
 
     @enable_ki_protection
@@ -153,9 +153,9 @@ def _offset_of(reader: JournalReader, start: JournalStart) -> int:
 # --- opening --------------------------------------------------------------------------------------
 
 
-def part_of(reader: JournalReader, number: int, limit: float) -> Part:
+def part_of(reader: JournalReader, number: int, limit: float) -> TailPart:
     """The journal, as a tail has it."""
-    return Part(number, reader.files.directory, reader.files.data, reader, limit)
+    return TailPart(number, reader.files.directory, reader.files.data, reader, limit)
 
 
 class OpeningScanner(OpeningReceiver[S]):

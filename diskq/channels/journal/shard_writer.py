@@ -32,7 +32,7 @@ __all__ = ["ShardWriter", "open_shards"]
 log = Log("journal")
 
 
-class _Place:
+class _ShardPlace:
     """One journal that is being opened, is open, or is being closed."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class ShardWriter:
             if not place.users:
                 self._loop.room.unpark_all()
 
-    async def _find(self, index: int) -> _Place:
+    async def _find(self, index: int) -> _ShardPlace:
         while True:
             self._check()
             place = self._places.get(index)
@@ -184,7 +184,7 @@ class ShardLoop:
 
     def __init__(self, shards: ShardSet, opened: Callable[[str], open_journal]) -> None:
         self.title = f"shards below {shards.root}"
-        self.places: OrderedDict[int, _Place] = OrderedDict()  # the one that was used last is last
+        self.places: OrderedDict[int, _ShardPlace] = OrderedDict()  # the one that was used last is last
         self.room = trio.lowlevel.ParkingLot()
         """Who waits for a journal that nobody needs."""
         self.failures: list[Exception] = []
@@ -195,9 +195,9 @@ class ShardLoop:
         self._asked = trio.Event()  # something is to be opened, or all is to be closed
         self._wanted: list[int] = []
 
-    def open(self, index: int) -> _Place:
+    def open(self, index: int) -> _ShardPlace:
         """Begin to open a journal."""
-        place = self.places[index] = _Place()
+        place = self.places[index] = _ShardPlace()
         self._wanted.append(index)
         self._asked.set()
         return place
@@ -214,7 +214,7 @@ class ShardLoop:
                         index = self._wanted.pop()
                         nursery.start_soon(self._hold, index, self.places[index])
 
-    async def _hold(self, index: int, place: _Place) -> None:
+    async def _hold(self, index: int, place: _ShardPlace) -> None:
         try:
             async with self._opened(self._shards.path(index)) as place.writer:
                 place.is_open.set()

@@ -48,7 +48,7 @@ class JournalStatistics(SenderStatistics):
     """All messages before this one are on the platter."""
 
 
-class GatheredItems(GatheredMessages[int]):
+class GatheredJournalMessages(GatheredMessages[int]):
     """Messages of a journal that wait to be written. Each gets an offset."""
 
     __slots__ = ("_batch", "_engine", "_first", "_first_odd")
@@ -97,8 +97,8 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live
 
-    def _begin_gathering(self) -> GatheredItems:
-        return GatheredItems(self.engine)
+    def _begin_gathering(self) -> GatheredJournalMessages:
+        return GatheredJournalMessages(self.engine)
 
     def _write_rest(self) -> None:
         self.door.flush()

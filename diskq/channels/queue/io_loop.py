@@ -30,7 +30,7 @@ from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.queue.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, QueueOptions
-from diskq.storage.status_file import Bound
+from diskq.storage.status_file import DiskBound
 
 __all__ = ["Fetch", "QueueLoop"]
 
@@ -339,9 +339,9 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     # --- for statistics ---------------------------------------------------------------------------
 
-    def _bound(self) -> Bound:
+    def _bound(self) -> DiskBound:
         if self.options.max_bytes is not None:
-            return Bound(self.options.max_bytes, self.engine.quota.on_disk)
+            return DiskBound(self.options.max_bytes, self.engine.quota.on_disk)
         return shared_bound(self.engine.quota.share)
 
     @property

@@ -25,7 +25,7 @@ from diskq.channels.queue.queue import DiskQueue
 from diskq.channels.spool.dead_letters import SpoolLetters
 from diskq.channels.spool.delivery import Deliver, Delivery
 from diskq.engine.queue.fifo_queue import Body, FifoQueue
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import Outbox
 from diskq.engine.spool.files import SPOOL, SpoolStatus
@@ -274,7 +274,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 
     async def _keep(self) -> None:
         """Write down how things are, when there is news and while there are messages: once a tick at most."""
-        said: tuple[SpoolStatus, Position] | None = None
+        said: tuple[SpoolStatus, QueuePosition] | None = None
         while True:
             if not self._engine.head.depth:
                 await self._news.wait()

@@ -20,7 +20,7 @@ from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import neighbours_of
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
-from diskq.channels.core.tail import Part, Tail
+from diskq.channels.core.tail import Tail, TailPart
 from diskq.channels.stream.group_loop import GroupLoop
 from diskq.engine.log.start import Start, checked_start
 from diskq.engine.stream.committed_offset import OffsetMarker
@@ -213,9 +213,9 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             opened.pop_all()
         return loop, consumer
 
-    def _open_files(self, clock: Callable[[], float]) -> tuple[StreamReader, list[Part]]:
+    def _open_files(self, clock: Callable[[], float]) -> tuple[StreamReader, list[TailPart]]:
         stream = StreamReader(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)
-        parts: list[Part] = []
+        parts: list[TailPart] = []
         try:
             if self._group is not None:
                 group = ConsumerGroup(self._fs, stream.files, self._group)
@@ -230,7 +230,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             raise
         return stream, parts
 
-    def _open_part(self, stream: StreamReader, index: int) -> Part | None:
+    def _open_part(self, stream: StreamReader, index: int) -> TailPart | None:
         """None: another member of the group has it."""
         reader = stream.open(index)
         marker: OffsetMarker | None = None
@@ -251,7 +251,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             reader.close()
             raise
         files = stream.files.partition(index)
-        return Part(index, files.directory, files.index_of, reader, limit)
+        return TailPart(index, files.directory, files.index_of, reader, limit)
 
     def _start_of(self, index: int) -> Start:
         if index in self._starts:
@@ -260,7 +260,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             return self._start
         return "oldest"  # it was made since: nothing in it is older than this consumer
 
-    def _abandon(self, parts: list[Part]) -> None:
+    def _abandon(self, parts: list[TailPart]) -> None:
         with contextlib.ExitStack() as stack:
             if self._membership is not None:
                 stack.callback(self._membership.close)

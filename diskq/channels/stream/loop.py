@@ -19,7 +19,7 @@ from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
-from diskq.storage.status_file import Bound
+from diskq.storage.status_file import DiskBound
 
 __all__ = ["StreamLoop"]
 
@@ -31,7 +31,7 @@ R = TypeVar("R")
 _MOST_FRAMING = 32
 
 
-class GatheredItems(GatheredMessages[Position]):
+class GatheredStreamMessages(GatheredMessages[Position]):
     """Messages of a stream that wait to be written. Each gets a position."""
 
     __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
@@ -95,8 +95,8 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def _begin_gathering(self) -> GatheredItems:
-        return GatheredItems(self.engine, self.fs)
+    def _begin_gathering(self) -> GatheredStreamMessages:
+        return GatheredStreamMessages(self.engine, self.fs)
 
     def _write_rest(self) -> None:
         self._rows.write_rows()
@@ -151,7 +151,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
             self._make_room()
         self.engine.relieve()
 
-    def _bound(self) -> Bound:
+    def _bound(self) -> DiskBound:
         return shared_bound(self.engine.share)
 
     # --- after each act ---------------------------------------------------------------------------

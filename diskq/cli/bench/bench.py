@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from diskq.cli.bench.works import ENGINES, WORKS, Reading, run_engine
+from diskq.cli.bench.works import ENGINES, WORKS, Measured, run_engine
 from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, remove_directory
 from diskq.cli.core.parsing import Commands, UsageError, add_command
@@ -137,7 +137,7 @@ class _Bench:
     def __init__(self, scale: Scale, sizes: Sequence[int]) -> None:
         self.sizes = sizes
         self.limits: list[DiskLimits] = []
-        self.readings: dict[tuple[Case, str], list[Reading]] = {}
+        self.readings: dict[tuple[Case, str], list[Measured]] = {}
         self._scale = scale
 
     def measure(self, root: str, say: Callable[[str], None]) -> None:

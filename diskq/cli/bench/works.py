@@ -21,7 +21,7 @@ from diskq.channels.queue.queue import open_queue
 from diskq.channels.stream.consumer import open_consumer
 from diskq.channels.stream.producer import open_producer
 
-__all__ = ["ENGINES", "PRODUCERS", "WORKS", "Reading", "run_engine", "synced_by"]
+__all__ = ["ENGINES", "PRODUCERS", "WORKS", "Measured", "run_engine", "synced_by"]
 
 PRODUCERS = (1, 16, 64)
 """So many tasks, each waiting for the platter before it sends again."""
@@ -40,7 +40,7 @@ _BATCH_BYTES = 512 * 1024
 _STRIDE = 50
 
 
-class Reading(NamedTuple):
+class Measured(NamedTuple):
     """One piece of work, once."""
 
     rate: float
@@ -58,8 +58,8 @@ class _Stopwatch:
     def seconds(self) -> float:
         return perf_counter() - self._began
 
-    def stop(self, count: int) -> Reading:
-        return Reading(count / self.seconds, (_cpu_seconds() - self._cpu) / count)
+    def stop(self, count: int) -> Measured:
+        return Measured(count / self.seconds, (_cpu_seconds() - self._cpu) / count)
 
 
 def _cpu_seconds() -> float:
@@ -125,7 +125,7 @@ ENGINES: dict[str, Callable[[str], AbstractAsyncContextManager[_Ends]]] = {
 # --- work -----------------------------------------------------------------------------------------
 
 
-async def run_engine(name: str, directory: str, size: int, seconds: float) -> dict[str, Reading]:
+async def run_engine(name: str, directory: str, size: int, seconds: float) -> dict[str, Measured]:
     """All that is measured of one engine, in an empty directory, with bodies of `size` bytes.
 
     Each of WORKS takes about so many seconds; receiving less, where it has received all.
@@ -143,7 +143,7 @@ async def run_engine(name: str, directory: str, size: int, seconds: float) -> di
     return found
 
 
-async def _send(ends: _Ends, body: bytes, seconds: float) -> tuple[Reading, int]:
+async def _send(ends: _Ends, body: bytes, seconds: float) -> tuple[Measured, int]:
     send, stride, count = ends.send, _stride_of(body), 0
     watch = _Stopwatch()
     while not count or watch.seconds < seconds:
@@ -153,7 +153,7 @@ async def _send(ends: _Ends, body: bytes, seconds: float) -> tuple[Reading, int]
     return watch.stop(count), count
 
 
-async def _send_many(ends: _Ends, body: bytes, seconds: float) -> tuple[Reading, int]:
+async def _send_many(ends: _Ends, body: bytes, seconds: float) -> tuple[Measured, int]:
     batch = [body] * max(1, min(_BATCH_ITEMS, _BATCH_BYTES // (len(body) or 1)))
     count = 0
     watch = _Stopwatch()
@@ -163,7 +163,7 @@ async def _send_many(ends: _Ends, body: bytes, seconds: float) -> tuple[Reading,
     return watch.stop(count), count
 
 
-async def _receive(ends: _Ends, there: int, seconds: float) -> Reading:
+async def _receive(ends: _Ends, there: int, seconds: float) -> Measured:
     receive, count = ends.receive, 0
     watch = _Stopwatch()
     while not count or (watch.seconds < seconds and count < there):
@@ -173,7 +173,7 @@ async def _receive(ends: _Ends, there: int, seconds: float) -> Reading:
     return watch.stop(count)
 
 
-async def _send_synced(ends: _Ends, body: bytes, tasks: int, seconds: float) -> Reading:
+async def _send_synced(ends: _Ends, body: bytes, tasks: int, seconds: float) -> Measured:
     count = 0
 
     async def produce() -> None:

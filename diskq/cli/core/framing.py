@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from diskq.cli.core.parsing import CommandError
 from diskq.errors import MessageSizeError
 
-__all__ = ["JOINERS", "SPLITTERS", "Frames", "Lines", "Splitter", "Whole", "batches"]
+__all__ = ["JOINERS", "SPLITTERS", "Frames", "LineFraming", "Splitter", "Whole", "batches"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Splitter(Protocol):
         """The input has ended: the message that the end ends. Raises CommandError inside a frame."""
 
 
-class Lines:
+class LineFraming:
     """A line is a message, without its newline, which the last one may lack; a carriage return stays."""
 
     def __init__(self, most: int) -> None:
@@ -105,7 +105,7 @@ class Whole:
 
 
 SPLITTERS: dict[str, Callable[[int], Splitter]] = {
-    "lines": Lines,
+    "lines": LineFraming,
     "length_prefixed": Frames,
     "whole": Whole,
 }

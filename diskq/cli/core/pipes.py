@@ -145,7 +145,7 @@ class MessageOutput(Generic[M]):
             await self._output.write([self._as_json(message) for message in messages])
 
 
-class Written(Protocol):
+class WrittenOutput(Protocol):
     """An output, of whatever messages."""
 
     @property
@@ -153,13 +153,13 @@ class Written(Protocol):
         """How many messages are out."""
 
 
-def count_of_next(output: Written, most: int | None) -> int:
+def count_of_next(output: WrittenOutput, most: int | None) -> int:
     """How many messages to take for `output` in one go, where it gets `most` in all; None: no bound."""
     return OUT_MESSAGES if most is None else min(OUT_MESSAGES, most - output.written)
 
 
 @contextmanager
-def receiving_into(output: Written) -> Iterator[None]:
+def receiving_into(output: WrittenOutput) -> Iterator[None]:
     """Around a command that removes from a queue what it has written out: reports how that ended."""
     try:
         yield

@@ -46,7 +46,7 @@ class Sink(Protocol):
         """How many of them are there, the first ones, where `put` has raised this."""
 
 
-class _Sink:
+class _StoreSink:
     most = 500
 
     def landed(self, failure: BaseException) -> int:
@@ -54,7 +54,7 @@ class _Sink:
         return failure.accepted if isinstance(failure, DiskFullError) and not failure.rest else 0
 
 
-class _Out(_Sink):
+class _Out(_StoreSink):
     def __init__(self, framing: str | None, as_json: Callable[[Any], bytes]) -> None:
         self._output: MessageOutput[Any] = MessageOutput(framing, as_json)
 
@@ -62,7 +62,7 @@ class _Out(_Sink):
         await self._output.write(messages)
 
 
-class _IntoQueue(_Sink):
+class _IntoQueue(_StoreSink):
     def __init__(self, queue: DiskQueue) -> None:
         self._queue = queue
 
@@ -70,7 +70,7 @@ class _IntoQueue(_Sink):
         await self._queue.send_many([message.value for message in messages])
 
 
-class _IntoStream(_Sink):
+class _IntoStream(_StoreSink):
     def __init__(self, producer: StreamProducer, keeps_times: bool) -> None:
         self._producer = producer
         self._keeps_times = keeps_times
@@ -89,7 +89,7 @@ class _IntoStream(_Sink):
         )
 
 
-class _IntoJournal(_Sink):
+class _IntoJournal(_StoreSink):
     def __init__(self, journal: JournalWriter, keeps_times: bool) -> None:
         self._journal = journal
         self._keeps_times = keeps_times
@@ -104,7 +104,7 @@ class _IntoJournal(_Sink):
         return message.key, message.value, when, getattr(message, "type", 0)
 
 
-class _Call(_Sink):
+class _CallSink(_StoreSink):
     most = 1  # so that it is known which have been through it
 
     def __init__(self, name: str) -> None:
@@ -198,6 +198,6 @@ async def opened_sink(args: argparse.Namespace) -> AsyncIterator[Sink]:
         async with opened(lambda: open_journal(args.into_journal, durability=word), args.wait) as journal:
             yield _IntoJournal(journal, keeps)
     elif args.call is not None:
-        yield _Call(args.call)
+        yield _CallSink(args.call)
     else:
         yield _Out(args.framing, journal_line if args.is_journal else stream_line)

@@ -19,7 +19,7 @@ __all__ = ["groups"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """How far a group is in a partition."""
 
     group: str
@@ -50,7 +50,7 @@ def groups(args: argparse.Namespace) -> None:
         note(f"nobody reads {args.path} as a group")
 
 
-def _row(found: Progress) -> tuple[str, ...]:
+def _row(found: GroupProgress) -> tuple[str, ...]:
     return shown(found.group), str(found.partition), _number(found.committed), _number(found.lag)
 
 
@@ -58,7 +58,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _progress(view: StreamView, wanted: list[int] | None) -> list[Progress]:
+def _progress(view: StreamView, wanted: list[int] | None) -> list[GroupProgress]:
     found = []
     for group in groups_of(view.fs, view.files):
         for repair in group.repairs:
@@ -66,7 +66,7 @@ def _progress(view: StreamView, wanted: list[int] | None) -> list[Progress]:
         for partition, committed in group.offsets.items():
             if wanted is None or partition in wanted:
                 lag = _lag(view, partition, committed)
-                found.append(Progress(group.name, partition, committed, lag))
+                found.append(GroupProgress(group.name, partition, committed, lag))
     return found
 
 

@@ -91,7 +91,7 @@ async def _write_all(args: argparse.Namespace, options: StreamOptions) -> None:
         async with _producer(args, options) as producer:
             first = producer.statistics().next_offsets
             try:
-                await _Writer(args, producer).write(options.max_message_size)
+                await _StreamInput(args, producer).write(options.max_message_size)
             finally:
                 after = producer.statistics().next_offsets
                 written = {partition: range(first[partition], after[partition]) for partition in first}
@@ -103,7 +103,7 @@ async def _write_all(args: argparse.Namespace, options: StreamOptions) -> None:
         note(f"{sum(map(len, written.values()))} written")
 
 
-class _Writer:
+class _StreamInput:
     """From the arguments, or from stdin, into the stream."""
 
     def __init__(self, args: argparse.Namespace, producer: StreamProducer) -> None:

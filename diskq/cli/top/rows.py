@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from diskq.cli.core import units
 from diskq.cli.core.terminal import printable, shown
-from diskq.tools.watch.samples import Part, Sample
-from diskq.tools.watch.watch import Reading
+from diskq.tools.watch.samples import Sample, SamplePart
+from diskq.tools.watch.watch import WatchReading
 
 __all__ = [
     "COLUMNS",
@@ -74,7 +74,7 @@ SORTS = ("name", "in/s", "out/s", "depth", "lag", "oldest", "sync", "disk")
 # --- in words -------------------------------------------------------------------------------------
 
 
-def cells(reading: Reading, bars: int = 20) -> dict[str, str]:
+def cells(reading: WatchReading, bars: int = 20) -> dict[str, str]:
     """By column; `bars` is how many characters the last minute may have."""
     thing, sample = reading.thing, reading.sample
     told = {
@@ -100,7 +100,7 @@ def cells(reading: Reading, bars: int = 20) -> dict[str, str]:
     }
 
 
-def part_cells(reading: Reading, part: Part) -> dict[str, str]:
+def part_cells(reading: WatchReading, part: SamplePart) -> dict[str, str]:
     """One of its readers, or queues."""
     rate = reading.parts_out.get(part.name)
     return {
@@ -117,9 +117,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BARS[round(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in last)
 
 
-def totals(readings: Sequence[Reading], bars: int = 20) -> dict[str, str]:
+def totals(readings: Sequence[WatchReading], bars: int = 20) -> dict[str, str]:
     """All of them together."""
-    rates: dict[str, Callable[[Reading], float | None]] = {
+    rates: dict[str, Callable[[WatchReading], float | None]] = {
         "in/s": lambda each: each.messages_in,
         "in B/s": lambda each: each.bytes_in,
         "out/s": lambda each: each.messages_out,
@@ -186,7 +186,7 @@ def _lag(sample: Sample) -> int | None:
     return max(lags) if lags and sample.thing.kind != "jobs" else None
 
 
-def _age(reading: Reading) -> str:
+def _age(reading: WatchReading) -> str:
     if reading.age is None or reading.sample is None:
         return "-"
     age = units.show_duration(int(reading.age) * _SECOND)
@@ -209,10 +209,10 @@ def _disk(sample: Sample) -> str:
 # --- in order -------------------------------------------------------------------------------------
 
 
-def sort_key(column: str) -> Callable[[Reading], tuple[Any, ...]]:
+def sort_key(column: str) -> Callable[[WatchReading], tuple[Any, ...]]:
     """For `sorted`: by that column, and by name where it is the same; what is not known comes last."""
 
-    def known(reading: Reading) -> float | None:
+    def known(reading: WatchReading) -> float | None:
         sample = reading.sample
         if sample is None:
             return None
@@ -226,7 +226,7 @@ def sort_key(column: str) -> Callable[[Reading], tuple[Any, ...]]:
             "disk": sample.size,
         }.get(column)
 
-    def key(reading: Reading) -> tuple[Any, ...]:
+    def key(reading: WatchReading) -> tuple[Any, ...]:
         value = known(reading)
         return value is None, -(value or 0), reading.thing.path, reading.thing.name
 
@@ -236,7 +236,7 @@ def sort_key(column: str) -> Callable[[Reading], tuple[Any, ...]]:
 # --- for programs ---------------------------------------------------------------------------------
 
 
-def as_json(reading: Reading) -> dict[str, Any]:
+def as_json(reading: WatchReading) -> dict[str, Any]:
     """What is known of it. Sizes in bytes, times in seconds, rates a second."""
     thing, sample = reading.thing, reading.sample
     told: dict[str, Any] = {"kind": thing.kind, "path": shown(thing.path), "name": shown(thing.name)}

@@ -14,7 +14,7 @@ from rich.text import Text
 from diskq.cli.core.terminal import printable
 from diskq.cli.top.rows import COLUMNS, NUMERIC, SORTS, cells, part_cells, sort_key, totals
 from diskq.tools.stores import Thing
-from diskq.tools.watch.watch import Reading
+from diskq.tools.watch.watch import WatchReading
 
 __all__ = ["Screen"]
 
@@ -34,7 +34,7 @@ class Screen:
 
     interval: float
     """Seconds between looks, to be told."""
-    readings: Sequence[Reading] = ()
+    readings: Sequence[WatchReading] = ()
     bare: Sequence[str] = ()
     """Paths with nothing on them yet."""
     clock: str = ""
@@ -69,7 +69,7 @@ class Screen:
                 self._unfold(False)
 
     @property
-    def _sorted(self) -> list[Reading]:
+    def _sorted(self) -> list[WatchReading]:
         return sorted(self.readings, key=sort_key(self.column))
 
     @property

@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from diskq.cli.core.parsing import CommandError, Commands, UsageError, add_command, add_json
 from diskq.cli.core.terminal import has_rich, note, show_table, warnings_left_out
 from diskq.cli.top.rows import COLUMNS, NUMERIC, as_json, cells, totals
-from diskq.tools.watch.watch import Reading, Watch
+from diskq.tools.watch.watch import StoreWatch, WatchReading
 
 __all__ = ["add_parser"]
 
 ABOUT = """
-Watch queues, streams, journals, stores of priority queues and spools, whoever has them open: what comes
+StoreWatch queues, streams, journals, stores of priority queues and spools, whoever has them open: what comes
 in and goes out a second, how much is there, how far its readers are behind, how old the oldest message
 is, how long syncs take, and what is on the disk. Each PATH is one of them, or a directory with some.
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--interval is at least 10ms")
     if args.n is not None and not args.json:
         raise UsageError("-n goes with --json")
-    watch = Watch(args.paths)
+    watch = StoreWatch(args.paths)
     with warnings_left_out():
         first = watch.look()
         if not first:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
 # --- without a terminal ---------------------------------------------------------------------------
 
 
-def _print_objects(args: argparse.Namespace, watch: Watch, readings: list[Reading]) -> None:
+def _print_objects(args: argparse.Namespace, watch: StoreWatch, readings: list[WatchReading]) -> None:
     done = 0
     while True:
         told = {"at": _now(), "things": [as_json(reading) for reading in readings]}
@@ -96,7 +96,7 @@ def _print_objects(args: argparse.Namespace, watch: Watch, readings: list[Readin
         readings = watch.look()
 
 
-def _print_table(readings: Sequence[Reading]) -> None:
+def _print_table(readings: Sequence[WatchReading]) -> None:
     rows = [cells(reading) for reading in readings]
     if len(rows) > 1:
         rows.append(totals(readings))
@@ -111,7 +111,7 @@ def _now() -> str:
 # --- at a terminal --------------------------------------------------------------------------------
 
 
-def _watch(interval: float, watch: Watch, readings: Sequence[Reading]) -> None:
+def _watch(interval: float, watch: StoreWatch, readings: Sequence[WatchReading]) -> None:
     from rich.console import Console
     from rich.live import Live
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.log.committed_offset import Found, Marker, MarkerPlace, read_marker
+from diskq.engine.log.committed_offset import FoundOffset, Marker, MarkerPlace, read_marker
 from diskq.errors import LockedError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
@@ -47,7 +47,7 @@ def _place_of(files: JournalFiles, name: str) -> MarkerPlace:
     )
 
 
-def _clamped(found: Found, path: str, first: int, next_offset: int) -> tuple[int | None, Repair | None]:
+def _clamped(found: FoundOffset, path: str, first: int, next_offset: int) -> tuple[int | None, Repair | None]:
     """The offset as it can be, and what was wrong with it."""
     offset = found.offset
     if offset is None or first <= offset <= next_offset:
@@ -109,7 +109,9 @@ class JournalOffset(Marker):
                 self.sync()
             return
         repair = self.repairs[0] if self.repairs else None
-        offset, repair = _clamped(Found(self.committed, None, False, repair), self.path, first, next_offset)
+        offset, repair = _clamped(
+            FoundOffset(self.committed, None, False, repair), self.path, first, next_offset
+        )
         assert offset is not None
         if offset != self.committed:
             assert repair is not None

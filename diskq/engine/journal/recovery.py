@@ -15,9 +15,9 @@ from itertools import pairwise
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.journal import codec as sej
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.walk import Stretch, Walk, walk
-from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
-from diskq.engine.log.recovery_points import Point
+from diskq.engine.journal.walk import RecordStretch, Walk, walk
+from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Debts
@@ -36,7 +36,7 @@ def recover_journal(
     files: JournalFiles,
     debts: Debts,
     *,
-    point: Point | None,
+    point: RecoveryPoint | None,
     trust: Trust,
     has_run_on: bool,
     strict: bool,
@@ -47,40 +47,42 @@ def recover_journal(
     since, for certain. Raises CorruptionError if `strict` and
     something other than a torn tail was found, and OSError.
     """
-    repairs = Repairs(fs, debts, strict=strict)
+    repairs = OpenRepairs(fs, debts, strict=strict)
     found = FoundLog(repairs.made)
-    judge = _Judge(fs, files, repairs, found)
+    judge = _JournalJudge(fs, files, repairs, found)
     return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
 
 
-def judge_the_middle(fs: FileSystem, files: JournalFiles, point: Point, *, strict: bool) -> list[Repair]:
+def judge_the_middle(
+    fs: FileSystem, files: JournalFiles, point: RecoveryPoint, *, strict: bool
+) -> list[Repair]:
     """A peer has come behind a writer of ours that was killed, and nobody knows about the power.
 
     Then a segment may end early that is not the last. Nothing of ours behind it was promised to outlive
     that: it is set aside, unless a peer has written there. Before `recover_journal`, and once: that one
     vouches for what it finds, a peer's too. Raises as that.
     """
-    repairs = Repairs(fs, Debts(), strict=strict)
-    _Judge(fs, files, repairs, FoundLog(repairs.made)).look_at_the_middle(point)
+    repairs = OpenRepairs(fs, Debts(), strict=strict)
+    _JournalJudge(fs, files, repairs, FoundLog(repairs.made)).look_at_the_middle(point)
     return repairs.made
 
 
-class _Judge:
+class _JournalJudge:
     first = 0
 
-    def __init__(self, fs: FileSystem, files: JournalFiles, repairs: Repairs, found: FoundLog) -> None:
+    def __init__(self, fs: FileSystem, files: JournalFiles, repairs: OpenRepairs, found: FoundLog) -> None:
         self.fs = fs
         self.files = files
         self.repairs = repairs
         self.found = found
 
-    def begin(self, point: Point, trust: Trust) -> Point:
+    def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
         return point
 
-    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+    def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         return []
 
-    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+    def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
         return [(self.files.data(base), point.end if base == point.base else 0)]
 
     def complete(self, base: int, following: int) -> None:
@@ -91,7 +93,7 @@ class _Judge:
 
     # --- the machine ran on -----------------------------------------------------------------------
 
-    def follow(self, base: int, point: Point) -> Followed:
+    def follow(self, base: int, point: RecoveryPoint) -> Followed:
         path = self.files.data(base)
         start, offset = (point.end, point.next_offset) if base == point.base else (0, base)
         with opened(self.fs, path, write=True) as handle:
@@ -118,7 +120,7 @@ class _Judge:
         kept = self.files.kept(path)
         self.repairs.cut(path, walked.end, walked.reason, records, beside=kept, handle=handle)
 
-    def look_at_the_middle(self, point: Point) -> None:
+    def look_at_the_middle(self, point: RecoveryPoint) -> None:
         pending = [base for base in self.files.bases() if base >= point.base]
         for base, next_base in pairwise(pending):
             path = self.files.data(base)
@@ -146,7 +148,7 @@ class _Judge:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
         offset = (point.next_offset if base == point.base else base) + told.records
         return Followed(told.end, offset, offset)
 
@@ -175,7 +177,7 @@ class _Judge:
         if walked.stretches:
             self.repairs.cover(self.files.sidecar(base), walked.end, fill)
 
-    def _cover_stretch(self, sidecar: Sidecar, handle: int, part: Stretch, covered: int) -> None:
+    def _cover_stretch(self, sidecar: Sidecar, handle: int, part: RecordStretch, covered: int) -> None:
         position, offset = part.start, part.offset
         if position < covered:
             position = covered

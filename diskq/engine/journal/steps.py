@@ -18,7 +18,7 @@ from diskq.engine.journal.recovery import judge_the_middle, recover_journal
 from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.message_checks import as_body, as_key
-from diskq.engine.log.recovery_points import Point, Points, leave_points, read_points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -150,12 +150,12 @@ class JournalSteps(DirectorySteps):
         reason += f"are appended again as {told}"
         self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
 
-    def _beginning(self) -> Point | None:
+    def _beginning(self) -> RecoveryPoint | None:
         """Where a journal that is not there yet is to begin, if not at 0."""
         first = self._first_offset
-        return Point(first, 0, first) if first and not self.files.bases() else None
+        return RecoveryPoint(first, 0, first) if first and not self.files.bases() else None
 
-    def _find_a_peer(self, points: Points) -> None:
+    def _find_a_peer(self, points: RecoveryPoints) -> None:
         """Before our name in the lock file says that nobody else has written since the point was noted."""
         if not points.is_left_open:
             return
@@ -324,7 +324,7 @@ class JournalSteps(DirectorySteps):
         is_closing = self.log.is_closing
         staged = (0,) if self._uses_slate and not is_closing else ()
         point = self._segment.point._replace(first=self._segments.bases[0])
-        return (Points(is_closing, {0: point}, staged=staged).replacing(self.files),)
+        return (RecoveryPoints(is_closing, {0: point}, staged=staged).replacing(self.files),)
 
     def state(self) -> int:
         return self.buffer.written_offset

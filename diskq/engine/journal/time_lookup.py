@@ -22,7 +22,7 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 __all__ = ["JournalTimes"]
 
 
-class Stretch(NamedTuple):
+class TimedStretch(NamedTuple):
     """Messages from `offset` on, which begins at byte `position`."""
 
     offset: int
@@ -38,7 +38,7 @@ class SegmentMoments:
         self._fs = fs
         self._files = files
         self.base = base
-        self._stretches: list[Stretch] = []
+        self._stretches: list[TimedStretch] = []
         self._reached = (0, base)  # the byte and the offset behind the last of them
         self._known_end: int | None = None
         self._is_whole = False
@@ -114,7 +114,7 @@ class SegmentMoments:
         if self._stretches and position - self._stretches[-1].position < STRETCH:
             self._stretches[-1] = self._stretches[-1]._replace(greatest=greatest)
         else:
-            self._stretches.append(Stretch(offset, position, greatest))
+            self._stretches.append(TimedStretch(offset, position, greatest))
 
 
 class JournalTimes(MomentLookup[SegmentMoments]):

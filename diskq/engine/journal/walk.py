@@ -27,7 +27,7 @@ class Break(NamedTuple):
     reason: str
 
 
-class Stretch(NamedTuple):
+class RecordStretch(NamedTuple):
     """Bytes start:end hold `records` whole records, the first of which is message `offset`."""
 
     start: int
@@ -49,10 +49,12 @@ class Walk:
     reason: str = ""
     """The same in words."""
     breaks: list[Break] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[RecordStretch] = field(default_factory=list)
 
 
-def records_in(fs: FileSystem, handle: int, start: int, end: int, offset: int) -> tuple[Stretch, str, str]:
+def records_in(
+    fs: FileSystem, handle: int, start: int, end: int, offset: int
+) -> tuple[RecordStretch, str, str]:
     """The whole records from byte `start` on, which follow each other; and why no more came, and in words."""
     position, records = start, 0
     size = _WINDOW
@@ -70,11 +72,11 @@ def records_in(fs: FileSystem, handle: int, start: int, end: int, offset: int) -
                 if found.stop == "TORN"
                 else "bytes of no record"
             )
-            return Stretch(start, position, offset, records), found.stop, reason
+            return RecordStretch(start, position, offset, records), found.stop, reason
         if not window:
             break  # somebody cut the file
         size = _WINDOW if found.records else 2 * size
-    return Stretch(start, position, offset, records), "END", ""
+    return RecordStretch(start, position, offset, records), "END", ""
 
 
 def find_next(
@@ -122,7 +124,7 @@ def walk(
 
 def _steps(
     fs: FileSystem, handle: int, start: int, end: int, offset: int, next_offset: int | None, found: Walk
-) -> Iterator[Stretch | Break]:
+) -> Iterator[RecordStretch | Break]:
     while start < end:
         stretch, found.stop, found.reason = records_in(fs, handle, start, end, offset)
         yield stretch

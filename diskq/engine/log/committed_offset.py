@@ -49,7 +49,7 @@ from diskq.storage.sync_policy import SyncPolicy
 __all__ = [
     "LARGEST_OFFSET",
     "MARKER_SIZE",
-    "Found",
+    "FoundOffset",
     "Marker",
     "MarkerPlace",
     "joined",
@@ -100,7 +100,7 @@ class MarkerPlace:
     byte_order: Literal["little", "big"] = "little"
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """A marker as it was found."""
 
     offset: int | None
@@ -113,7 +113,7 @@ class Found(NamedTuple):
     """What was wrong with it, where the twin was believed instead."""
 
 
-def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
+def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
     """What the marker says, also while it is being written; None: there is none. Raises OSError."""
     path = place.path
     content, stamp = _read_stamped(fs, path)
@@ -126,7 +126,7 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
     elif twin is not None and twin.value != value and twin.stamp == stamp:
         reason = f"it says {value}, which nobody has written: bits rotted"
     else:
-        return Found(value, stamp, twin == (value, stamp), None)
+        return FoundOffset(value, stamp, twin == (value, stamp), None)
     offset = twin.value if twin is not None else None
     repair = Repair(
         path=path,
@@ -134,7 +134,7 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> Found | None:
         dropped=len(content),
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",
     )
-    return Found(offset, stamp, False, repair)
+    return FoundOffset(offset, stamp, False, repair)
 
 
 def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
@@ -194,7 +194,7 @@ class Marker(Synced, Closing):
             with room_wanted(self.path):
                 # As go-diskq does it; from now on the group counts as one that reads the partition.
                 fs.close(fs.open(self.path, write=True, create=True))
-            found = Found(None, None, False, None)
+            found = FoundOffset(None, None, False, None)
         self.committed = self.durable = found.offset
         """What it says, and what of that is on the platter; None: nothing yet."""
         self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)

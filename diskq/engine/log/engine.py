@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.writer import LogWriter
 from diskq.storage.closing import Closing
 from diskq.storage.repairs import Repair
@@ -16,7 +16,7 @@ class LogEngine(Closing):
 
     def __init__(self, log: LogWriter) -> None:
         self.log = log
-        self.turn: Turn = log.turn
+        self.turn: ThreadGuard = log.turn
 
     def close(self) -> None:
         """Sync everything, and let go of the files. Idempotent.

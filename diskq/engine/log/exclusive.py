@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 
 __all__ = ["TakesTurns", "alone"]
 
@@ -21,7 +21,7 @@ class TakesTurns(Protocol):
     """What one thread at a time may be inside of."""
 
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> ThreadGuard: ...
 
 
 S = TypeVar("S", bound=TakesTurns)

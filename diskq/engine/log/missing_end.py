@@ -12,13 +12,13 @@ from diskq.storage.fs import FileSystem
 __all__ = ["told_end"]
 
 
-class _Files(Protocol):
+class _EndFiles(Protocol):
     def sidecars(self) -> list[int]: ...
 
     def sidecar(self, base: int) -> str: ...
 
 
-def told_end(fs: FileSystem, files: _Files, bases: Sequence[int]) -> int:
+def told_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
     """The offset after the last message of which there is a checksum. Raises OSError.
 
     `bases`: the segments that are there. 0 where no checksum is of the last of them, or of one after it.

@@ -25,7 +25,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["Gap", "LiveEnd", "LogReader", "OpenSegment", "Sized"]
+__all__ = ["LiveEnd", "LogReader", "OpenSegment", "Sized", "SkippedBytes"]
 
 # So few bytes that a producer in this thread has just written have no checksum yet.
 _JUST_WRITTEN = 64 * 1024
@@ -48,7 +48,7 @@ class LiveEnd(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class SkippedBytes:
     """Bytes of a data file that were passed over, and the messages that are missing because of it."""
 
     path: str
@@ -173,7 +173,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         self._files = files
         self._ahead = ahead
         self.live = live
-        self.losses: list[Gap] = []
+        self.losses: list[SkippedBytes] = []
         self._segment: S | None = None
         self._end = 0  # up to where our segment's data was read, or looked at
         self._bases: list[int] = []  # the segments that were there when they were listed last
@@ -373,7 +373,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         count = self.position - offset
         if count or loss.end > loss.start:
             self.losses.append(
-                Gap(
+                SkippedBytes(
                     path=segment.path,
                     start=loss.start,
                     end=loss.end,

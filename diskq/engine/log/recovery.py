@@ -26,7 +26,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, cut_tail, rewrite
 
-__all__ = ["MISSING", "UNSYNCED", "FoundLog", "Repairs"]
+__all__ = ["MISSING", "UNSYNCED", "FoundLog", "OpenRepairs"]
 
 UNSYNCED = "not synced before the machine stopped"
 MISSING = "messages are missing at the end"
@@ -57,7 +57,7 @@ class FoundLog:
         self.end, self.next_offset = 0, offset
 
 
-class Repairs:
+class OpenRepairs:
     """The acts of one open, and the report on them."""
 
     def __init__(

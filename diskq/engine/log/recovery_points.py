@@ -17,7 +17,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.lock import as_bits, bits_in
 from diskq.storage.small_file import checked, is_checked, read_small
 
-__all__ = ["Point", "Points", "leave_points", "read_points"]
+__all__ = ["RecoveryPoint", "RecoveryPoints", "leave_points", "read_points"]
 
 # Far more than a line of each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ class _Files(Protocol):
     def temporary(self, path: str) -> Callable[[int], str]: ...
 
 
-class Point(NamedTuple):
+class RecoveryPoint(NamedTuple):
     """A place in a partition: the segment that begins at `base`, its data's byte, the next offset there."""
 
     base: int
@@ -52,12 +52,12 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class RecoveryPoints:
     """Everything before these places is durable."""
 
     is_closed: bool
     """Was nothing written after them?"""
-    partitions: Mapping[int, Point]
+    partitions: Mapping[int, RecoveryPoint]
     is_readable: bool = True
     """If not, there are some, and nobody knows which."""
     was_left: bool = False
@@ -79,7 +79,7 @@ class Points:
             return False
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
-    def with_other_starts(self, partitions: Iterable[int]) -> Points:
+    def with_other_starts(self, partitions: Iterable[int]) -> RecoveryPoints:
         """The same, where the first segments of these partitions are others from now on."""
         others = {index: self.partitions[index]._replace(first=None) for index in partitions}
         return replace(self, partitions={**self.partitions, **others})
@@ -94,7 +94,7 @@ class Points:
         return checked("".join(lines).encode())
 
     @classmethod
-    def parse(cls, content: bytes) -> Points | None:
+    def parse(cls, content: bytes) -> RecoveryPoints | None:
         """None for bytes that nobody wrote like that."""
         head = _HEAD.match(content)
         if head is None:
@@ -103,7 +103,7 @@ class Points:
         partitions = {}
         while (line := _LINE.match(content, at)) is not None:
             index, *place = (int(number) for number in line.groups() if number is not None)
-            partitions[index] = Point(*place)
+            partitions[index] = RecoveryPoint(*place)
             at = line.end()
         if not is_checked(content, at):
             return None
@@ -114,15 +114,15 @@ class Points:
         return Replacement(files.points, self.render(), files.temporary(files.points))
 
 
-def read_points(fs: FileSystem, files: _Files) -> Points:
+def read_points(fs: FileSystem, files: _Files) -> RecoveryPoints:
     """Where there are none, nothing of ours was ever written: the first barrier makes them."""
     content = read_small(fs, files.points, _LARGEST)
     if content is None:
-        return Points(True, {})
-    return Points.parse(content) or Points(False, {}, is_readable=False)
+        return RecoveryPoints(True, {})
+    return RecoveryPoints.parse(content) or RecoveryPoints(False, {}, is_readable=False)
 
 
-def leave_points(fs: FileSystem, files: _Files, points: Points) -> None:
+def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
     """Note that a peer may have written since: before any file says that we are here.
 
     Raises DiskFullError and OSError.

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from diskq._native.core.gate import Gate
 from diskq._native.core.offset_buffer import OffsetBuffer
 from diskq._native.core.read_ahead import ReadAhead
-from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.storage.append_file import AppendFile, OnBlock
 from diskq.storage.barrier import Debts, cut_to
 from diskq.storage.fs import FileSystem
@@ -157,8 +157,8 @@ class OffsetSegment(Generic[B]):
         return self.append.settle()
 
     @property
-    def point(self) -> Point:
+    def point(self) -> RecoveryPoint:
         """Up to where it is written."""
         if not self.append.is_open:
-            return Point(self.next_offset, 0, self.next_offset)
-        return Point(self.buffer.base, self.buffer.flushed, self.buffer.written_offset)
+            return RecoveryPoint(self.next_offset, 0, self.next_offset)
+        return RecoveryPoint(self.buffer.base, self.buffer.flushed, self.buffer.written_offset)

@@ -16,7 +16,7 @@ __all__ = ["LogSegmentReader"]
 A = TypeVar("A", bound=OffsetAhead)
 
 
-class _Files(Protocol):
+class _SegmentFiles(Protocol):
     def data(self, base: int) -> str: ...
 
     def sidecar(self, base: int) -> str: ...
@@ -29,7 +29,7 @@ class LogSegmentReader(ABC, Generic[A]):
         self,
         fs: FileSystem,
         ahead: A,
-        files: _Files,
+        files: _SegmentFiles,
         base: int,
         shown: Shown | None,
         takeable: Takeable | None = None,

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from diskq.engine.log.missing_end import told_end
 from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, Repairs
-from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import Vouched, rows_before, vouched
@@ -24,7 +24,7 @@ from diskq.storage.repairs import Repair
 __all__ = ["Followed", "Judge", "LogRecovery"]
 
 
-class _Files(Protocol):
+class _RecoveryFiles(Protocol):
     def bases(self) -> list[int]: ...
 
     def sidecars(self) -> list[int]: ...
@@ -59,16 +59,16 @@ class Judge(Protocol):
         Read after the segments were listed: retention may be at work.
         """
 
-    def begin(self, point: Point, trust: Trust) -> Point:
+    def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
         """The recovery point, where the first segments were removed behind its back."""
 
-    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+    def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         """The segments but the last whose files are not all there."""
 
-    def follow(self, base: int, point: Point) -> Followed:
+    def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Go by the framing of the segment, from the point on if it is there; repair its end."""
 
-    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
         """The same of a segment of which nothing is left but what checksums vouch for."""
 
     def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
@@ -77,7 +77,7 @@ class Judge(Protocol):
     def complete(self, base: int, following: int) -> None:
         """A segment that is not the last, as it is in the page cache; `following` is the next one."""
 
-    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+    def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
         """The segment's files, but its checksums, each with how many bytes of it the point vouches for.
 
         The data comes first, and what is synced later tells of it.
@@ -102,9 +102,9 @@ class LogRecovery:
     def __init__(
         self,
         fs: FileSystem,
-        files: _Files,
+        files: _RecoveryFiles,
         judge: Judge,
-        repairs: Repairs,
+        repairs: OpenRepairs,
         found: FoundLog,
         trust: Trust,
         *,
@@ -120,7 +120,7 @@ class LogRecovery:
         self._counts_told = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
         self._given = 0
 
-    def run(self, point: Point | None) -> FoundLog:
+    def run(self, point: RecoveryPoint | None) -> FoundLog:
         """Repair what needs it, and owe it to the first barrier.
 
         `point`: everything of ours before it is known to be durable. Raises as the judge.
@@ -134,11 +134,11 @@ class LogRecovery:
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(files.orphans(found.bases))).pay(self._fs)
         oldest = found.bases[0] if found.bases else 0
-        known = point or Point(oldest, 0, oldest)
+        known = point or RecoveryPoint(oldest, 0, oldest)
         promised = known.next_offset
         known = judge.begin(known, trust)
         for base in judge.incomplete(known, trust):
-            self._follow(base, Point(base, 0, base))
+            self._follow(base, RecoveryPoint(base, 0, base))
         self._given = judge.first
         found.end = found.next_offset = 0
         if not found.bases:
@@ -164,27 +164,27 @@ class LogRecovery:
             found.rows, _ = rows_before(self._fs, files.sidecar(found.bases[-1]), found.end)
         return found
 
-    def _follow(self, base: int, point: Point) -> Followed:
+    def _follow(self, base: int, point: RecoveryPoint) -> Followed:
         return self._take(base, point, self._judge.follow(base, point))
 
-    def _take(self, base: int, point: Point, followed: Followed) -> Followed:
+    def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
         """It is the last segment that was found; its files are owed."""
         self._found.end, self._found.next_offset = followed.end, followed.next_offset
         self._given = max(self._given, followed.given)
         self._keep(base, point)
         return followed
 
-    def _is_as_left(self, point: Point) -> bool:
+    def _is_as_left(self, point: RecoveryPoint) -> bool:
         """True if the last segment ends at the point, by the sizes of its files."""
         base = self._found.bases[-1]
         files = self._judge.durable(base, point)
         return base == point.base and all(self._fs.size_of(path) == size for path, size in files)
 
-    def _keep(self, base: int, point: Point) -> None:
+    def _keep(self, base: int, point: RecoveryPoint) -> None:
         data, *others = self._judge.durable(base, point)
         self._repairs.keep(data, (self._files.sidecar(base), 0), *others)
 
-    def _believe_checksums(self, point: Point, *, has_point: bool) -> None:
+    def _believe_checksums(self, point: RecoveryPoint, *, has_point: bool) -> None:
         """Keep what they vouch for, without a gap, from the point on; set the rest aside.
 
         Where there is no point, segments without any checksums at all are a peer's, and kept too.
@@ -210,7 +210,7 @@ class LogRecovery:
             self._given = max(self._given, judge.set_aside(base))
         self._repairs.pay_asides()
 
-    def _begin_after(self, offset: int, promised: int, point: Point) -> None:
+    def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
         """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""
         found = self._found
         lost = offset - (found.next_offset if found.bases else point.base)

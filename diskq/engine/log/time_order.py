@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.storage.closing import Closing
 
 __all__ = ["UNTIMED", "Lane", "TimeOrder"]
@@ -40,7 +40,7 @@ M_co = TypeVar("M_co", bound=Timed, covariant=True)
 class LaneReader(Protocol[M_co]):
     """A log's reader, at its first message."""
 
-    losses: list[Gap]
+    losses: list[SkippedBytes]
 
     @property
     def position(self) -> int: ...
@@ -129,7 +129,7 @@ class TimeOrder(Closing, Generic[M]):
         return sum(lane.left for lane in self.lanes)
 
     @property
-    def losses(self) -> list[Gap]:
+    def losses(self) -> list[SkippedBytes]:
         """What could not be read so far, because it was damaged."""
         return [gap for lane in self.lanes for gap in lane.reader.losses]
 

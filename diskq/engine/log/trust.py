@@ -19,7 +19,7 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
-from diskq.engine.log.recovery_points import Points
+from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
 from diskq.storage.write_ahead_log import Waiting, holds_all, tells_nothing
@@ -49,7 +49,7 @@ class Trust(enum.Enum):
         return cls.POWER_CUT if was_restarted else cls.KILLED
 
 
-def trust_of_points(points: Points, partition: int, slates: Slates, *, was_ours: bool) -> Trust:
+def trust_of_points(points: RecoveryPoints, partition: int, slates: Slates, *, was_ours: bool) -> Trust:
     """For a journal, and a partition of a stream, after what was staged was put back.
 
     `was_ours`: the lock, or the owner file, is as we left it.

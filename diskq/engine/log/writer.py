@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from diskq._native.core.gate import Gate
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.exclusive import alone
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.segment import SegmentedLog
@@ -72,7 +72,7 @@ class LogWriter(Synced):
         self._durability = options.durability
         self._max_unsynced = options.max_unsynced
         self._most_waiting = most_waiting
-        self.turn = Turn(partial(BusyError, where or path))
+        self.turn = ThreadGuard(partial(BusyError, where or path))
         """Of the thread that is inside."""
         self.gates: tuple[Gate, ...] = ()
         """What passes the compiled calls without asking goes through these."""

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from diskq._native.priority.audit import Tally
+from diskq._native.priority.audit import CommandTally
 from diskq._native.priority.codec import ADD, CREATE, DELETE, FILE_HEAD, scan
 from diskq._native.priority.state_codec import METADATA_SIZE, decode_metadata
 from diskq.engine.priority.command_log import SegmentScan, go_over_segment, records_behind
@@ -121,7 +121,7 @@ def _inspected(disk: FileSystem, files: StoreFiles, saw: Callable[[int], object]
     if snapshot is not None and saw is not None:
         saw(snapshot.size)
     covered = -1 if snapshot is None else snapshot.lsn
-    tally = Tally({queue.encoded_name: queue.table for queue in state.queues.values()})
+    tally = CommandTally({queue.encoded_name: queue.table for queue in state.queues.values()})
     bases = files.segments()
     reports = []
     gaps = [] if not bases or bases[0] <= covered + 1 else [covered + 1]
@@ -129,7 +129,7 @@ def _inspected(disk: FileSystem, files: StoreFiles, saw: Callable[[int], object]
     for number, base in enumerate(bases):
         following = bases[number + 1] if number + 1 < len(bases) else None
         is_covered = following is not None and following <= covered + 1
-        counted = tally if is_unbroken and not is_covered else Tally({})
+        counted = tally if is_unbroken and not is_covered else CommandTally({})
         scanned = _segment(disk, files, base, counted, max(0, covered + 1 - base), saw)
         next_lsn = base + scanned.records
         if following is not None and not is_covered and next_lsn != following:
@@ -199,7 +199,7 @@ def _segment(
     fs: FileSystem,
     files: StoreFiles,
     base: int,
-    tally: Tally,
+    tally: CommandTally,
     skip: int,
     saw: Callable[[int], object] | None,
 ) -> SegmentScan:

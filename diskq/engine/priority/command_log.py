@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from diskq._native.priority.audit import Gone, Tally
-from diskq._native.priority.codec import END_MARKER, FILE_HEAD, Scan, has_record, scan
+from diskq._native.priority.audit import CommandTally, Gone
+from diskq._native.priority.codec import END_MARKER, FILE_HEAD, CommandScan, has_record, scan
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import last_byte
 
@@ -79,7 +79,7 @@ def read_segment(
     that is none is a trouble like any other.
     """
 
-    def look(window: bytes, rest: int, found: SegmentScan) -> Scan:
+    def look(window: bytes, rest: int, found: SegmentScan) -> CommandScan:
         skipped = max(0, skip - found.records)
         scanned = scan(window, rest, skipped, only_records=apply is None)
         if apply is not None:
@@ -91,7 +91,11 @@ def read_segment(
 
 
 def go_over_segment(
-    fs: FileSystem, handle: int, tally: Tally, skip: int = 0, saw: Callable[[int], object] | None = None
+    fs: FileSystem,
+    handle: int,
+    tally: CommandTally,
+    skip: int = 0,
+    saw: Callable[[int], object] | None = None,
 ) -> SegmentScan:
     """Judge every record and every command in the file, and count what it leaves, but for the first `skip`.
 
@@ -108,7 +112,11 @@ def go_over_segment(
 
 
 def _read(
-    fs: FileSystem, handle: int, look: Callable[[bytes, int, SegmentScan], Scan | Gone], *, bears_bad: bool
+    fs: FileSystem,
+    handle: int,
+    look: Callable[[bytes, int, SegmentScan], CommandScan | Gone],
+    *,
+    bears_bad: bool,
 ) -> SegmentScan:
     found = SegmentScan(fs.size(handle))
     head = fs.pread(handle, len(FILE_HEAD), 0)

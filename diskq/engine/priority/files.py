@@ -16,7 +16,7 @@ from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.numbered_files import Naming, private_path
 from diskq.storage.small_file import CHECK_SIZE, checked, is_checked, read_small
 
-__all__ = ["SETTINGS", "Point", "StoreFiles", "StoreSettings", "read_settings"]
+__all__ = ["SETTINGS", "StoreFiles", "StorePoint", "StoreSettings", "read_settings"]
 
 SETTINGS = "taskflux.settings.json"
 # Below the directory that its settings name, TaskFlux has its files here.
@@ -106,7 +106,7 @@ class StoreFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class StorePoint:
     """What is known of the log before it is read: every segment before `base` is on the platter.
 
     So damage there is damage. From `base` on it may be what a power cut left, also where segments that
@@ -122,7 +122,7 @@ class Point:
     """Messages in the store, where it was closed."""
 
     @classmethod
-    def read(cls, fs: FileSystem, files: StoreFiles) -> Point | None:
+    def read(cls, fs: FileSystem, files: StoreFiles) -> StorePoint | None:
         """None where there is none that can be believed."""
         content = read_small(fs, files.point, _LARGEST_POINT)
         if content is None or not is_checked(content, len(content) - CHECK_SIZE):

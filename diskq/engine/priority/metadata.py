@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from diskq._native.priority.state_codec import METADATA_SIZE, Metadata, decode_metadata, encode_metadata
+from diskq._native.priority.state_codec import METADATA_SIZE, StoreMetadata, decode_metadata, encode_metadata
 from diskq.engine.priority.files import StoreFiles
 from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
 from diskq.storage.barrier import Debts
@@ -71,7 +71,7 @@ class MetadataFile:
             finally:
                 let_go(fs, handle)  # else another one has just taken its place
 
-    def _read(self, begins_anew: bool) -> Metadata:
+    def _read(self, begins_anew: bool) -> StoreMetadata:
         path = self._files.metadata
         try:
             metadata = decode_metadata(read_small(self._fs, path, METADATA_SIZE) or b"")

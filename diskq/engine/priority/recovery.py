@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD, scan
-from diskq.engine.log.recovery import Repairs
+from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.trust import Trust
 from diskq.engine.priority.command_log import (
     BadCommand,
@@ -28,8 +28,8 @@ from diskq.engine.priority.command_log import (
     read_segment,
     records_behind,
 )
-from diskq.engine.priority.files import Point, StoreFiles
-from diskq.engine.priority.salvage import Stretch, pass_over
+from diskq.engine.priority.files import StoreFiles, StorePoint
+from diskq.engine.priority.salvage import DamagedStretch, pass_over
 from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
 from diskq.engine.priority.state import State, StoredQueue, UnknownImplementation
 from diskq.errors import DamagedStoreError, UnsupportedFormatError
@@ -38,7 +38,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
 from diskq.storage.numbered_files import free_aside, private_path
 from diskq.storage.repairs import Repair, last_byte
 
-__all__ = ["Found", "recover_store"]
+__all__ = ["FoundStore", "recover_store"]
 
 TORN = "torn at the end"
 STALE = "stale bytes behind the end marker"
@@ -46,7 +46,7 @@ BEHIND = "behind the end of the log"
 
 
 @dataclass(slots=True)
-class Found:
+class FoundStore:
     """A store as it is found, and mended."""
 
     queues: dict[str, StoredQueue] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Found:
 def recover_store(
     fs: FileSystem,
     files: StoreFiles,
-    point: Point | None,
+    point: StorePoint | None,
     debts: Debts,
     *,
     strict: bool,
@@ -82,7 +82,7 @@ def recover_store(
     newest: int = -1,
     repairs_damage: bool = False,
     until: int | None = None,
-) -> Found:
+) -> FoundStore:
     """Read the store, mend what needs it, and owe it to the first barrier.
 
     Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
@@ -91,12 +91,12 @@ def recover_store(
     refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
     the command with this number left them, where the snapshot does not cover more: that is for a look.
     """
-    recovery = _Recovery(
+    recovery = _StoreRecovery(
         fs=fs,
         files=files,
         point=point,
         debts=debts,
-        acts=Repairs(fs, debts, strict=strict),
+        acts=OpenRepairs(fs, debts, strict=strict),
         trust=trust,
         newest=newest,
         repairs_damage=repairs_damage,
@@ -110,23 +110,23 @@ def recover_store(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Recovery:
+class _StoreRecovery:
     fs: FileSystem
     files: StoreFiles
-    point: Point | None
+    point: StorePoint | None
     debts: Debts
-    acts: Repairs
+    acts: OpenRepairs
     trust: Trust
     newest: int
     repairs_damage: bool
     until: int | None
-    found: Found = field(default_factory=Found)
+    found: FoundStore = field(default_factory=FoundStore)
     kept: list[tuple[str, str]] = field(default_factory=list)  # damaged segments, and their names to be
     state: State = field(default_factory=State)
     next_lsn: int = 0
     next_applied: int = 0
 
-    def run(self) -> Found:
+    def run(self) -> FoundStore:
         found = self.found
         found.repairs = self.acts.made
         bases = self.files.segments()
@@ -327,7 +327,7 @@ class _Recovery:
         if is_headless and data[: len(FILE_HEAD)] != FILE_HEAD:
             self._tell_of_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
         told = len(self.found.repairs)
-        read: list[Stretch | tuple[Any, ...]] = []
+        read: list[DamagedStretch | tuple[Any, ...]] = []
         while at < end:
             behind = scan(memoryview(data)[at:], len(data) - at)
             read += behind.commands
@@ -349,7 +349,7 @@ class _Recovery:
         self._carry_out(read, base, following, scanned, skip)
         expected = self._expected(base, following)
         if expected is not None and self.next_lsn < expected:
-            if not any(isinstance(each, Stretch) for each in read):
+            if not any(isinstance(each, DamagedStretch) for each in read):
                 reason = f"commands {self.next_lsn} to {expected - 1} are missing behind it"
                 self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
             self.state.doubt()
@@ -363,7 +363,7 @@ class _Recovery:
 
     def _carry_out(
         self,
-        read: list[Stretch | tuple[Any, ...]],
+        read: list[DamagedStretch | tuple[Any, ...]],
         base: int,
         following: int | None,
         scanned: SegmentScan,
@@ -371,11 +371,11 @@ class _Recovery:
     ) -> None:
         """The commands of which the snapshot does not have the effect, in order."""
         number, expected = scanned.records, self._expected(base, following)
-        counts = [each.records for each in read if isinstance(each, Stretch)]
-        whole = sum(not isinstance(each, Stretch) for each in read)
+        counts = [each.records for each in read if isinstance(each, DamagedStretch)]
+        whole = sum(not isinstance(each, DamagedStretch) for each in read)
         missing = 0 if expected is None else expected - base - number - whole
         for each in read:
-            if isinstance(each, Stretch):
+            if isinstance(each, DamagedStretch):
                 # Of one stretch alone it is known how many it had.
                 number += missing if len(counts) == 1 and missing > 0 else each.records or 0
                 if each.has_added:

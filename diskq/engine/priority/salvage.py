@@ -8,14 +8,14 @@ from typing import NamedTuple
 from diskq._native.priority.codec import END_MARKER, MARKER, scan
 from diskq._native.priority.crc32_mpeg2 import crc32_mpeg2
 
-__all__ = ["Stretch", "pass_over"]
+__all__ = ["DamagedStretch", "pass_over"]
 
 # The shortest command that adds a message: its kind, an empty name, a key, a size.
 _LEAST_ADD = 14
 _WIDE, _NARROW = 20, 16
 
 
-class Stretch(NamedTuple):
+class DamagedStretch(NamedTuple):
     """Bytes start:end hold no whole record, and behind them one begins, or the log ends."""
 
     start: int
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
     """The only one, whose payload is whole, with its head made anew."""
 
 
-def pass_over(data: bytes, at: int, end: int) -> Stretch:
+def pass_over(data: bytes, at: int, end: int) -> DamagedStretch:
     """From byte `at`, where no whole record begins, to the next one. The log ends at byte `end` of `data`."""
     for head in (_WIDE, _NARROW):
         if at + head > end:
@@ -38,12 +38,12 @@ def pass_over(data: bytes, at: int, end: int) -> Stretch:
         for stop in {payload_end, payload_end + (-length & 3)}:
             if stop == end or (stop < end and _begins(data, stop)):
                 record = _made_anew(data, at, head, length)
-                return Stretch(at, stop, 1, not record and length >= _LEAST_ADD, record)
+                return DamagedStretch(at, stop, 1, not record and length >= _LEAST_ADD, record)
     behind = at
     while (behind := data.find(MARKER, behind + 1, end)) >= 0:
         if _begins(data, behind):
-            return Stretch(at, behind, None, True)
-    return Stretch(at, max(at, end), None, True)
+            return DamagedStretch(at, behind, None, True)
+    return DamagedStretch(at, max(at, end), None, True)
 
 
 def _begins(data: bytes, at: int) -> bool:

@@ -18,9 +18,9 @@ from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.trust import trust_of_store
 from diskq.engine.priority.command_segment import CommandSegment
-from diskq.engine.priority.files import Point, StoreFiles, read_settings
+from diskq.engine.priority.files import StoreFiles, StorePoint, read_settings
 from diskq.engine.priority.metadata import MetadataFile
-from diskq.engine.priority.recovery import Found, recover_store
+from diskq.engine.priority.recovery import FoundStore, recover_store
 from diskq.engine.priority.snapshot import StateSnapshot
 from diskq.engine.priority.state import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.errors import (
@@ -128,7 +128,7 @@ class _Durable(NamedTuple):
     """All commands up to this one."""
     reveals: tuple[tuple[RecordTable, int], ...]
     """Up to these ids records may then be seen."""
-    point: Point
+    point: StorePoint
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class PrioritySteps(DirectorySteps):
         self.passed = 0  # commands
         self.accepted_bytes = 0
         self._synced_lsn = -1
-        self._point: Point | None = None  # what the file says
+        self._point: StorePoint | None = None  # what the file says
         self._snapshots = 0
         self._snapshot: StateSnapshot | None = None
         self._no_snapshot_before = 0  # so many complete segments: the last attempt failed
@@ -194,7 +194,7 @@ class PrioritySteps(DirectorySteps):
         writer.make_directories(files.root, files.private, files.temporary, files.log)
         lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._give_up_snapshot)
-        point = Point.read(fs, files)
+        point = StorePoint.read(fs, files)
         metadata = MetadataFile(
             fs,
             files,
@@ -242,7 +242,7 @@ class PrioritySteps(DirectorySteps):
         if self._snapshot is not None:
             self._snapshot.give_up()
 
-    def _keep_state(self, found: Found) -> None:
+    def _keep_state(self, found: FoundStore) -> None:
         """Damage was passed over: have the state durable before anything of the log goes."""
         lsn = found.bases[-1] - 1
         document = bool(found.is_narrow)
@@ -267,7 +267,7 @@ class PrioritySteps(DirectorySteps):
             raise
         found.snapshot_lsn, found.is_snapshot_damaged = lsn, False
 
-    def _go_on(self, found: Found, file: MetadataFile) -> None:
+    def _go_on(self, found: FoundStore, file: MetadataFile) -> None:
         options, settings, metadata = self.options, self.settings, file.content
         is_narrow = metadata.is_document if found.is_narrow is None else found.is_narrow
         if options.layout is not None and (options.layout == "document") != is_narrow:
@@ -698,13 +698,13 @@ class PrioritySteps(DirectorySteps):
     def metadata(self) -> tuple[Replacement, ...]:
         return (self._next_point().replacing(self.files),)
 
-    def _next_point(self) -> Point:
+    def _next_point(self) -> StorePoint:
         """What may be believed of the log once everything that is written is on the platter."""
         segment = self._segment
         if self.log.is_closing and segment.is_open:
             stored = sum(queue.table.stored for queue in self._queues.values())
-            return Point(segment.base, segment.end, segment.next_offset, stored)
-        return Point(segment.base if segment.is_open else self._segments.bases[-1])
+            return StorePoint(segment.base, segment.end, segment.next_offset, stored)
+        return StorePoint(segment.base if segment.is_open else self._segments.bases[-1])
 
     def state(self) -> _Durable:
         reveals = tuple((table, table.last_id) for table in self._hiding)

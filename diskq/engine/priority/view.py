@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from diskq.engine.log.trust import trust_of_store
 from diskq.engine.priority.command_log import read_segment
-from diskq.engine.priority.files import Point, StoreFiles
-from diskq.engine.priority.recovery import Found, recover_store
+from diskq.engine.priority.files import StoreFiles, StorePoint
+from diskq.engine.priority.recovery import FoundStore, recover_store
 from diskq.engine.priority.snapshot import BadSnapshot, read_head
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.store import PriorityStore, QueueInfo
@@ -79,7 +79,7 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
     def look(overlay: OverlayFS) -> StoreLook:
         there = StoreFiles(overlay, files.root)
         overlay.make_directory(there.private)
-        point = Point.read(overlay, there)
+        point = StorePoint.read(overlay, there)
         trust = trust_of_store(overlay, point, None)
         found = recover_store(overlay, there, point, Debts(), strict=False, trust=trust, until=until)
         losses = tuple(repair for repair in found.repairs if repair.records != 0)
@@ -88,7 +88,7 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
     return _steadily(disk, files, look)
 
 
-def _last(found: Found, until: int | None) -> int:
+def _last(found: FoundStore, until: int | None) -> int:
     last = found.bases[-1] + found.records - 1
     return last if until is None else min(last, max(until, found.snapshot_lsn))
 

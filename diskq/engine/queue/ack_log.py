@@ -41,7 +41,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.storage.barrier import Debts, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
@@ -87,7 +87,7 @@ _TIMES = 4
 # So many bytes of rows wait for room on a full disk; then the next file will say what matters.
 _MOST_OWED = 64 * 1024
 
-_BEGINNING = Position(0, 0)
+_BEGINNING = QueuePosition(0, 0)
 
 Place = tuple[int, int, int]
 """The number of a data file, and the bytes of a message's record in it: start, end."""
@@ -106,7 +106,7 @@ def acked_row(file: int, start: int, end: int) -> bytes:
     return _packed(ACKED, 0, 0, file, start, end)
 
 
-def handed_row(place: Position) -> bytes:
+def handed_row(place: QueuePosition) -> bytes:
     """All messages before `place` were handed out, at least once."""
     return _packed(HANDED, 0, 0, place.file, place.byte, 0)
 
@@ -173,14 +173,14 @@ class Known:
     """By file: the bytes start:end of acknowledged messages, ascending, apart from each other."""
     tried: dict[tuple[int, int], Tried] = field(default_factory=dict)
     """By file and byte."""
-    handed: Position = _BEGINNING
+    handed: QueuePosition = _BEGINNING
     """All messages before it were handed out."""
 
     @property
-    def end(self) -> Position:
+    def end(self) -> QueuePosition:
         """From here on nothing is known."""
-        acked = [Position(file, ranges[-1][1]) for file, ranges in self.acked.items()]
-        tried = [Position(file, byte + 1) for file, byte in self.tried]
+        acked = [QueuePosition(file, ranges[-1][1]) for file, ranges in self.acked.items()]
+        tried = [QueuePosition(file, byte + 1) for file, byte in self.tried]
         return max([self.handed, *acked, *tried])
 
     def is_acked(self, file: int, byte: int) -> bool:
@@ -192,9 +192,9 @@ class Known:
     def of(self, file: int, byte: int) -> Tried:
         """What is known of the message that begins here."""
         tried = self.tried.get((file, byte))
-        return tried or Tried(int(Position(file, byte) < self.handed))
+        return tried or Tried(int(QueuePosition(file, byte) < self.handed))
 
-    def rows_from(self, place: Position) -> list[bytes]:
+    def rows_from(self, place: QueuePosition) -> list[bytes]:
         """Rows that say again what is known of the messages from `place` on, but for the `handed`."""
         rows = [
             acked_row(file, max(start, place.byte if file == place.file else 0), end)
@@ -217,7 +217,7 @@ def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
             if row.kind == ACKED:
                 known.acked.setdefault(row.file, []).append((row.byte, row.value))
             elif row.kind == HANDED:
-                known.handed = max(known.handed, Position(row.file, row.byte))
+                known.handed = max(known.handed, QueuePosition(row.file, row.byte))
             elif row.kind == TRIED:
                 tried = Tried(row.attempts, row.value / 1e9, row.delay / 1000)
                 known.tried[row.file, row.byte] = tried
@@ -256,7 +256,13 @@ def _content(fs: FileSystem, path: str) -> bytes:
 
 
 def mend_journals(
-    fs: FileSystem, files: QueueFiles, read: Position, write: Position, debts: Debts, *, is_ours: bool
+    fs: FileSystem,
+    files: QueueFiles,
+    read: QueuePosition,
+    write: QueuePosition,
+    debts: Debts,
+    *,
+    is_ours: bool,
 ) -> None:
     """Let the journals say nothing of places from `write` on; and nothing at all, if not `is_ours`.
 
@@ -291,11 +297,11 @@ def mend_journals(
             debts.removals.append(path)
 
 
-def _end(row: _Row) -> Position:
-    return Position(row.file, row.value if row.kind == ACKED else row.byte + (row.kind == TRIED))
+def _end(row: _Row) -> QueuePosition:
+    return QueuePosition(row.file, row.value if row.kind == ACKED else row.byte + (row.kind == TRIED))
 
 
-def _mended(row: _Row, write: Position) -> bytes | None:
+def _mended(row: _Row, write: QueuePosition) -> bytes | None:
     """What is to stand in the place of the row; None: it may stay."""
     if _end(row) <= write:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 
 __all__ = ["AgeMarks"]
 
@@ -21,17 +21,17 @@ _MOST = 256
 class AgeMarks:
     """Places and times, ascending in both. Times in seconds since the Unix epoch."""
 
-    def __init__(self, marks: Iterable[tuple[Position, float]] = ()) -> None:
-        self._places: list[Position] = []
+    def __init__(self, marks: Iterable[tuple[QueuePosition, float]] = ()) -> None:
+        self._places: list[QueuePosition] = []
         self._times: list[float] = []
         for place, time in marks:
             self._append(place, time)
 
     @property
-    def marks(self) -> tuple[tuple[Position, float], ...]:
+    def marks(self) -> tuple[tuple[QueuePosition, float], ...]:
         return tuple(zip(self._places, self._times, strict=True))
 
-    def add(self, place: Position, now: float) -> None:
+    def add(self, place: QueuePosition, now: float) -> None:
         """What is accepted from here on is accepted now or later."""
         if self._places and place == self._places[-1]:
             self._times[-1] = max(now, self._times[-1])
@@ -40,7 +40,7 @@ class AgeMarks:
             if len(self._places) > _MOST:
                 self._thin()
 
-    def _append(self, place: Position, now: float) -> None:
+    def _append(self, place: QueuePosition, now: float) -> None:
         self._places.append(place)
         # A clock that was set back makes nothing younger than what came before it.
         self._times.append(max(now, self._times[-1]) if self._times else now)
@@ -55,13 +55,13 @@ class AgeMarks:
                 times.append(time)
         self._places, self._times = [*places, self._places[-1]], [*times, self._times[-1]]
 
-    def forget_before(self, place: Position) -> None:
+    def forget_before(self, place: QueuePosition) -> None:
         """Nothing before `place` will be asked for any more."""
         first = max(0, bisect_right(self._places, place) - 1)
         del self._places[:first]
         del self._times[:first]
 
-    def at(self, place: Position) -> float | None:
+    def at(self, place: QueuePosition) -> float | None:
         """When the message behind `place` was accepted, or a little earlier; None: nothing tells."""
         places, times = self._places, self._times
         # Another thread may ask, between a place and its time.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import alone
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
 from diskq.engine.queue.tail import Body
 from diskq.errors import DiskFullError
@@ -183,12 +183,12 @@ class FifoQueue(LogEngine):
     # --- where it is ------------------------------------------------------------------------------
 
     @property
-    def head(self) -> Position:
+    def head(self) -> QueuePosition:
         """The place after the last message that has left the queue."""
         return self.steps.head.position
 
     @property
-    def tail(self) -> Position:
+    def tail(self) -> QueuePosition:
         """The place after the last message that was accepted."""
         return self.steps.tail.position
 

@@ -20,7 +20,7 @@ from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.small_file import checked, is_checked
 from diskq.storage.write_ahead_log import Staging
 
-__all__ = ["Metadata", "Position", "QueueFiles", "check_name"]
+__all__ = ["QueueFiles", "QueueMetadata", "QueuePosition", "check_name"]
 
 # With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
 _LONGEST_NAME = 200
@@ -30,7 +30,7 @@ _NUMBER = rb"(-?[0-9]{1,19})"
 _LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
 
 
-class Position(NamedTuple):
+class QueuePosition(NamedTuple):
     """A place in a queue: the number of a file, and a byte in it. Ordered as the queue is."""
 
     file: int
@@ -38,17 +38,17 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class QueueMetadata:
     """Where the queue is read and written, and how many messages lie between."""
 
     depth: int
-    read: Position
-    write: Position
+    read: QueuePosition
+    write: QueuePosition
     is_ours: bool
     """Did diskq write it (its checksum agrees), rather than a peer?"""
 
     @classmethod
-    def parse(cls, content: bytes) -> Metadata | None:
+    def parse(cls, content: bytes) -> QueueMetadata | None:
         """None for bytes that no writer wrote."""
         lines = _LINES.match(content)
         if lines is None:
@@ -57,7 +57,9 @@ class Metadata:
         is_ours = len(content) > lines.end()
         if is_ours and not is_checked(content, lines.end()):
             return None
-        metadata = cls(depth, Position(read_file, read_byte), Position(write_file, write_byte), is_ours)
+        metadata = cls(
+            depth, QueuePosition(read_file, read_byte), QueuePosition(write_file, write_byte), is_ours
+        )
         numbers = (read_file, read_byte, write_file, write_byte)
         is_sane = min(numbers) >= 0 and max(numbers) < NO_NUMBER and metadata.read <= metadata.write
         return metadata if is_sane else None
@@ -142,7 +144,7 @@ class QueueFiles:
         with opened(self._fs, self.metadata) as handle:
             return self._fs.pread(handle, _LARGEST_METADATA, 0)
 
-    def metadata_as(self, metadata: Metadata) -> Replacement:
+    def metadata_as(self, metadata: QueueMetadata) -> Replacement:
         return Replacement(self.metadata, metadata.render(), lambda number: f"{self.metadata}.{number}.tmp")
 
 

@@ -12,10 +12,10 @@ from collections import deque
 from itertools import islice
 from typing import Protocol
 
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.exclusive import alone
 from diskq.engine.queue.ack_log import AckJournal, Known, read_journals
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.reader import FifoReader, FileLoss
 from diskq.errors import CorruptionError, DiskqError
@@ -31,7 +31,7 @@ class Worker(Protocol):
     """The only reader beyond the head: what was read stays in the queue until the worker has done with it."""
 
     @property
-    def head(self) -> Position | None:
+    def head(self) -> QueuePosition | None:
         """The first message that it has not done with; None: it has done with all that it has read."""
 
     @property
@@ -59,7 +59,7 @@ class FifoHead:
 
     def __init__(self, parts: FifoParts) -> None:
         self.log = parts.log
-        self.turn: Turn = parts.log.turn
+        self.turn: ThreadGuard = parts.log.turn
         self._parts = parts
         self._fs = parts.fs
         self._files = parts.files
@@ -71,8 +71,8 @@ class FifoHead:
         self._sealed = parts.sealed
         self.reader = FifoReader(parts)
         """At the place up to which messages were read."""
-        self._peeked: deque[tuple[bytes, Position]] = deque()
-        self._committed = Position(0, 0)  # where the head is, while something is peeked at
+        self._peeked: deque[tuple[bytes, QueuePosition]] = deque()
+        self._committed = QueuePosition(0, 0)  # where the head is, while something is peeked at
         self._forgotten = 0  # of what was peeked at last, dropped since
         self._unreceived = 0  # of all that was peeked at, never received
         self._recounted = 0  # records that are read again, and are not counted twice
@@ -80,7 +80,7 @@ class FifoHead:
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
-    def begin(self, read: Position, depth: int) -> None:
+    def begin(self, read: QueuePosition, depth: int) -> None:
         """Read on there; that many messages lie between there and the end of the files."""
         self._depth_at_open = depth
         self.reader.seek(read)
@@ -135,14 +135,14 @@ class FifoHead:
         at = end - self._size_of(bodies)
         for body in bodies:
             at += len(body) + self._overhead
-            self._peeked.append((body, Position(self.reader.file, at)))
+            self._peeked.append((body, QueuePosition(self.reader.file, at)))
 
     def _size_of(self, bodies: list[bytes]) -> int:
         """Bytes that they take in a file."""
         return sum(map(len, bodies)) + len(bodies) * self._overhead
 
-    def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, Position]]:
-        first: list[tuple[bytes, Position]] = []
+    def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, QueuePosition]]:
+        first: list[tuple[bytes, QueuePosition]] = []
         size = 0
         for item in self._peeked:
             size += len(item[0])
@@ -168,7 +168,7 @@ class FifoHead:
             self._moved()
         self._tier.advance(count - in_files)
 
-    def peeked_ends(self, count: int) -> list[Position]:
+    def peeked_ends(self, count: int) -> list[QueuePosition]:
         """Of the first `count` messages that were peeked at, the place just after each.
 
         None of those that `on_full="drop_oldest"` gave up since.
@@ -215,7 +215,7 @@ class FifoHead:
             self._read_again(head, worker.kept)
             self._recounted -= worker.done
 
-    def _read_again(self, position: Position, count: int) -> None:
+    def _read_again(self, position: QueuePosition, count: int) -> None:
         """Be back at `position`, from where `count` messages were read."""
         self.reader.seek(position)
         self._depth_at_open += count
@@ -223,14 +223,14 @@ class FifoHead:
         self._recounted += count
 
     @alone
-    def read_on(self, max_items: int, max_bytes: int) -> tuple[Position, list[bytes]]:
+    def read_on(self, max_items: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
         """For a worker: the next messages after those that were read, and where the first one begins.
 
         They lie in one file, next to each other; none: there are no more. Raises as `take_many`.
         """
         self.log.check_usable()
         bodies = self._fetch_stretch(max_items, max_bytes)
-        return Position(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
+        return QueuePosition(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
 
     @alone
     def worker_moved(self) -> None:
@@ -323,7 +323,7 @@ class FifoHead:
         self._forget_peeked(peeked)
         peeked += self._give_up_kept(oldest)
         if self._peeked:
-            self._committed = Position(self._peeked[0][1].file, 0)
+            self._committed = QueuePosition(self._peeked[0][1].file, 0)
         if self.reader.file == oldest:
             self.reader.next_file()
         self._depth_at_open -= unread
@@ -336,7 +336,7 @@ class FifoHead:
         self._forgotten += self._tier.peeked
         self._tier.clear()
         self._give_up_kept(self._buffer.file_number)
-        self.reader.seek(Position(self._buffer.file_number, 0))
+        self.reader.seek(QueuePosition(self._buffer.file_number, 0))
         self.drop_consumed()
         self._depth_at_open -= self.depth
 
@@ -370,7 +370,7 @@ class FifoHead:
     # --- where it is ------------------------------------------------------------------------------
 
     @property
-    def position(self) -> Position:
+    def position(self) -> QueuePosition:
         """The place after the last message that has left the queue."""
         if self.worker is not None:
             return self.worker.head or self.reader.position

@@ -16,12 +16,12 @@ from collections.abc import Generator
 from typing import Any, Literal
 
 from diskq._native.queue.memory_tier import MemoryTier
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
-from diskq.storage.budget import BLOCK, Share
+from diskq.storage.budget import BLOCK, BudgetShare
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Act", "FifoQuota", "Obstacle"]
@@ -64,10 +64,10 @@ class FifoQuota:
         self._is_left_small = False  # since the last barrier
         self.slate_size = 0
         """Bytes of the slate that lies beside the files."""
-        self.share: Share | None = None
+        self.share: BudgetShare | None = None
         """The share of the disk budget that the queue uses, or None."""
 
-    def join(self, head: Position) -> None:
+    def join(self, head: QueuePosition) -> None:
         """Become a member of the budget, if there is one.
 
         `head`, here and below, is up to where messages have left the queue.
@@ -153,7 +153,7 @@ class FifoQuota:
         """False: nothing but the disk itself bounds the queue, and `obstacle` answers None at once."""
         return self._options.max_bytes is not None or self.share is not None
 
-    def obstacle(self, size: int, head: Position) -> Generator[Act, Position, Obstacle | None]:
+    def obstacle(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, Obstacle | None]:
         """Yields acts that make room for `size` more bytes without waiting for anybody.
 
         Returns what still keeps them from being accepted. Raises DiskFullError where they will never fit.
@@ -166,8 +166,8 @@ class FifoQuota:
         return obstacle
 
     def _own_obstacle(
-        self, size: int, head: Position
-    ) -> Generator[Act, Position, tuple[Obstacle | None, Position]]:
+        self, size: int, head: QueuePosition
+    ) -> Generator[Act, QueuePosition, tuple[Obstacle | None, QueuePosition]]:
         """What `max_bytes` says, and where the head is then."""
         if size > self._bound:
             raise self.full_error(size)
@@ -188,18 +188,18 @@ class FifoQuota:
     def _fits(self, size: int) -> bool:
         return self._kept + self._reserved + size + self._append.growth <= self._bound
 
-    def _is_in_active(self, head: Position) -> bool:
+    def _is_in_active(self, head: QueuePosition) -> bool:
         return self._append.is_open and head.file == self._append.buffer.file_number
 
-    def _oldest(self, head: Position) -> Act | None:
+    def _oldest(self, head: QueuePosition) -> Act | None:
         """How the oldest messages are given up; None: there is no complete file, and nothing in memory."""
         if head.file in self._sealed:
             return "drop_oldest"
         return "spill" if self._tier.count else None  # then it is in files that can be given up
 
     def _obstacle_of_budget(
-        self, size: int, head: Position, share: Share
-    ) -> Generator[Act, Position, Obstacle | None]:
+        self, size: int, head: QueuePosition, share: BudgetShare
+    ) -> Generator[Act, QueuePosition, Obstacle | None]:
         """What the budget says."""
         # With their rows; and the next zeros for them, which may be due midway.
         wanted = size + size // 64 + self._append.growth + _HEADROOM
@@ -226,7 +226,9 @@ class FifoQuota:
         """Does the next barrier remove files?"""
         return self._sealed.leaving > 0
 
-    def _leave_consumed(self, head: Position, share: Share) -> Generator[Act, Position, Position]:
+    def _leave_consumed(
+        self, head: QueuePosition, share: BudgetShare
+    ) -> Generator[Act, QueuePosition, QueuePosition]:
         """Give up what is consumed; the active file as well, where that is worth a barrier."""
         head = yield "drop_consumed"
         if self._is_worth_leaving(head, share):
@@ -234,7 +236,7 @@ class FifoQuota:
             head = yield "drop_consumed"
         return head
 
-    def _is_worth_leaving(self, head: Position, share: Share) -> bool:
+    def _is_worth_leaving(self, head: QueuePosition, share: BudgetShare) -> bool:
         """Does the active file hold what is consumed, and enough of it to be left for the next one?"""
         if not self._is_in_active(head) or not head.byte:
             return False
@@ -245,7 +247,7 @@ class FifoQuota:
         self._is_left_small |= is_wanted
         return is_wanted
 
-    def _drop_until(self, size: int, head: Position) -> Generator[Act, Position, None]:
+    def _drop_until(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, None]:
         while self._sealed.leaving < size and (act := self._oldest(head)) is not None:
             head = yield act
 
@@ -261,7 +263,7 @@ class FifoQuota:
 
     # --- for the others of the budget -------------------------------------------------------------
 
-    def relief(self, head: Position) -> Generator[Act, Position, None]:
+    def relief(self, head: QueuePosition) -> Generator[Act, QueuePosition, None]:
         """Yields the acts by which others of the budget get what is not needed here, and what they asked for.
 
         The next barrier removes it.
@@ -278,10 +280,10 @@ class FifoQuota:
             self._give_back(self.share)
             self._is_left_small = False
 
-    def _give_back(self, share: Share) -> None:
+    def _give_back(self, share: BudgetShare) -> None:
         share.settle(self._used, is_dropping=self._is_leaving())
 
-    def note_oldest(self, head: Position) -> None:
+    def note_oldest(self, head: QueuePosition) -> None:
         """Let the budget know when the oldest file that may be dropped was written."""
         if self.share is not None and self._drops:
             first = head.file

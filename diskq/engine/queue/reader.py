@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.parts import FifoParts
 from diskq.storage.block_reader import BlockReader, Loss
 
@@ -36,11 +36,11 @@ class FifoReader:
         """The number of the file that is read."""
 
     @property
-    def position(self) -> Position:
+    def position(self) -> QueuePosition:
         """Up to where messages have been read."""
-        return Position(self.file, self._ahead.position)
+        return QueuePosition(self.file, self._ahead.position)
 
-    def seek(self, position: Position) -> None:
+    def seek(self, position: QueuePosition) -> None:
         """Read on there."""
         self.close()
         self.file = position.file
@@ -49,7 +49,7 @@ class FifoReader:
     def next_file(self) -> None:
         """Read on at the beginning of the next file there is."""
         later = self._sealed.after(self.file)
-        self.seek(Position(self._append.buffer.file_number if later is None else later, 0))
+        self.seek(QueuePosition(self._append.buffer.file_number if later is None else later, 0))
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
@@ -115,7 +115,7 @@ class FifoReader:
             reader.close()
         return counted
 
-    def _open(self, ahead: ReadAhead, position: Position) -> BlockReader:
+    def _open(self, ahead: ReadAhead, position: QueuePosition) -> BlockReader:
         number = position.file
         path, sidecar = self._files.data(number), self._files.sidecar(number)
         return BlockReader(self._fs, ahead, path, sidecar, position.byte)

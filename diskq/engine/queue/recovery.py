@@ -22,10 +22,10 @@ from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Framing
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq.engine.log.recovery import UNSYNCED, Repairs
+from diskq.engine.log.recovery import UNSYNCED, OpenRepairs
 from diskq.engine.log.trust import QueueUse, Trust
 from diskq.engine.queue.damaged_files import DamagedFiles
-from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
 from diskq.storage.barrier import Barrier, Debts, write_all
 from diskq.storage.block_reader import BlockReader, Loss
@@ -58,8 +58,8 @@ _LEFT_ALONE = "lies before a peer's read position: left alone"
 class Recovered:
     """A queue as it is found: what `FifoQueue` goes on from."""
 
-    read: Position
-    write: Position
+    read: QueuePosition
+    write: QueuePosition
     depth: int
     sizes: dict[int, int]
     """Bytes of each data file that is not consumed, ascending by number; the last may be written to."""
@@ -90,7 +90,7 @@ def survey(
     use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
     with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
         view.make_directory(files.private)  # as the open does
-        acts = Repairs(view, Debts(), is_overlay=True)
+        acts = OpenRepairs(view, Debts(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
         found = FifoRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
         for number in found.sizes.keys() - found.unchecked:
@@ -119,7 +119,7 @@ class FifoRecovery:
         framing: Framing,
         any_size: Framing,
         use: QueueUse,
-        acts: Repairs,
+        acts: OpenRepairs,
         *,
         tell: Callable[[Repair], None] = lambda _: None,
         count_up_to: int = _COUNT_UP_TO,
@@ -163,7 +163,7 @@ class FifoRecovery:
             self._give_way(metadata)
             self._forget_stale_checksums()
         if metadata is None:
-            read = known = Position(numbers[0] if numbers else 0, 0)
+            read = known = QueuePosition(numbers[0] if numbers else 0, 0)
             depth = None
         else:
             read, known, depth = self._placed(metadata)
@@ -210,19 +210,19 @@ class FifoRecovery:
 
     # --- what the metadata says, against the files ------------------------------------------------
 
-    def _metadata(self, content: bytes | None) -> Metadata | None:
+    def _metadata(self, content: bytes | None) -> QueueMetadata | None:
         if content is None:
             if self.sizes:
                 self._report(self.files.metadata, 0, 0, "metadata is missing: positions taken from the data")
             return None
-        metadata = Metadata.parse(content)
+        metadata = QueueMetadata.parse(content)
         if metadata is None:
             self._report(
                 self.files.metadata, 0, len(content), "metadata is unreadable: positions taken from the data"
             )
         return metadata
 
-    def _placed(self, metadata: Metadata) -> tuple[Position, Position, int | None]:
+    def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:
         """Where to read, up to where the metadata vouches for, and its depth if that still holds."""
         read, write, depth = metadata.read, metadata.write, metadata.depth
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
@@ -231,10 +231,12 @@ class FifoRecovery:
                 self.gone_after = checksummed(self.fs, self.files.sidecar(write.file), write.byte)[1]
             reason = f"metadata names byte {write.byte} as written, the file ends here"
             self._report(self.files.data(write.file), size, write.byte - size, reason, None)
-            write = Position(write.file, read.byte if read.file == write.file and read.byte <= size else 0)
+            write = QueuePosition(
+                write.file, read.byte if read.file == write.file and read.byte <= size else 0
+            )
             depth = -1
         later = [number for number in self.sizes if number > read.file]
-        onward = Position(later[0], 0) if later else Position(write.file, 0)
+        onward = QueuePosition(later[0], 0) if later else QueuePosition(write.file, 0)
         if read.file not in self.sizes:
             if read.file != write.file or read.byte:
                 # A consumed file's removal may outrun the position behind it on a full disk.
@@ -247,12 +249,12 @@ class FifoRecovery:
                 self._report(self.files.data(read.file), read.byte, lost, reason, None)
                 read = onward
             else:
-                read = Position(read.file, size)  # told above
+                read = QueuePosition(read.file, size)  # told above
             depth = -1
         elif not metadata.is_ours and self._scan(read.file, 0, read.byte)[0]:
             reason = "metadata names this byte as read, which is inside a message: read again from the start"
             self._report(self.files.data(read.file), read.byte, 0, reason)
-            read = Position(read.file, 0)
+            read = QueuePosition(read.file, 0)
             depth = -1
         # The file in which an empty queue was to go on may not have survived while a later one did:
         # that is for whoever cuts to judge.
@@ -260,7 +262,7 @@ class FifoRecovery:
         known = write if is_unbegun else max(write, read)
         return read, known, depth if depth >= 0 else None
 
-    def _drop_consumed(self, read: Position, *, is_ours: bool) -> None:
+    def _drop_consumed(self, read: QueuePosition, *, is_ours: bool) -> None:
         """Files before the read position: our barrier died before it removed them."""
         consumed = [number for number in self.sizes if number < read.file]
         damaged = DamagedFiles(self.fs, self.files)
@@ -273,7 +275,7 @@ class FifoRecovery:
             else:
                 self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
 
-    def _report_missing(self, metadata: Metadata) -> bool:
+    def _report_missing(self, metadata: QueueMetadata) -> bool:
         """Tell of files between the positions that are not there. False: they all are, or were consumed."""
         beyond = metadata.write.file + (metadata.write.byte > 0)
         told = len(self.repairs)
@@ -284,7 +286,7 @@ class FifoRecovery:
             due = number + 1
         return len(self.repairs) > told
 
-    def _report_gap(self, metadata: Metadata, start: int, end: int) -> None:
+    def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
         """Files start:end are missing."""
         at_head = metadata.read.byte if start == metadata.read.file else 0
         if known := [number for number in self.files.sidecars() if start <= number < end]:
@@ -297,7 +299,7 @@ class FifoRecovery:
         # Else they were consumed: their removal may outrun the position behind them on a full disk,
         # and with a peer it always does.
 
-    def _report_gone(self, metadata: Metadata) -> None:
+    def _report_gone(self, metadata: QueueMetadata) -> None:
         """Tell of files after the position that was written to which are not there, and had messages."""
         for number in self.files.sidecars():
             is_after = number not in self.sizes and (number, 0) >= metadata.write
@@ -317,7 +319,7 @@ class FifoRecovery:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
             self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
 
-    def _give_way(self, metadata: Metadata) -> None:
+    def _give_way(self, metadata: QueueMetadata) -> None:
         """Where a peer has begun files of ours anew, keep its messages, and move ours to the end."""
         touched = [number for number in self.sizes if metadata.read.file <= number <= metadata.write.file]
         for number in touched:
@@ -365,7 +367,7 @@ class FifoRecovery:
 
     # --- the tail ---------------------------------------------------------------------------------
 
-    def _cut_zeros(self, first: int, known: Position) -> None:
+    def _cut_zeros(self, first: int, known: QueuePosition) -> None:
         """Zeros after what the checksums cover are no empty messages: nobody wrote them.
 
         They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
@@ -396,7 +398,7 @@ class FifoRecovery:
             if is_zeros:
                 self._cut(number, end, "zeros after the last message that was written", 0)
 
-    def _cut_at_framing(self, known: Position, *, is_ours: bool) -> int:
+    def _cut_at_framing(self, known: QueuePosition, *, is_ours: bool) -> int:
         """Believe the page cache. Returns the records behind `known`."""
         judging = self.ahead
         if is_ours:
@@ -483,7 +485,7 @@ class FifoRecovery:
         finally:
             let_go(self.fs, handle)
 
-    def _cut_at_checksums(self, known: Position, *, prefix: bool) -> int:
+    def _cut_at_checksums(self, known: QueuePosition, *, prefix: bool) -> int:
         """Believe checksums only. Returns the records behind `known`.
 
         With `prefix` all behind `known` is younger than the last full barrier, and is kept up to the
@@ -536,14 +538,14 @@ class FifoRecovery:
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _write_position(self, known: Position) -> Position:
+    def _write_position(self, known: QueuePosition) -> QueuePosition:
         """Behind the last record there is. A file that does not exist yet is written from 0."""
         if not self.sizes or max(self.sizes) < known.file:
-            return Position(known.file, 0)
+            return QueuePosition(known.file, 0)
         last = max(self.sizes)
-        return Position(last + 1, 0) if self.has_torn_tail else Position(last, self.sizes[last])
+        return QueuePosition(last + 1, 0) if self.has_torn_tail else QueuePosition(last, self.sizes[last])
 
-    def _counted(self, read: Position) -> int:
+    def _counted(self, read: QueuePosition) -> int:
         """The records from `read` on, by looking at all of them."""
         return sum(
             self._scan(number, read.byte if number == read.file else 0, size)[1]
@@ -563,7 +565,7 @@ class FifoRecovery:
                 records += self.ahead.count()
         return losses, records
 
-    def _backlog(self, read: Position, write: Position) -> int:
+    def _backlog(self, read: QueuePosition, write: QueuePosition) -> int:
         return sum(size for number, size in self.sizes.items() if read.file <= number <= write.file)
 
     def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:

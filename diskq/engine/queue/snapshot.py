@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq._native.queue.codec import MAX_BODY, Columns, NsqFraming, columns, count
-from diskq.engine.log.reader import Gap
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, columns, count
+from diskq.engine.log.reader import SkippedBytes
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
 from diskq.errors import QueueMovedError
 from diskq.storage.block_reader import BlockReader, Loss
@@ -102,14 +102,14 @@ class FifoSnapshot:
         self.repairs = tuple(found.repairs)
         """What is known to be missing before a message is read; where `records` is 0, it is no message."""
 
-    def _end_of_file(self, found: Recovered) -> Position:
+    def _end_of_file(self, found: Recovered) -> QueuePosition:
         """Behind the last byte that was written, though the last block is rotten."""
         end = found.write
         path = self._files.data(end.file)
         size = self._fs.size_of(path) or 0  # what was cut off behind it is not there
         cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
         behind = max((each.kept + each.dropped for each in cut), default=end.byte)
-        return Position(end.file, max(end.byte, min(behind, size)))
+        return QueuePosition(end.file, max(end.byte, min(behind, size)))
 
     @property
     def size(self) -> int:
@@ -210,10 +210,10 @@ class SnapshotReader(Closing):
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._ranges = list(reversed(list(ranges)))
         self._passage: _Passage | None = None
-        self.losses: list[Gap] = []
+        self.losses: list[SkippedBytes] = []
         """What could not be read, in order; `count` is 0 also where nothing tells how many were lost."""
 
-    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, Columns] | None:
+    def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, QueueColumns] | None:
         """The next messages by column, and the number of the first; None: that was all.
 
         So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood
@@ -275,7 +275,7 @@ class _Passage(Closing):
         is_complete: bool,
         min_size: int,
         added: Sequence[Row] = (),
-        losses: list[Gap] | None = None,
+        losses: list[SkippedBytes] | None = None,
     ) -> None:
         framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
         self._view = OverlayFS(fs)
@@ -313,7 +313,7 @@ class _Passage(Closing):
         """The checksum of the first bytes of start:end."""
         return checksum(self._fs.pread(self._reader.handle, min(_HEAD, end - start), start))
 
-    def columns(self, max_bytes: int) -> tuple[int, Columns] | None:
+    def columns(self, max_bytes: int) -> tuple[int, QueueColumns] | None:
         while self._fill():
             if (found := self._ahead.take_columns(UNBOUNDED, max_bytes)) is not None:
                 first = self.number
@@ -358,7 +358,7 @@ class _Passage(Closing):
     def _note(self, loss: Loss) -> None:
         lost = loss.records or 0
         self._losses.append(
-            Gap(
+            SkippedBytes(
                 path=self._reader.path,
                 start=loss.start,
                 end=loss.end,
@@ -423,7 +423,7 @@ def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
 
 
 def waiting_behind(
-    fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: Position
+    fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: QueuePosition
 ) -> Waiting | None:
     """Of what stands on the slate, the messages that follow the end of the files.
 

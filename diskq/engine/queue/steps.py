@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from diskq._native.queue.codec import scan
 from diskq.engine.log.exclusive import alone
-from diskq.engine.log.recovery import Repairs
+from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.ack_log import mend_journals
-from diskq.engine.queue.files import Metadata, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.recovery import FifoRecovery
@@ -138,7 +138,7 @@ class FifoSteps(LogSteps):
         writer.on_release(self.head.release)
         slates.put_back()
         use = QueueUse.before(lock.previous, slates, never_empty=self._never_empty)
-        acts = Repairs(fs, writer.pending, strict=self.options.strict)
+        acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
         found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.repaired).run()
         writer.sign_lock()
@@ -348,7 +348,7 @@ class FifoSteps(LogSteps):
         unwritten = self.buffer.records - self.buffer.records_written
         # What was received from memory may be more than what is left of the written.
         depth = max(0, self.head.depth_of_files - unwritten)
-        told = Metadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
+        told = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
         return (self._files.metadata_as(told),)
 
     def state(self) -> int:

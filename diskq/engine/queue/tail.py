@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from diskq._native.core.thread_guard import Turn
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq._native.queue.append_buffer import NsqAppender
 from diskq._native.queue.memory_tier import PLACE_SIZE, TierAppender
 from diskq.engine.log.append_mode import MODES, Admission, Mode, admission
 from diskq.engine.log.exclusive import alone
 from diskq.engine.log.message_checks import as_body
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.quota import Act, Obstacle
@@ -41,7 +41,7 @@ class FifoTail:
 
     def __init__(self, parts: FifoParts, head: FifoHead) -> None:
         self.log = parts.log
-        self.turn: Turn = parts.log.turn
+        self.turn: ThreadGuard = parts.log.turn
         self._files = parts.files
         self._options = parts.options
         self._framing = parts.framing
@@ -61,7 +61,7 @@ class FifoTail:
         self._hold = parts.buffer.appender(Mode.HELD, Admission.FORCED)
         self._stage = parts.buffer.appender(Mode.STAGED, Admission.FORCED)
 
-    def begin(self, write: Position, rows: int, *, is_there: bool) -> None:
+    def begin(self, write: QueuePosition, rows: int, *, is_there: bool) -> None:
         """Write on there, in a file that `is_there` or is yet to be made. Raises OSError.
 
         `rows`: bytes of its checksum rows.
@@ -103,7 +103,7 @@ class FifoTail:
             return None
         return self._carry_out(self._quota.obstacle(size, self._head.position))
 
-    def _carry_out(self, acts: Generator[Act, Position, Answer]) -> Answer:
+    def _carry_out(self, acts: Generator[Act, QueuePosition, Answer]) -> Answer:
         """Do what the quota says would make room, one act after the other. Returns its answer.
 
         Raises DiskFullError and OSError where the disk refuses an act.
@@ -372,11 +372,11 @@ class FifoTail:
     # --- where it is ------------------------------------------------------------------------------
 
     @property
-    def position(self) -> Position:
+    def position(self) -> QueuePosition:
         """The place after the last message that was accepted."""
-        return Position(self._buffer.file_number, self._buffer.end)
+        return QueuePosition(self._buffer.file_number, self._buffer.end)
 
     @property
-    def written_to(self) -> Position:
+    def written_to(self) -> QueuePosition:
         """Up to where messages are in the page cache."""
-        return Position(self._buffer.file_number, self._buffer.flushed)
+        return QueuePosition(self._buffer.file_number, self._buffer.flushed)

@@ -35,7 +35,7 @@ from diskq.engine.queue.ack_log import (
     tried_row,
 )
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions, checked_options
@@ -169,8 +169,8 @@ class FifoWork(Closing):
     # --- for the queue ----------------------------------------------------------------------------
 
     @property
-    def head(self) -> Position | None:
-        return Position(*self._window[0][:2]) if self._window else None
+    def head(self) -> QueuePosition | None:
+        return QueuePosition(*self._window[0][:2]) if self._window else None
 
     @property
     def kept(self) -> int:
@@ -363,8 +363,8 @@ class FifoWork(Closing):
     def _end(self, start: int, body: bytes) -> int:
         return start + len(body) + self._overhead
 
-    def _fresh_end(self, last: Lease) -> Position:
-        return Position(last._place[0], last._place[2])
+    def _fresh_end(self, last: Lease) -> QueuePosition:
+        return QueuePosition(last._place[0], last._place[2])
 
     # --- ending a lease ---------------------------------------------------------------------------
 

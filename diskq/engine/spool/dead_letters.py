@@ -15,7 +15,7 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotRange, SnapshotReader
 from diskq.engine.spool.files import DEAD, SPOOL
@@ -100,7 +100,7 @@ class DeadLetters(Closing):
 
     def list(self) -> Letters:
         """All of them, in the order in which they were given up. Reads them all."""
-        losses: list[Gap] = []
+        losses: list[SkippedBytes] = []
         letters = _look(self._fs, self._path, losses)  # which, unlike peeking, leaves nothing in memory
         for loss in losses:
             self._losses.setdefault((loss.path, loss.start), _as_repair(loss))
@@ -200,19 +200,19 @@ def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[Dead
     return _look(fs or OsFileSystem(), as_path(path), [])
 
 
-def _look(fs: FileSystem, directory: str, losses: list[Gap]) -> list[DeadLetter]:
+def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[DeadLetter]:
     """What cannot be read is added to `losses`."""
     ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
     return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each, losses))
 
 
-def _as_repair(loss: Gap) -> Repair:
+def _as_repair(loss: SkippedBytes) -> Repair:
     dropped = loss.end - loss.start
     return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
 
 
 def _letters_of(
-    fs: FileSystem, directory: str, its: SnapshotRange, losses: list[Gap]
+    fs: FileSystem, directory: str, its: SnapshotRange, losses: list[SkippedBytes]
 ) -> Iterator[DeadLetter]:
     end = its.start
     with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from diskq.engine.queue.age_samples import AgeMarks
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.spool.dead_letters import DeadLetter
 from diskq.engine.spool.files import (
@@ -44,7 +44,7 @@ _PIECE = 1024
 # Each crash makes one; of those that are left out, messages would have another id than before.
 _MOST_EPOCHS = 1000
 
-Epochs = tuple[tuple[Position, str], ...]
+Epochs = tuple[tuple[QueuePosition, str], ...]
 
 
 class Outbox(Closing):
@@ -61,15 +61,15 @@ class Outbox(Closing):
         self.path = path
         self._overhead = queue.overhead
         self._bodies: list[bytes] = []
-        self._ends: list[Position] = []
+        self._ends: list[QueuePosition] = []
         self._live: Sequence[int] = ()  # of these, what is neither buried nor dropped
-        self._buried: set[Position] = set()
+        self._buried: set[QueuePosition] = set()
         self._handle = -1
         self.attempts = 0
         """Tries of the head's batch so far, the one that is under way included."""
         self._excused = 0  # of these, such as were not the fault of those messages that are left
         self._trace = _NOBODY
-        self._end = Position(0, 0)
+        self._end = QueuePosition(0, 0)
         self._items = 0  # of the batch that was being tried; 0: none
         state, note = read_state(fs, self._files), read_note(fs, self._files)
         self.found = state.status if state is not None else None
@@ -220,12 +220,12 @@ class Outbox(Closing):
             bodies, ends = [bodies[index] for index in self._live], [ends[index] for index in self._live]
         return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends))
 
-    def ids(self, bodies: list[bytes], ends: list[Position]) -> tuple[str, ...]:
+    def ids(self, bodies: list[bytes], ends: list[QueuePosition]) -> tuple[str, ...]:
         """Of messages, given the places just behind them."""
         epochs, ids = self._epochs, []
         for body, (file, end) in zip(bodies, ends, strict=True):
             start = end - len(body) - self._overhead
-            number = bisect_right(epochs, Position(file, start), key=_place)
+            number = bisect_right(epochs, QueuePosition(file, start), key=_place)
             ids.append(f"{epochs[max(0, number - 1)][1]}:{file}:{start}")
         return tuple(ids)
 
@@ -279,7 +279,7 @@ class Outbox(Closing):
         )
 
 
-def _place(epoch: tuple[Position, str]) -> Position:
+def _place(epoch: tuple[QueuePosition, str]) -> QueuePosition:
     return epoch[0]
 
 

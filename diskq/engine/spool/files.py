@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
@@ -85,11 +85,11 @@ class Trace(NamedTuple):
 class Note(NamedTuple):
     """Where the head of a spool is, and what is known of the batch there."""
 
-    head: Position
+    head: QueuePosition
     """Just behind the last message that has left."""
     trace: Trace
     """That message's; of size -1 where none has."""
-    end: Position
+    end: QueuePosition
     """Just behind the last message of the batch that is being tried."""
     items: int
     """How many messages the batch has; 0: none is being tried."""
@@ -112,7 +112,7 @@ class Note(NamedTuple):
         magic, file, byte, size, end_file, end_byte, items, attempts, excused, check, _ = _NOTE.unpack(row)
         if magic != _MAGIC:
             return None
-        head, end = Position(file, byte), Position(end_file, end_byte)
+        head, end = QueuePosition(file, byte), QueuePosition(end_file, end_byte)
         return cls(head, Trace(size, check), end, items, attempts, excused)
 
 
@@ -165,13 +165,13 @@ class SpoolState:
 
     is_open: bool
     """Was it being used when this was written? Then positions behind `tail` may have been given out."""
-    tail: Position
+    tail: QueuePosition
     """Where the next message was to be."""
-    epochs: tuple[tuple[Position, str], ...] = ()
+    epochs: tuple[tuple[QueuePosition, str], ...] = ()
     """From each place on, the first part of the messages' ids."""
-    times: tuple[tuple[Position, float], ...] = ()
+    times: tuple[tuple[QueuePosition, float], ...] = ()
     """From each place on, messages were accepted at this time or later (seconds since the Unix epoch)."""
-    buried: tuple[Position, ...] = ()
+    buried: tuple[QueuePosition, ...] = ()
     """Messages of the first batch that are dead letters already: the places just behind them."""
     status: SpoolStatus = field(default_factory=SpoolStatus)
 
@@ -198,10 +198,10 @@ class SpoolState:
                 return None
             return cls(
                 is_open=bool(found["is_open"]),
-                tail=Position(*map(int, found["tail"])),
-                epochs=tuple((Position(int(f), int(b)), str(name)) for f, b, name in found["epochs"]),
-                times=tuple((Position(int(f), int(b)), float(at)) for f, b, at in found["times"]),
-                buried=tuple(Position(int(f), int(b)) for f, b in found["buried"]),
+                tail=QueuePosition(*map(int, found["tail"])),
+                epochs=tuple((QueuePosition(int(f), int(b)), str(name)) for f, b, name in found["epochs"]),
+                times=tuple((QueuePosition(int(f), int(b)), float(at)) for f, b, at in found["times"]),
+                buried=tuple(QueuePosition(int(f), int(b)) for f, b in found["buried"]),
                 status=_status(found["status"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diskq.engine.log.committed_offset import LARGEST_OFFSET, Found, Marker, MarkerPlace, read_marker
+from diskq.engine.log.committed_offset import LARGEST_OFFSET, FoundOffset, Marker, MarkerPlace, read_marker
 from diskq.engine.stream.files import StreamFiles
 from diskq.storage.fs import FileSystem, directory_of
 
 __all__ = ["OffsetMarker", "read_offset"]
 
 
-def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> Found | None:
+def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> FoundOffset | None:
     """How far the group has come in the partition, also while it is being written. Raises OSError.
 
     None: there is no marker, the group does not read the partition.

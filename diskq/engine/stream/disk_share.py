@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from diskq._native.stream.append_buffer import StreamDoor
+from diskq._native.stream.append_buffer import StreamRouter
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.segment import TripletSegment
 from diskq.errors import DiskFullError
 from diskq.options import Budget, OnFull
-from diskq.storage.budget import BLOCK, Refusal, Share
+from diskq.storage.budget import BLOCK, BudgetShare, Refusal
 from diskq.storage.fs import FileSystem
 
 __all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
@@ -38,7 +38,7 @@ _LITTLE = 2 * BLOCK
 _SEGMENTS_IN_A_BUDGET = 8
 
 
-class Written(Protocol):
+class WrittenPartition(Protocol):
     """A partition that is written to."""
 
     files: PartitionFiles
@@ -60,7 +60,7 @@ class StreamRoom:
         self._fs = fs
         self._files = files
         self._budget = budget
-        self._partitions: Sequence[Written] = ()
+        self._partitions: Sequence[WrittenPartition] = ()
         self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # its bytes, and when it was written
         self._seen: dict[int, int] = {}  # of each partition's segments so many were looked at
         self.roll_size = roll_size
@@ -68,7 +68,7 @@ class StreamRoom:
         """Do the stream's settings tell what need not be kept?"""
         self._fixed = 0
         self._lease = self._bytes = self._records = 0  # when it was measured last
-        self.share: Share | None = None
+        self.share: BudgetShare | None = None
 
     def settle_roll_size(self, partitions: int) -> int:
         """Where segments are left for the next one."""
@@ -77,7 +77,9 @@ class StreamRoom:
         )
         return self.roll_size
 
-    def join(self, partitions: Sequence[Written], slates: int, on_full: OnFull, door: StreamDoor) -> Share:
+    def join(
+        self, partitions: Sequence[WrittenPartition], slates: int, on_full: OnFull, door: StreamRouter
+    ) -> BudgetShare:
         """Count what is there, with the slates' bytes, and be a member."""
         self._partitions = partitions
         beside = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
@@ -105,7 +107,7 @@ class StreamRoom:
                 on_disk = sum(-(-size // BLOCK) * BLOCK for size in sizes)
                 self._complete[index, base] = (on_disk, stamp.modified_ns)
 
-    def _measured(self, door: StreamDoor) -> int:
+    def _measured(self, door: StreamRouter) -> int:
         """Bytes on the disk now."""
         size = records = 0
         for index, partition in enumerate(self._partitions):
@@ -120,12 +122,12 @@ class StreamRoom:
         self._bytes, self._records = door.accepted_bytes, door.records
         return self._fixed + sum(on_disk for on_disk, _ in self._complete.values()) + room_size(size, records)
 
-    def left(self, door: StreamDoor) -> int:
+    def left(self, door: StreamRouter) -> int:
         """So many bytes may be taken in without asking."""
         written = door.accepted_bytes - self._bytes
         return self._lease - room_size(written, door.records - self._records)
 
-    def settle(self, door: StreamDoor) -> None:
+    def settle(self, door: StreamRouter) -> None:
         """Give back what is not needed."""
         assert self.share is not None
         used = self._measured(door)
@@ -151,7 +153,7 @@ class StreamRoom:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def obstacle(self, size: int, door: StreamDoor, *, may_drop: bool) -> RoomObstacle | None:
+    def obstacle(self, size: int, door: StreamRouter, *, may_drop: bool) -> RoomObstacle | None:
         """What keeps `size` more bytes, by `room_size`, from being taken in, after all that helps at once.
 
         `may_drop` is False after nothing could be. Raises DiskFullError where they will never fit.

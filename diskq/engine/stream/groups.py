@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from diskq.engine.log.committed_offset import Found, room_wanted
+from diskq.engine.log.committed_offset import FoundOffset, room_wanted
 from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
@@ -161,7 +161,7 @@ def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> i
     return max(offsets, default=0)
 
 
-def _found(fs: FileSystem, files: StreamFiles, partition: int) -> list[Found]:
+def _found(fs: FileSystem, files: StreamFiles, partition: int) -> list[FoundOffset]:
     """The partition's markers, of all groups that read it."""
     readers = (name for name in _names(fs, files) if partition in files.markers(name))
     found = (read_offset(fs, files, name, partition) for name in readers)

@@ -57,7 +57,7 @@ class Mended:
     repairs: list[Repair] = field(default_factory=list)
 
 
-class _Place(NamedTuple):
+class _IndexPlace(NamedTuple):
     position: int
     offset: int
 
@@ -90,7 +90,7 @@ class _Mender:
             self.sums.close()
             raise
         self.size = self.covered = 0
-        self.last = _Place(-1, -1)
+        self.last = _IndexPlace(-1, -1)
 
     def close(self) -> None:
         self.sums.close()
@@ -163,12 +163,12 @@ class _Mender:
         self.sums.seek(0)
         return not blocks
 
-    def _walk(self) -> tuple[_Place, int]:
+    def _walk(self) -> tuple[_IndexPlace, int]:
         """Go through the records, settle their rows, and go on behind what cannot be read.
 
         Returns the place behind the last record, and the offset behind what was found missing there.
         """
-        good = place = _Place(0, self.base)
+        good = place = _IndexPlace(0, self.base)
         want = _CHUNK
         while place.position < self.size:
             made = self._scanned(place, want)
@@ -176,7 +176,7 @@ class _Mender:
             if settled < made.records:
                 place = self._place_of(made, settled)
             else:
-                place = _Place(place.position + made.valid_end, place.offset + made.records)
+                place = _IndexPlace(place.position + made.valid_end, place.offset + made.records)
             if settled:
                 good = place
                 self.last = self._place_of(made, settled - 1)
@@ -197,7 +197,7 @@ class _Mender:
             place = further
         return good, place.offset
 
-    def _scanned(self, place: _Place, size: int) -> RowsOf:
+    def _scanned(self, place: _IndexPlace, size: int) -> RowsOf:
         """The records from there on, up to zeros that no row and no checksum tells of."""
         chunk = self.fs.pread(self.handle, min(size, self.size - place.position), place.position)
         made = rows_of(self.framing, chunk, place.offset, place.position)
@@ -211,7 +211,7 @@ class _Mender:
                     return made._replace(records=number, valid_end=start, stop="CORRUPT", claimed=0)
         return made
 
-    def _settle_rows(self, place: _Place, made: RowsOf) -> int:
+    def _settle_rows(self, place: _IndexPlace, made: RowsOf) -> int:
         """Decide on the rows of records that are not there as they ask for; how many could be decided on."""
         number = 0
         while (number := self.rows.agreed(place.offset, made, number)) < made.records:
@@ -246,13 +246,13 @@ class _Mender:
         return number
 
     @staticmethod
-    def _place_of(made: RowsOf, number: int) -> _Place:
+    def _place_of(made: RowsOf, number: int) -> _IndexPlace:
         """Where a record of these begins; or, behind the last one, the next."""
         if number == made.records:
             offset, position, size = INDEX_ROW.unpack_from(made.index_rows, (number - 1) * INDEX_ROW_SIZE)
-            return _Place(position + size, offset + 1)
+            return _IndexPlace(position + size, offset + 1)
         offset, position, _ = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)
-        return _Place(position, offset)
+        return _IndexPlace(position, offset)
 
     def _first_behind(self, made: RowsOf, number: int, end: int) -> int:
         """The first of the records from the next one on that begins at byte `end` or behind it."""
@@ -261,7 +261,7 @@ class _Mender:
             number += 1
         return number
 
-    def _further(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+    def _further(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
         """Nothing can be said of what begins here by looking at it alone. Where does it go on?
 
         Nowhere, if that is not further on. The other place is behind the last record on the way.
@@ -276,7 +276,7 @@ class _Mender:
             return self._read(self.last, good)
         return self._read(place, good)
 
-    def _read(self, place: _Place, good: _Place) -> tuple[_Place, _Place]:
+    def _read(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
         """As far as a reader gets from here, by two of three witnesses; it decides on the rows on its way."""
         ahead = TripletAhead(self.fs, self.framing, Gate())
         reader = SegmentReader(self.fs, ahead, self.framing, self.files, self.base)
@@ -286,12 +286,12 @@ class _Mender:
                 if (loss := reader.read_on(self.size)) is not None:
                     self.losses.append(loss)
                 elif not ahead.is_ready:
-                    return _Place(ahead.position, ahead.next_offset), good
+                    return _IndexPlace(ahead.position, ahead.next_offset), good
                 start = ahead.position
                 while (message := ahead.take_now()) is not None:
                     self.rows.put_one(message.offset, start, ahead.position - start, message.timestamp_ns)
                     start = ahead.position
-                    good = _Place(ahead.position, ahead.next_offset)
+                    good = _IndexPlace(ahead.position, ahead.next_offset)
         finally:
             reader.close()
 
@@ -308,11 +308,11 @@ class _Mender:
     def _matches(self, block: Row) -> bool:
         return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
 
-    def _behind(self, block: Row, place: _Place) -> _Place:
+    def _behind(self, block: Row, place: _IndexPlace) -> _IndexPlace:
         """Behind a rotten block. Its checksum's row knows how many records it held."""
         whole = self.fs.pread(self.handle, place.position - block.start, block.start)
         before = rows_of(self.framing, whole, 0, block.start).records
-        return _Place(block.end, place.offset - before + block.records)
+        return _IndexPlace(block.end, place.offset - before + block.records)
 
     # --- the files --------------------------------------------------------------------------------
 

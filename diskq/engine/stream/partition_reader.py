@@ -6,9 +6,9 @@ from functools import partial
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.message import Message
-from diskq._native.stream.codec import Columns, TripletFraming
+from diskq._native.stream.codec import StreamColumns, TripletFraming
 from diskq._native.stream.read_ahead import TripletAhead
-from diskq.engine.log.reader import Gap, LiveEnd, LogReader
+from diskq.engine.log.reader import LiveEnd, LogReader, SkippedBytes
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.segment_reader import SegmentReader
 from diskq.errors import OffsetOutOfRangeError
@@ -16,10 +16,10 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.write_ahead_log import rows_on
 
-__all__ = ["Gap", "LiveEnd", "PartitionReader"]
+__all__ = ["LiveEnd", "PartitionReader", "SkippedBytes"]
 
 
-class PartitionReader(LogReader[Message, Columns, SegmentReader]):
+class PartitionReader(LogReader[Message, StreamColumns, SegmentReader]):
     """The messages of one partition, from any offset on. As `LogReader`."""
 
     def __init__(

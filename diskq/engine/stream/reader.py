@@ -9,7 +9,7 @@ import itertools
 from datetime import datetime
 
 from diskq._native.core.gate import Gate
-from diskq._native.stream.codec import Columns, TripletFraming
+from diskq._native.stream.codec import StreamColumns, TripletFraming
 from diskq.engine.log.start import Start
 from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
@@ -23,7 +23,7 @@ from diskq.messages import Message
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["StreamReader", "TailReader"]
+__all__ = ["PartitionTail", "StreamReader"]
 
 # So often a message is waited for that has a time, and no place yet.
 _TRIES = 3
@@ -31,7 +31,7 @@ _TRIES = 3
 _JUST_WRITTEN = 64 * 1024
 
 
-class TailReader(LogTail[Message, Columns, SegmentReader], PartitionReader):
+class PartitionTail(LogTail[Message, StreamColumns, SegmentReader], PartitionReader):
     """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
 
     _ended_at: tuple[SegmentReader | None, int] | None = None  # where there was nothing more
@@ -75,11 +75,11 @@ class StreamReader:
         """Those that are there now, ascending. Raises StreamNotFoundError, OSError."""
         return self.files.partitions()
 
-    def open(self, partition: int) -> TailReader:
+    def open(self, partition: int) -> PartitionTail:
         """A reader at offset 0 that holds nothing open: seek, with `seek`. Raises StreamNotFoundError."""
         files = self.files.partition(partition)
         files.bases()
-        return TailReader(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
+        return PartitionTail(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
 
     def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:
         """Be at `start`. A moment: at the first message that is later, or where the next one will be.

@@ -14,8 +14,8 @@ from functools import cached_property, partial
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.index_entries import rows_of
-from diskq.engine.log.recovery import UNSYNCED, FoundLog, Repairs
-from diskq.engine.log.recovery_points import Point
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.engine.stream.files import PartitionFiles
@@ -43,7 +43,7 @@ def recover_partition(
     framing: TripletFraming,
     debts: Debts,
     *,
-    point: Point | None,
+    point: RecoveryPoint | None,
     trust: Trust,
     strict: bool,
     refilled: range = range(0),
@@ -54,19 +54,19 @@ def recover_partition(
     pending gives these offsets again, to the same messages as before. Raises CorruptionError if
     `strict` and something other than a torn tail was found, and OSError.
     """
-    repairs = Repairs(fs, debts, strict=strict)
+    repairs = OpenRepairs(fs, debts, strict=strict)
     found = FoundLog(repairs.made)
-    judge = _Judge(fs, files, framing, repairs, found, refilled)
+    judge = _StreamJudge(fs, files, framing, repairs, found, refilled)
     return LogRecovery(fs, files, judge, repairs, found, trust).run(point)
 
 
-class _Judge:
+class _StreamJudge:
     def __init__(
         self,
         fs: FileSystem,
         files: PartitionFiles,
         framing: TripletFraming,
-        repairs: Repairs,
+        repairs: OpenRepairs,
         found: FoundLog,
         refilled: range,
     ) -> None:
@@ -81,15 +81,15 @@ class _Judge:
     def first(self) -> int:
         return read_first(self.fs, self.files)
 
-    def begin(self, point: Point, trust: Trust) -> Point:
+    def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
         first = self.first
         if first > point.base and first in self.found.bases:
             if trust is Trust.POWER_CUT:
                 self._judge_the_removed(point)
-            return Point(first, 0, first)
+            return RecoveryPoint(first, 0, first)
         return point
 
-    def _judge_the_removed(self, point: Point) -> None:
+    def _judge_the_removed(self, point: RecoveryPoint) -> None:
         """Of what retention had removed before the first segment something is back. Keep what is complete."""
         for base in [base for base in self.found.bases if point.base <= base < self.first]:
             start = point.end if base == point.base else 0
@@ -98,17 +98,17 @@ class _Judge:
                 self.set_aside(base)
         self.repairs.pay_asides()
 
-    def incomplete(self, point: Point, trust: Trust) -> list[int]:
+    def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         # Retention did not get far, or somebody took them away.
         halves = self.files.halves(self.found.bases[:-1])
         return [base for base in halves if base < point.base or trust is not Trust.POWER_CUT]
 
-    def durable(self, base: int, point: Point) -> list[tuple[str, int]]:
+    def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
         data, index, timeindex = self.files.segment(base)
         end, count = (point.end, point.next_offset - base) if base == point.base else (0, 0)
         return [(data, end), (timeindex, count * TIMEINDEX_ROW_SIZE), (index, count * INDEX_ROW_SIZE)]
 
-    def follow(self, base: int, point: Point) -> Followed:
+    def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Make the segment's files agree."""
         mended = mend(self.fs, self.files, self.framing, base)
         for repair in mended.repairs:
@@ -149,7 +149,7 @@ class _Judge:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: Vouched, point: Point) -> Followed:
+    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
         return self.follow(base, point)
 
     def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:

@@ -79,7 +79,7 @@ def retain(
     framing = framing_of(fs, files)
     reports = []
     for index in files.partitions():
-        partition = _Partition(fs, files.partition(index), framing)
+        partition = _RetainedPartition(fs, files.partition(index), framing)
         kept = keep_from.get(index) if keep_from is not None else None
         oldest_allowed = None if max_age_ns is None else now_ns - max_age_ns
         try:
@@ -99,7 +99,9 @@ def remove_oldest(
     `wanted` are bytes on the disk: what lies beside the data counts as well. Otherwise as `retain`.
     """
     framing = framing_of(fs, files)
-    partitions = {index: _Partition(fs, files.partition(index), framing) for index in files.partitions()}
+    partitions = {
+        index: _RetainedPartition(fs, files.partition(index), framing) for index in files.partitions()
+    }
     kept = keep_from or {}
     oldest = [p.oldest(index, kept.get(index)) for index, p in partitions.items()]
     removed: dict[int, list[int]] = {}
@@ -113,7 +115,7 @@ def remove_oldest(
     return RetentionReport(partitions=tuple(reports))
 
 
-class _Partition:
+class _RetainedPartition:
     def __init__(self, fs: FileSystem, files: PartitionFiles, framing: Callable[[], TripletFraming]) -> None:
         self._fs = fs
         self._files = files

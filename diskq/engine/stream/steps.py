@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from diskq._native.core.message import Position
-from diskq._native.stream.append_buffer import StreamDoor
+from diskq._native.stream.append_buffer import StreamRouter
 from diskq._native.stream.codec import TripletFraming, count, key_hash
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.exclusive import alone
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery import FoundLog
-from diskq.engine.log.recovery_points import Point, Points, leave_points, read_points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -37,7 +37,7 @@ from diskq.engine.stream.transactions.transaction import Intent, Transaction, pe
 from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions, checked_options
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
-from diskq.storage.budget import BLOCK, Share
+from diskq.storage.budget import BLOCK, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
@@ -64,7 +64,7 @@ _MANY_ROWS = 16 * 1024
 _MOST_SLATES = 64
 
 
-class _Partition:
+class _WrittenPartition:
     """One partition that is written to."""
 
     def __init__(self, files: PartitionFiles, segment: TripletSegment, bases: list[int]) -> None:
@@ -76,7 +76,7 @@ class _Partition:
         self.indexed = -1  # and the rows of those before this offset
 
     @property
-    def point(self) -> Point:
+    def point(self) -> RecoveryPoint:
         """Where it is, for recovery."""
         return self.segment.point._replace(first=self.log.bases[0])
 
@@ -113,12 +113,12 @@ class StreamSteps(DirectorySteps):
         super().__init__(fs, path, self.options, log, "stream", clock, time_slice)
         self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()
-        self._partitions: list[_Partition] = []
-        self._others: dict[int, Point] = {}  # where partitions end that are not written to
+        self._partitions: list[_WrittenPartition] = []
+        self._others: dict[int, RecoveryPoint] = {}  # where partitions end that are not written to
         self.owes_rows = False
         """True if a disk has refused them."""
         self._uses_slate = uses_slate
-        self.share: Share | None = None
+        self.share: BudgetShare | None = None
         """What it has of a budget,"""
         self._room: StreamRoom | None = None  # and what for
         self._could_not_drop = False
@@ -196,7 +196,7 @@ class StreamSteps(DirectorySteps):
         log.all_repaired(writer.repairs, told)
 
     def _open_door(self) -> None:
-        self.door = StreamDoor(
+        self.door = StreamRouter(
             [partition.buffer for partition in self._partitions],
             self._framing,
             self._gate,
@@ -256,9 +256,9 @@ class StreamSteps(DirectorySteps):
             else:
                 found = self._recovered(index, points, was_ours, range(0))
                 bases = found.bases or [found.next_offset]
-                self._others[index] = Point(bases[-1], found.end, found.next_offset, bases[0])
+                self._others[index] = RecoveryPoint(bases[-1], found.end, found.next_offset, bases[0])
 
-    def _left_as_it_is(self, index: int, point: Point) -> Point:
+    def _left_as_it_is(self, index: int, point: RecoveryPoint) -> RecoveryPoint:
         """The new point of a partition that needs no recovery. Segments may be missing at its start."""
         files = self.files.partition(index)
         bases = files.bases()
@@ -271,7 +271,7 @@ class StreamSteps(DirectorySteps):
             self.log.pending.removals += files.orphans(bases)
         return point._replace(first=bases[0])
 
-    def _recovered(self, index: int, points: Points, was_ours: bool, refilled: range) -> FoundLog:
+    def _recovered(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> FoundLog:
         files = self.files.partition(index)
         self.log.make_directories(files.private)
         slates = self.log.slates
@@ -289,7 +289,7 @@ class StreamSteps(DirectorySteps):
         self.log.repairs += found.repairs
         return found
 
-    def _open_partition(self, index: int, points: Points, was_ours: bool, refilled: range) -> None:
+    def _open_partition(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> None:
         files = self.files.partition(index)
         self.log.make_directories(files.directory)
         found = self._recovered(index, points, was_ours, refilled)
@@ -301,7 +301,7 @@ class StreamSteps(DirectorySteps):
             roll_size = self._room.settle_roll_size(self.settings.partitions)
         segment = TripletSegment(self._fs, files, self._framing, self._gate, roll_size)
         segment.buffer.number(index, found.next_offset)
-        partition = _Partition(files, segment, bases)
+        partition = _WrittenPartition(files, segment, bases)
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
@@ -479,7 +479,7 @@ class StreamSteps(DirectorySteps):
             self.log.shut()
             raise
 
-    def _make_way(self, only: _Partition | None = None) -> None:
+    def _make_way(self, only: _WrittenPartition | None = None) -> None:
         """Have segments open that take the next message, as go-diskq would choose them."""
         try:
             if self.owes_rows:
@@ -675,7 +675,7 @@ class StreamSteps(DirectorySteps):
         points = {partition.files.index: partition.point for partition in self._partitions}
         count = min(_MOST_SLATES, len(self._partitions)) if self._uses_slate and not is_closing else 0
         staged = tuple(range(count))
-        return (Points(is_closing, points | self._others, staged=staged).replacing(self.files),)
+        return (RecoveryPoints(is_closing, points | self._others, staged=staged).replacing(self.files),)
 
     def state(self) -> None:
         return None

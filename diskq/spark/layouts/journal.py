@@ -16,7 +16,7 @@ from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import Piece
+    from diskq.spark.arrow import ColumnsPiece
 
 __all__ = ["JournalLayout"]
 
@@ -58,7 +58,7 @@ class JournalLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (whole,)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
         with JournalReader(self._path) as reader:
             reading = RangeReading(reader, f"{self._path}[0]", task.start, task.end, losses)
             yield from reading.pieces(max_bytes)

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from diskq.spark.errors import Code, DiskqSparkError
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import Piece
+    from diskq.spark.arrow import ColumnsPiece
 
 __all__ = ["Layout", "Losses", "OffsetRange", "Span"]
 
@@ -91,7 +91,7 @@ class Layout(Protocol):
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         """The same offsets, in ranges that may be read on their own, and be cut further."""
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
         """Its messages, perhaps some before and behind them, with the offset of the first of each piece.
 
         A piece is made of at most `max_bytes` of file, but of one message, however large. What is missing

@@ -23,7 +23,7 @@ from diskq.spark.options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from diskq.spark.arrow import Piece
+    from diskq.spark.arrow import ColumnsPiece
 
 __all__ = ["StoreLayout", "check_options", "state_of"]
 
@@ -81,7 +81,7 @@ class StoreLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (replace(whole, detail=self._lsn),)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
         raise DiskqSparkError("DISKQ_OPTION", f"{self._path}: a store has other columns: see docs/spark.md")
 
 

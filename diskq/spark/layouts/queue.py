@@ -17,7 +17,7 @@ from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.storage.fs import OsFileSystem
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import Piece
+    from diskq.spark.arrow import ColumnsPiece
 
 __all__ = ["QueueLayout", "log_at", "queue_at", "queue_names"]
 
@@ -122,7 +122,7 @@ class QueueLayout:
                 size = sum(each.end - each.start for each in part)
                 yield replace(whole, start=start, end=end, size=size, detail=part)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
         with SnapshotReader(self._directory, self._name, task.detail) as reader:
             while True:
                 try:

@@ -14,7 +14,7 @@ from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import Piece
+    from diskq.spark.arrow import ColumnsPiece
 
 __all__ = ["TripletLayout"]
 
@@ -57,7 +57,7 @@ class TripletLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (whole,)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Piece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
         where = f"{self._stream.path}[{task.partition}]"
         with self._stream.open(task.partition) as reader:
             yield from RangeReading(reader, where, task.start, task.end, losses).pieces(max_bytes)

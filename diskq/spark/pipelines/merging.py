@@ -24,9 +24,9 @@ from diskq.spark.pipelines.rounds import (
     LOCK_TIMEOUT,
     MOST_IN_A_ROUND,
     Copied,
+    JobRun,
     Places,
     Ranges,
-    Run,
     Source,
     carry_out,
 )
@@ -76,7 +76,7 @@ def merge(
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
     return _merged(
-        Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
         source,
         partitions,
         of={"pipeline": "merge", "id": id_of},
@@ -122,7 +122,7 @@ def dedupe_merge(
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal here that is named {what}")
     return _merged(
-        Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
         source,
         partitions,
         of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},
@@ -147,7 +147,7 @@ def _journals(root: str, journal: str | None) -> list[str]:
 
 
 def _merged(
-    run: Run,
+    run: JobRun,
     source: Source,
     partitions: int | None,
     *,

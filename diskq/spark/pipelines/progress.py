@@ -15,14 +15,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Progress", "Tally", "Watch", "run_query", "watched"]
+__all__ = ["BatchTally", "PipelineProgress", "Progress", "Watch", "run_query", "watched"]
 
 _LOOK = 0.25  # seconds between looks
 _names = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class PipelineProgress:
     """How far a pipeline is."""
 
     messages: int = 0
@@ -37,13 +37,17 @@ class Progress:
     """Of what runs at this moment: so many tasks are done, of so many."""
 
 
-Watch = Callable[[Progress], None]
+Progress = PipelineProgress
+"""The name of `PipelineProgress` that programs import."""
+
+
+Watch = Callable[[PipelineProgress], None]
 
 # --- streaming queries ----------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Tally:
+class BatchTally:
     """What a streaming query has told of its batches."""
 
     messages: int = 0
@@ -73,20 +77,22 @@ class Tally:
             self.held = sum(state["numRowsTotal"] for state in operators)
 
 
-def run_query(query: StreamingQuery, watch: Watch | None) -> Tally:
+def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
     """Wait for the end of a query, telling how far it is. Raises StreamingQueryException.
 
     Interrupted, it stops the query, and waits until it has: the batch that is under way is done again by
     the next run, as its checkpoint says.
     """
-    tally = Tally()
+    tally = BatchTally()
     began = time.monotonic()
     try:
         while not query.awaitTermination(_LOOK):  # type: ignore[arg-type]  # seconds, as Spark takes them
             tally.take(query.recentProgress)
             if watch is not None:
                 rate = tally.messages / (time.monotonic() - began)
-                watch(Progress(messages=tally.messages, batches=tally.batches, rate=rate, lag=tally.lag))
+                watch(
+                    PipelineProgress(messages=tally.messages, batches=tally.batches, rate=rate, lag=tally.lag)
+                )
     finally:
         if query.isActive:
             query.stop()
@@ -117,7 +123,9 @@ def _places(text: Any) -> dict[tuple[str, str], int] | None:
 
 
 @contextmanager
-def watched(spark: SparkSession, watch: Watch | None, before: Progress | None = None) -> Iterator[None]:
+def watched(
+    spark: SparkSession, watch: Watch | None, before: PipelineProgress | None = None
+) -> Iterator[None]:
     """While a batch runs in this block, `watch` is told which share of its tasks is done."""
     context = getattr(spark, "sparkContext", None) if watch is not None else None  # Spark Connect has none
     if watch is None or context is None:
@@ -126,7 +134,7 @@ def watched(spark: SparkSession, watch: Watch | None, before: Progress | None = 
     group = f"diskq-{next(_names)}"
     context.setJobGroup(group, "diskq pipeline", interruptOnCancel=False)
     is_over = threading.Event()
-    base = before or Progress()
+    base = before or PipelineProgress()
 
     def look() -> None:
         while not is_over.wait(_LOOK):

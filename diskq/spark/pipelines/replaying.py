@@ -29,10 +29,10 @@ from diskq.spark.pipelines.rounds import (
     LOCK_TIMEOUT,
     MOST_IN_A_ROUND,
     Copied,
+    JobRun,
     Part,
     Places,
     Ranges,
-    Run,
     Source,
     carry_out,
 )
@@ -80,7 +80,7 @@ def replay(
     """
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
-    run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
+    run = JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     pace = _Pace(speed, every) if speed else None
     stream: Source | None = None
     if log_at(source) == "triplet":

@@ -9,7 +9,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from diskq.spark.pipelines.progress import Watch
-from diskq.spark.pipelines.rounds import LOCK_TIMEOUT, MOST_IN_A_ROUND, Copied, Ranges, Run, Source, carry_out
+from diskq.spark.pipelines.rounds import (
+    LOCK_TIMEOUT,
+    MOST_IN_A_ROUND,
+    Copied,
+    JobRun,
+    Ranges,
+    Source,
+    carry_out,
+)
 from diskq.spark.schema import NANOS
 
 __all__ = ["reshard"]
@@ -43,7 +51,7 @@ def reshard(
     Raises DiskqSparkError: DISKQ_OPTION where `into` has another partition count, or the job is another one;
     DISKQ_STREAM_CHANGED where `stream` was made anew; and what Spark raises, with a code for `classify`.
     """
-    run = Run(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
+    run = JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     source = Source([stream])
     run.make(partitions)
 

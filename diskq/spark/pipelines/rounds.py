@@ -31,16 +31,16 @@ from diskq.spark.layouts.stream import TripletLayout
 from diskq.spark.offsets import share
 from diskq.spark.options import name_of
 from diskq.spark.patience import LOCK_TIMEOUT, open_patiently
-from diskq.spark.pipelines.progress import Progress, Watch, watched
+from diskq.spark.pipelines.progress import PipelineProgress, Watch, watched
 
 __all__ = [
     "LOCK_TIMEOUT",
     "MOST_IN_A_ROUND",
     "Copied",
+    "JobRun",
     "Part",
     "Places",
     "Ranges",
-    "Run",
     "Source",
     "carry_out",
 ]
@@ -70,7 +70,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     """One run of the job named `job` of the stream `into`, as its caller asked for it."""
 
     spark: SparkSession
@@ -200,7 +200,7 @@ class Source:
         ranges = self.next_round(begun, 2**62)
         return sum(end - start for start, end in ranges.values())
 
-    def between(self, run: Run, ranges: Ranges) -> DataFrame:
+    def between(self, run: JobRun, ranges: Ranges) -> DataFrame:
         """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
 
         Sources of one directory come together, as each read that is loaded takes its time.
@@ -241,7 +241,7 @@ def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
 
 
 def carry_out(
-    run: Run,
+    run: JobRun,
     *,
     of: Mapping[str, Any],
     source: Source | None,
@@ -314,9 +314,9 @@ def carry_out(
     )
 
 
-def _progress(read: int, rounds: int, began: float, lag: int | None) -> Progress:
+def _progress(read: int, rounds: int, began: float, lag: int | None) -> PipelineProgress:
     rate = read / max(time.monotonic() - began, 1e-6)
-    return Progress(messages=read, batches=rounds, rate=rate, lag=lag)
+    return PipelineProgress(messages=read, batches=rounds, rate=rate, lag=lag)
 
 
 def _check_identities(

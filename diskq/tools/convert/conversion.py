@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.priority.state import DEFAULT
 from diskq.engine.queue.files import check_name
 from diskq.engine.spool.files import DEAD, SPOOL
@@ -18,7 +18,7 @@ from diskq.errors import ConversionLossError, QueueNotFoundError
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.tools.convert.field_mapping import CARRIES, Carrier, ConvertOptions, Format
-from diskq.tools.convert.sources import Lines, Source, kind_of, open_reading
+from diskq.tools.convert.sources import LinesFile, Source, kind_of, open_reading
 from diskq.tools.convert.targets import LinesOut, Target, check_there, open_target
 from diskq.tools.entries import EntryBatch
 from diskq.tools.placing import Place, check_free
@@ -48,7 +48,7 @@ class Conversion:
     """What the target has no place for, and how many messages had it."""
     invented: dict[str, int]
     """What had to be made up, and for how many messages."""
-    unreadable: tuple[Gap, ...]
+    unreadable: tuple[SkippedBytes, ...]
     """What of the sources could not be read."""
     is_dry: bool
 
@@ -79,7 +79,7 @@ def convert(
 ) -> Conversion:
     """Carry the messages of `sources`, one after the other, to a new thing at `target`, or to what is there.
 
-    Lines of JSON may go to whoever takes them: `target` is called with whole lines. Returns when all is
+    LinesFile of JSON may go to whoever takes them: `target` is called with whole lines. Returns when all is
     durable. `warn` is told what will be lost, before anything is written. Nothing of a source changes; after
     an error, or Ctrl-C, there is nothing at `target`, and of what was to be appended a part may be there. A
     process that is killed leaves what it has built beside the target, under a name that begins with a dot;
@@ -89,7 +89,7 @@ def convert(
     ConversionError for a message that the target cannot hold, FileExistsError, FileNotFoundError, ValueError
     for options that make no sense, and what reading the sources and writing the target raise.
     """
-    given = [sources] if isinstance(sources, Thing | Lines) else sources
+    given = [sources] if isinstance(sources, Thing | LinesFile) else sources
     its = options or ConvertOptions()
     its.check(to)
     with _Conversion(
@@ -123,7 +123,7 @@ def _chosen(sources: Sequence[Source], options: ConvertOptions) -> list[Source]:
 
 def _has_any(source: Source, wanted: Sequence[str]) -> bool:
     """May one of these queues be there? Who has none says so when it is opened."""
-    if isinstance(source, Lines) or source.kind not in ("queue", "spool"):
+    if isinstance(source, LinesFile) or source.kind not in ("queue", "spool"):
         return True
     return bool({source.name} & {*wanted} if source.kind == "queue" else {SPOOL, DEAD} & {*wanted})
 
@@ -156,7 +156,7 @@ class _Conversion(ExitStack):
         self._readings = [
             self.enter_context(open_reading(source, options.selection, fs=fs)) for source in sources
         ]
-        self._unreadable: list[Gap] = []
+        self._unreadable: list[SkippedBytes] = []
         self._carrier = Carrier(
             to,
             options,

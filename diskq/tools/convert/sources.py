@@ -15,10 +15,10 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from diskq._native.core.message import JournalMessage, Message
-from diskq._native.queue.codec import Columns
+from diskq._native.queue.codec import QueueColumns
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
-from diskq.engine.log.reader import Gap, LogReader
+from diskq.engine.log.reader import LogReader, SkippedBytes
 from diskq.engine.priority.store import QueueInfo
 from diskq.engine.priority.view import StoreLook, look_at_store
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
@@ -33,7 +33,16 @@ from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import read_lines
 from diskq.tools.stores import Thing
 
-__all__ = ["FIELDS", "Lines", "Reading", "Selection", "Source", "entries", "kind_of", "open_reading"]
+__all__ = [
+    "FIELDS",
+    "LinesFile",
+    "MessageSource",
+    "Selection",
+    "Source",
+    "entries",
+    "kind_of",
+    "open_reading",
+]
 
 M = TypeVar("M", Message, JournalMessage)
 
@@ -41,7 +50,7 @@ _MANY = 4096
 _BYTES = 1024 * 1024
 
 
-class Lines(NamedTuple):
+class LinesFile(NamedTuple):
     """A file of messages as lines of JSON (json_lines.py)."""
 
     path: str
@@ -52,7 +61,7 @@ class Lines(NamedTuple):
         return self.label or f"JSON lines {self.path}"
 
 
-Source = Thing | Lines
+Source = Thing | LinesFile
 
 FIELDS: dict[str, frozenset[str]] = {
     "queue": frozenset({"queue"}),
@@ -100,16 +109,16 @@ _ALL = Selection()
 
 
 def kind_of(source: Source) -> str:
-    return "lines" if isinstance(source, Lines) else source.kind
+    return "lines" if isinstance(source, LinesFile) else source.kind
 
 
-class Reading(Closing):
+class MessageSource(Closing):
     """The messages that a thing had when this was made: `batches` may be called again and again."""
 
     def __init__(self, source: Source, fs: FileSystem) -> None:
         self.source = source
         self.fs = fs
-        self.losses: list[Gap] = []
+        self.losses: list[SkippedBytes] = []
         """What the last `batches` could not read, in order."""
 
     @property
@@ -144,22 +153,24 @@ class Reading(Closing):
         """Idempotent."""
 
 
-def open_reading(source: Source, selection: Selection = _ALL, *, fs: FileSystem | None = None) -> Reading:
+def open_reading(
+    source: Source, selection: Selection = _ALL, *, fs: FileSystem | None = None
+) -> MessageSource:
     """A reading of what `source` holds now, as far as `selection` wants it. A spool's queues are two.
 
     Raises ValueError for a selection that speaks of what it does not have, QueueNotFoundError, and as
-    `Reading.batches`.
+    `MessageSource.batches`.
     """
     disk = fs or OsFileSystem()
     selection.check(source)
     opened = _open(source, selection, disk)
     is_cut = (selection.since, selection.until, selection.limit) != (None, None, None)
-    is_cut = is_cut or (isinstance(source, Lines) and selection != _ALL)
+    is_cut = is_cut or (isinstance(source, LinesFile) and selection != _ALL)
     return _Selected(opened, selection) if is_cut else opened
 
 
-def _open(source: Source, selection: Selection, fs: FileSystem) -> Reading:
-    if isinstance(source, Lines):
+def _open(source: Source, selection: Selection, fs: FileSystem) -> MessageSource:
+    if isinstance(source, LinesFile):
         return _LinesReading(source, fs)
     if source.kind == "stream":
         return _StreamReading(source, selection, fs)
@@ -179,7 +190,7 @@ def entries(
     selection: Selection = _ALL,
     *,
     fs: FileSystem | None = None,
-    losses: list[Gap] | None = None,
+    losses: list[SkippedBytes] | None = None,
 ) -> Iterator[Entry]:
     """The messages of `source`, one by one. What cannot be read is told in `losses`, at the end.
 
@@ -195,7 +206,7 @@ def entries(
 # --- queues ---------------------------------------------------------------------------------------
 
 
-class _QueueReading(Reading):
+class _QueueReading(MessageSource):
     """One queue, or several, one after the other."""
 
     def __init__(self, source: Thing, names: Sequence[str], fs: FileSystem) -> None:
@@ -221,14 +232,14 @@ class _QueueReading(Reading):
                 self.losses += reader.losses
 
 
-def _values(columns: Columns) -> list[bytes]:
+def _values(columns: QueueColumns) -> list[bytes]:
     offsets = memoryview(columns.value_offsets).cast("q" if columns.offset_width == 8 else "i")
     values = columns.values
     return [values[start:end] for start, end in pairwise(offsets)]
 
 
-def _as_gap(repair: Repair) -> Gap:
-    return Gap(
+def _as_gap(repair: Repair) -> SkippedBytes:
+    return SkippedBytes(
         path=repair.path,
         start=repair.kept,
         end=repair.kept + repair.dropped,
@@ -241,7 +252,7 @@ def _as_gap(repair: Repair) -> Gap:
 # --- streams and journals -------------------------------------------------------------------------
 
 
-class _StreamReading(Reading):
+class _StreamReading(MessageSource):
     def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._stream = StreamReader(source.path, fs=fs)
@@ -293,7 +304,7 @@ def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
         yield [each for each in found if each.offset < end] if reader.losses else found
 
 
-class _JournalReading(Reading):
+class _JournalReading(MessageSource):
     def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
@@ -332,7 +343,7 @@ class _JournalReading(Reading):
 # --- stores ---------------------------------------------------------------------------------------
 
 
-class _StoreReading(Reading):
+class _StoreReading(MessageSource):
     def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
@@ -375,8 +386,8 @@ class _StoreReading(Reading):
 # --- lines, and a part of what there is -----------------------------------------------------------
 
 
-class _LinesReading(Reading):
-    def __init__(self, source: Lines, fs: FileSystem) -> None:
+class _LinesReading(MessageSource):
+    def __init__(self, source: LinesFile, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
         fs.close(fs.open(source.path))
@@ -385,10 +396,10 @@ class _LinesReading(Reading):
         return read_lines(self._path, fs=self.fs, label=str(self.source))
 
 
-class _Selected(Reading):
+class _Selected(MessageSource):
     """Of another reading what is wanted."""
 
-    def __init__(self, inner: Reading, selection: Selection) -> None:
+    def __init__(self, inner: MessageSource, selection: Selection) -> None:
         super().__init__(inner.source, inner.fs)
         self._inner = inner
         self._selection = selection
@@ -430,13 +441,13 @@ class _Selected(Reading):
             since = -(2**63) if wanted.since is None else wanted.since
             until = 2**63 if wanted.until is None else wanted.until
             places = [at for at in places if (time := times[at]) is not None and since <= time < until]
-        if isinstance(self.source, Lines):
+        if isinstance(self.source, LinesFile):
             places = _among(batch, places, wanted)
         return batch.chosen(list(places))
 
 
 def _among(batch: EntryBatch, places: Iterable[int], wanted: Selection) -> Iterable[int]:
-    """Lines may tell an offset and a queue, or none."""
+    """Lines may give an offset and a queue, or none."""
     if wanted.queues:
         queues = batch.queues or [None] * len(batch)
         places = [at for at in places if queues[at] in wanted.queues]

@@ -19,7 +19,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import gaps_as, known_gaps, unknown_parts
-from diskq.tools.repair.log import Found, Run, gaps_between, left_out, read_segment, told
+from diskq.tools.repair.log import FoundMessages, MessageRun, gaps_between, left_out, read_segment, told
 from diskq.tools.repair.rewriting import copied, sej_blocks, sums
 
 __all__ = ["repair_journal"]
@@ -37,7 +37,7 @@ def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
     lock = Lock(fs, files.lock, f"journal {path}")
     try:
         swap = Swap(fs, path, files.swap)
-        repairs += _Rebuild(fs, files, swap, next_offset).run()
+        repairs += _JournalRebuild(fs, files, swap, next_offset).run()
         if swap and not is_dry:
             swap.carry_out()
     finally:
@@ -55,7 +55,7 @@ def _mend_readers(fs: FileSystem, path: str) -> list[Repair]:
     return repairs
 
 
-class _Rebuild:
+class _JournalRebuild:
     """What of the segments is to be written anew."""
 
     def __init__(self, fs: FileSystem, files: JournalFiles, swap: Swap, next_offset: int) -> None:
@@ -93,7 +93,7 @@ class _Rebuild:
             self._swap.install(files.points, points.with_other_starts(points.partitions).render())
         return self._repairs
 
-    def _look_at(self, base: int, known_end: int) -> Found:
+    def _look_at(self, base: int, known_end: int) -> FoundMessages:
         ahead = SejAhead(self._fs, SejFraming(), Gate())
         reader = JournalSegmentReader(self._fs, ahead, self._files, base)
         try:
@@ -101,7 +101,7 @@ class _Rebuild:
         finally:
             reader.close()
 
-    def _write_anew(self, found: Found, *, is_last: bool) -> None:
+    def _write_anew(self, found: FoundMessages, *, is_last: bool) -> None:
         """Its runs become segments; an empty one is the last where messages are missing at the end."""
         files, swap = self._files, self._swap
         path = files.data(found.base)
@@ -123,7 +123,7 @@ class _Rebuild:
         runs = list(found.runs)
         end = runs[-1].end if runs else None
         if is_last and end != self._next_offset:
-            runs.append(Run(self._next_offset, self._next_offset, []))
+            runs.append(MessageRun(self._next_offset, self._next_offset, []))
         for number, run in enumerate(runs):
             is_active = is_last and number == len(runs) - 1
             swap.install(files.data(run.first), copied(path, run.pieces) if run.pieces else b"")

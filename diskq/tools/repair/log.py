@@ -13,28 +13,28 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap
-from diskq.tools.repair.rewriting import Piece, between
+from diskq.tools.repair.rewriting import RecordRange, between
 
-__all__ = ["Found", "Run", "gaps_between", "left_out", "read_segment", "told"]
+__all__ = ["FoundMessages", "MessageRun", "gaps_between", "left_out", "read_segment", "told"]
 
 
 @dataclass(slots=True)
-class Run:
+class MessageRun:
     """Messages first:end of a segment, which follow each other; and where their records are."""
 
     first: int
     end: int
-    pieces: list[Piece]
+    pieces: list[RecordRange]
 
 
 @dataclass(slots=True)
-class Found:
+class FoundMessages:
     """What a reader gets of a segment, and what it passes over."""
 
     base: int
     size: int
     """Bytes of its data."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[MessageRun] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
 
     @property
@@ -42,7 +42,7 @@ class Found:
         """Is all of it one run, with nothing else?"""
         if self.losses or len(self.runs) != 1:
             return not (self.losses or self.runs or self.size)
-        return self.runs[0].first == self.base and self.runs[0].pieces == [Piece(0, self.size)]
+        return self.runs[0].first == self.base and self.runs[0].pieces == [RecordRange(0, self.size)]
 
 
 class _Reader(Protocol):
@@ -55,27 +55,27 @@ class _Reader(Protocol):
     def read_on(self, end: int, known_end: int | None = None) -> Loss | None: ...
 
 
-class _Place(NamedTuple):
+class _RecordPlace(NamedTuple):
     position: int
     offset: int
 
 
-def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> Found:
+def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> FoundMessages:
     """Read a segment from its beginning. `known_end`: the offset behind it, where that is known."""
-    found = Found(reader.base, reader.size)
+    found = FoundMessages(reader.base, reader.size)
     bound = UNBOUNDED if known_end is None else known_end
     while _fill(reader, ahead, found, known_end) and ahead.next_offset < bound:
         start, first = ahead.position, ahead.next_offset
         if ahead.skip_to(bound) == first:
             ahead.take_now()  # one that is not whole is measured by who takes it
         if ahead.next_offset > first:
-            _add(found.runs, first, ahead.next_offset, Piece(start, ahead.position))
+            _add(found.runs, first, ahead.next_offset, RecordRange(start, ahead.position))
     if known_end is not None and (loss := reader.blocks.missing(found.size)) is not None:
         found.losses.append(loss)
     return found
 
 
-def _fill(reader: _Reader, ahead: Any, found: Found, known_end: int | None) -> bool:
+def _fill(reader: _Reader, ahead: Any, found: FoundMessages, known_end: int | None) -> bool:
     while not ahead.is_ready or ahead.why != "END":
         if (loss := reader.read_on(found.size, known_end)) is not None:
             if loss.start < found.size:
@@ -85,19 +85,19 @@ def _fill(reader: _Reader, ahead: Any, found: Found, known_end: int | None) -> b
     return True
 
 
-def _add(runs: list[Run], first: int, end: int, piece: Piece) -> None:
+def _add(runs: list[MessageRun], first: int, end: int, piece: RecordRange) -> None:
     if not runs or runs[-1].end != first:
-        runs.append(Run(first, end, [piece]))
+        runs.append(MessageRun(first, end, [piece]))
         return
     run = runs[-1]
     run.end = end
     if run.pieces[-1].end == piece.start:
-        run.pieces[-1] = Piece(run.pieces[-1].start, piece.end)
+        run.pieces[-1] = RecordRange(run.pieces[-1].start, piece.end)
     else:
         run.pieces.append(piece)
 
 
-def gaps_between(partition: int, founds: Iterable[Found], next_offset: int) -> list[Gap]:
+def gaps_between(partition: int, founds: Iterable[FoundMessages], next_offset: int) -> list[Gap]:
     """The offsets that no message has, up to the next one that is given."""
     gaps, expected = [], None
     for found in founds:
@@ -111,14 +111,14 @@ def gaps_between(partition: int, founds: Iterable[Found], next_offset: int) -> l
     return gaps
 
 
-def left_out(swap: Swap, path: str, beside: str, found: Found) -> dict[Piece, str]:
+def left_out(swap: Swap, path: str, beside: str, found: FoundMessages) -> dict[RecordRange, str]:
     """The bytes of a segment's data that no run has are kept beside `beside`; where each stretch is."""
     pieces = [piece for run in found.runs for piece in run.pieces]
     rest = between(pieces, 0, found.size)
     return {piece: swap.keep(path, beside, *piece) for piece in rest}
 
 
-def told(path: str, losses: Iterable[Loss], asides: Mapping[Piece, str]) -> list[Repair]:
+def told(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, str]) -> list[Repair]:
     """The same as repairs."""
     return [
         Repair(

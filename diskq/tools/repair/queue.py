@@ -12,14 +12,14 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq.engine.queue.ack_log import acked_row, handed_row, read_journals, tried_row
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
-from diskq.tools.repair.rewriting import Piece, between, copied, moved, nsq_blocks, size_of, sums
+from diskq.tools.repair.rewriting import RecordRange, between, copied, moved, nsq_blocks, size_of, sums
 
 __all__ = ["repair_queue"]
 
@@ -38,7 +38,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
     lock = Lock(fs, files.lock, files.what)
     try:
         swap = Swap(fs, directory, files.swap)
-        repairs += _Rebuild(fs, files, swap).run()
+        repairs += _QueueRebuild(fs, files, swap).run()
         if swap and not is_dry:
             swap.carry_out()
     finally:
@@ -46,19 +46,19 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
     return repairs
 
 
-class _Rebuild:
+class _QueueRebuild:
     """What of the files is to be written anew."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles, swap: Swap) -> None:
         self._fs = fs
         self._files = files
         self._swap = swap
-        self._pieces: dict[int, list[Piece]] = {}  # of the files that are written anew
+        self._pieces: dict[int, list[RecordRange]] = {}  # of the files that are written anew
         self._repairs: list[Repair] = []
 
     def run(self) -> list[Repair]:
         content = self._files.read_metadata()
-        metadata = Metadata.parse(content or b"")
+        metadata = QueueMetadata.parse(content or b"")
         assert metadata is not None, "it was just opened, and closed"
         read, write = metadata.read, metadata.write
         numbers = [number for number in self._files.numbers() if read.file <= number <= write.file]
@@ -70,7 +70,7 @@ class _Rebuild:
             self._point(metadata, depth)
         return self._repairs
 
-    def _look_at(self, number: int, read: Position, write: Position) -> int:
+    def _look_at(self, number: int, read: QueuePosition, write: QueuePosition) -> int:
         """Decide on a file. Returns how many records of it can be read."""
         path = self._files.data(number)
         start = read.byte if number == read.file else 0
@@ -81,10 +81,10 @@ class _Rebuild:
         pieces, at = [], start
         for loss in losses:
             if at < min(loss.start, size):
-                pieces.append(Piece(at, min(loss.start, size)))
+                pieces.append(RecordRange(at, min(loss.start, size)))
             at = max(at, loss.end)
         if at < size:
-            pieces.append(Piece(at, size))
+            pieces.append(RecordRange(at, size))
         self._write_anew(number, pieces, is_sealed=number != write.file)
         asides = {piece: self._swap.keep(path, path, *piece) for piece in between(pieces, start, size)}
         for loss in losses:
@@ -134,7 +134,7 @@ class _Rebuild:
         )
         self._write_anew(number, [], is_sealed=True)
 
-    def _write_anew(self, number: int, pieces: list[Piece], *, is_sealed: bool) -> None:
+    def _write_anew(self, number: int, pieces: list[RecordRange], *, is_sealed: bool) -> None:
         path = self._files.data(number)
         self._pieces[number] = pieces
         self._swap.install(path, copied(path, pieces) if pieces else b"")
@@ -144,12 +144,12 @@ class _Rebuild:
 
     # --- what points into them --------------------------------------------------------------------
 
-    def _point(self, metadata: Metadata, depth: int) -> None:
+    def _point(self, metadata: QueueMetadata, depth: int) -> None:
         read, write = self._moved(metadata.read), self._moved(metadata.write)
         if not self._repairs:
             reason = f"it says {metadata.depth} messages, there are {depth}"
             self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
-        told = Metadata(depth, read, write, True)
+        told = QueueMetadata(depth, read, write, True)
         self._swap.install(self._files.metadata, told.render())
         journals = self._files.ack_journals()
         if not journals or not self._pieces:
@@ -161,7 +161,7 @@ class _Rebuild:
                 rows += self._acked(file, start, end)
         for (file, byte), tried in known.tried.items():
             if file not in self._pieces or any(start <= byte < end for start, end in self._pieces[file]):
-                place = self._moved(Position(file, byte))
+                place = self._moved(QueuePosition(file, byte))
                 rows.append(tried_row(*place, tried.attempts, tried.due, tried.delay))
         self._swap.install(self._files.ack_journal(journals[-1]), b"".join(rows))
         for number in journals[:-1]:
@@ -178,7 +178,7 @@ class _Rebuild:
             if first < last
         ]
 
-    def _moved(self, place: Position) -> Position:
+    def _moved(self, place: QueuePosition) -> QueuePosition:
         pieces = self._pieces.get(place.file)
         if pieces is None:
             return place
@@ -187,4 +187,4 @@ class _Rebuild:
             if place.byte >= max((end for _, end in pieces), default=0)
             else moved(place.byte, pieces)
         )
-        return Position(place.file, byte)
+        return QueuePosition(place.file, byte)

@@ -19,7 +19,7 @@ from diskq.storage.checksums import Sidecar
 from diskq.storage.fs import FileSystem
 
 __all__ = [
-    "Piece",
+    "RecordRange",
     "between",
     "copied",
     "indexed",
@@ -36,34 +36,34 @@ _AT_ONCE = 1024 * 1024
 _MANY = 2**31
 
 Writer = Callable[[FileSystem, int], None]
-Blocks = Callable[[FileSystem, int, "Piece"], Iterator[tuple[int, int]]]
+Blocks = Callable[[FileSystem, int, "RecordRange"], Iterator[tuple[int, int]]]
 """Of a piece of an open file where each of its blocks ends, and how many records it has."""
 
 
-class Piece(NamedTuple):
+class RecordRange(NamedTuple):
     """Bytes start:end of a file: whole records."""
 
     start: int
     end: int
 
 
-def size_of(pieces: Iterable[Piece]) -> int:
+def size_of(pieces: Iterable[RecordRange]) -> int:
     return sum(piece.end - piece.start for piece in pieces)
 
 
-def between(pieces: Iterable[Piece], start: int, end: int) -> list[Piece]:
+def between(pieces: Iterable[RecordRange], start: int, end: int) -> list[RecordRange]:
     """What of bytes start:end is in none of the pieces."""
     rest = []
     for piece in sorted(pieces):
         if start < piece.start:
-            rest.append(Piece(start, piece.start))
+            rest.append(RecordRange(start, piece.start))
         start = max(start, piece.end)
     if start < end:
-        rest.append(Piece(start, end))
+        rest.append(RecordRange(start, end))
     return rest
 
 
-def moved(byte: int, pieces: Iterable[Piece]) -> int:
+def moved(byte: int, pieces: Iterable[RecordRange]) -> int:
     """Where a byte is when nothing but the pieces is left: or, if it is in none, what follows it."""
     before = 0
     for start, end in pieces:
@@ -73,7 +73,7 @@ def moved(byte: int, pieces: Iterable[Piece]) -> int:
     return before
 
 
-def copied(path: str, pieces: Iterable[Piece]) -> Writer:
+def copied(path: str, pieces: Iterable[RecordRange]) -> Writer:
     """Of a file that holds these pieces of the one at `path`, and nothing else."""
     pieces = list(pieces)
 
@@ -92,7 +92,7 @@ def copied(path: str, pieces: Iterable[Piece]) -> Writer:
     return write
 
 
-def sums(path: str, pieces: Iterable[Piece], blocks: Blocks, *, is_sealed: bool) -> Writer:
+def sums(path: str, pieces: Iterable[RecordRange], blocks: Blocks, *, is_sealed: bool) -> Writer:
     """Of the checksums of that file."""
     pieces = list(pieces)
 
@@ -123,7 +123,7 @@ def sums(path: str, pieces: Iterable[Piece], blocks: Blocks, *, is_sealed: bool)
 # --- nsq ------------------------------------------------------------------------------------------
 
 
-def nsq_blocks(fs: FileSystem, handle: int, piece: Piece) -> Iterator[tuple[int, int]]:
+def nsq_blocks(fs: FileSystem, handle: int, piece: RecordRange) -> Iterator[tuple[int, int]]:
     ahead = ReadAhead(fs, NsqFraming(0, MAX_BODY), Gate())
     position, size = piece.start, _AT_ONCE
     ahead.seek(position)
@@ -143,7 +143,7 @@ def nsq_blocks(fs: FileSystem, handle: int, piece: Piece) -> Iterator[tuple[int,
 # --- sej ------------------------------------------------------------------------------------------
 
 
-def sej_blocks(fs: FileSystem, handle: int, piece: Piece) -> Iterator[tuple[int, int]]:
+def sej_blocks(fs: FileSystem, handle: int, piece: RecordRange) -> Iterator[tuple[int, int]]:
     position, size = piece.start, _AT_ONCE
     while position < piece.end:
         window = fs.pread(handle, min(size, piece.end - position), position)
@@ -160,7 +160,7 @@ def sej_blocks(fs: FileSystem, handle: int, piece: Piece) -> Iterator[tuple[int,
 
 
 def rows(
-    fs: FileSystem, handle: int, piece: Piece, framing: TripletFraming, offset: int, shift: int = 0
+    fs: FileSystem, handle: int, piece: RecordRange, framing: TripletFraming, offset: int, shift: int = 0
 ) -> Iterator[RowsOf]:
     """The records of a piece, some at a time, with the rows that they ask for `shift` bytes further on."""
     position, size = piece.start, _AT_ONCE
@@ -176,7 +176,7 @@ def rows(
 
 
 def indexed(
-    path: str, pieces: Iterable[Piece], framing: TripletFraming, offset: int, *, by_time: bool
+    path: str, pieces: Iterable[RecordRange], framing: TripletFraming, offset: int, *, by_time: bool
 ) -> Writer:
     """Of the index of a file that holds these pieces of the one at `path`; or of its timeindex."""
     pieces = list(pieces)
@@ -200,7 +200,7 @@ def indexed(
 
 
 def triplet_blocks(framing: TripletFraming) -> Blocks:
-    def blocks(fs: FileSystem, handle: int, piece: Piece) -> Iterator[tuple[int, int]]:
+    def blocks(fs: FileSystem, handle: int, piece: RecordRange) -> Iterator[tuple[int, int]]:
         start, records, end = piece.start, 0, piece.start
         for made in rows(fs, handle, piece, framing, 0):
             for _, position, size in INDEX_ROW.iter_unpack(made.index_rows[: made.records * INDEX_ROW_SIZE]):

@@ -30,7 +30,7 @@ from diskq.storage.repairs import Repair
 from diskq.storage.small_file import read_small
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
-from diskq.tools.repair.log import Found, Run, gaps_between, left_out, read_segment, told
+from diskq.tools.repair.log import FoundMessages, MessageRun, gaps_between, left_out, read_segment, told
 from diskq.tools.repair.rewriting import copied, indexed, sums, triplet_blocks
 
 __all__ = ["repair_stream"]
@@ -53,7 +53,7 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
     try:
         owner = OwnerFile(fs, files)
         try:
-            rebuild = _Rebuild(fs, files)
+            rebuild = _StreamRebuild(fs, files)
             repairs += rebuild.run()
             if not is_dry:
                 rebuild.carry_out()
@@ -152,7 +152,7 @@ def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
 # --- the segments ---------------------------------------------------------------------------------
 
 
-class _Rebuild:
+class _StreamRebuild:
     """What of the segments is to be written anew."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles) -> None:
@@ -208,7 +208,7 @@ class _Rebuild:
                 self._write_anew(files, found, next_offset if is_last else None)
         return gaps_between(files.index, founds, next_offset)
 
-    def _look_at(self, files: PartitionFiles, base: int, known_end: int) -> Found:
+    def _look_at(self, files: PartitionFiles, base: int, known_end: int) -> FoundMessages:
         ahead = TripletAhead(self._fs, self._framing, Gate())
         reader = SegmentReader(self._fs, ahead, self._framing, files, base)
         try:
@@ -216,13 +216,13 @@ class _Rebuild:
         finally:
             reader.close()
 
-    def _problem(self, files: PartitionFiles, found: Found) -> str | None:
+    def _problem(self, files: PartitionFiles, found: FoundMessages) -> str | None:
         """What is wrong with a segment of which a reader gets everything; None: nothing."""
         end = found.runs[-1].end if found.runs else found.base
         audit = audit_segment(self._files.path, AuditTask(files.index, found.base, end), self._fs)
         return None if audit is None else audit.problem
 
-    def _write_anew(self, files: PartitionFiles, found: Found, next_offset: int | None) -> None:
+    def _write_anew(self, files: PartitionFiles, found: FoundMessages, next_offset: int | None) -> None:
         """Its runs become segments. `next_offset`: it is the last one, of which more may be missing."""
         swap, framing = self._swap, self._framing
         path = files.data(found.base)
@@ -240,7 +240,7 @@ class _Rebuild:
         self._repairs += losses
         runs = list(found.runs)
         if next_offset is not None and (not runs or runs[-1].end != next_offset):
-            runs.append(Run(next_offset, next_offset, []))
+            runs.append(MessageRun(next_offset, next_offset, []))
         for number, run in enumerate(runs):
             data, index, timeindex = files.segment(run.first)
             is_active = next_offset is not None and number == len(runs) - 1

@@ -16,7 +16,7 @@ from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import MARKER_SIZE
 from diskq.engine.log.missing_end import told_end
 from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery_points import Point, read_points
+from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.numbers import UNBOUNDED
@@ -94,7 +94,7 @@ def _look(
     files: JournalFiles,
     base: int,
     behind: int | None,
-    point: Point | None,
+    point: RecoveryPoint | None,
     ends: dict[int, int],
     report: Report,
 ) -> None:
@@ -183,7 +183,7 @@ def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
 
 
 def _look_at_the_point(
-    files: JournalFiles, base: int, point: Point | None, next_offset: int, report: Report
+    files: JournalFiles, base: int, point: RecoveryPoint | None, next_offset: int, report: Report
 ) -> None:
     if point is not None and next_offset < point.next_offset:
         missing = point.next_offset - next_offset

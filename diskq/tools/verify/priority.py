@@ -7,7 +7,7 @@ from diskq._native.priority.codec import END_MARKER
 from diskq.engine.log.trust import Trust, trust_of_store
 from diskq.engine.priority.audit import SegmentReport, StoreReport, inspect_store
 from diskq.engine.priority.command_log import read_segment
-from diskq.engine.priority.files import Point, StoreFiles
+from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.recovery import STALE, TORN
 from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
@@ -28,7 +28,7 @@ def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
     except CorruptionError as refusal:
         report.damage(refusal.path, refusal.position, refusal.reason)
         return
-    found = settled(lambda part: _Look(fs, files, part).run(), report.progress)
+    found = settled(lambda part: _StoreVerification(fs, files, part).run(), report.progress)
     report.take(found)
     if not _is_being_written(fs, files) and (found.troubles or _needs_an_open(fs, files)):
         _compare_with_an_open(fs, files, report)
@@ -40,13 +40,13 @@ def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
 
 def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
     """Did a process end without closing it, and no power cut come since? Its commands are then whole."""
-    trust = trust_of_store(fs, Point.read(fs, files), read_holder(fs, files.lock))
+    trust = trust_of_store(fs, StorePoint.read(fs, files), read_holder(fs, files.lock))
     return trust is Trust.KILLED
 
 
 def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
     """Does the log end elsewhere than it ended when it was closed, or is something behind its end?"""
-    point, bases = Point.read(fs, files), files.segments()
+    point, bases = StorePoint.read(fs, files), files.segments()
     if point is not None and (point.base not in bases or point.base != bases[-1]):
         return True
     holder = read_holder(fs, files.lock)
@@ -77,7 +77,7 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
             position = refusal.position if isinstance(refusal, CorruptionError) else None
             report.damage(refusal.path, position, f"it is refused: {refusal}")
         return
-    point = Point.read(fs, files)
+    point = StorePoint.read(fs, files)
     report.messages = sum(queue.stored for queue in opening.queues)
     known = {(each.path, each.at) for each in report.findings if each.severity != "note"}
     for repair in opening.repairs:
@@ -93,14 +93,14 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
         report.count_lost(max(0, point.stored - report.messages))
 
 
-class _Look:
+class _StoreVerification:
     """Once through the store."""
 
     def __init__(self, fs: FileSystem, files: StoreFiles, report: Report) -> None:
         self._fs = fs
         self._files = files
         self._report = report
-        self._point = Point.read(fs, files)
+        self._point = StorePoint.read(fs, files)
         self._was_killed = _was_killed(fs, files)
 
     def run(self) -> None:

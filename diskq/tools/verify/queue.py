@@ -12,7 +12,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_journals
-from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
 from diskq.engine.queue.snapshot import steady_slate, steady_survey, waiting_behind
 from diskq.storage.block_reader import BlockReader
@@ -31,14 +31,14 @@ def verify_queue(fs: FileSystem, thing: Thing, report: Report) -> None:
     files = QueueFiles(fs, thing.path, thing.name)
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
         files = QueueFiles(there, thing.path, thing.name)
-        report.take(settled(lambda part: _Look(there, files, part).run(), report.progress))
+        report.take(settled(lambda part: _QueueVerification(there, files, part).run(), report.progress))
 
 
 def _count(records: bytes) -> int:
     return count(records).records
 
 
-class _Look:
+class _QueueVerification:
     """Once through the queue."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles, report: Report) -> None:
@@ -49,10 +49,10 @@ class _Look:
     def run(self) -> None:
         waiting = steady_slate(self._fs, self._files.slate)
         content = self._files.read_metadata()
-        metadata = None if content is None else Metadata.parse(content)
+        metadata = None if content is None else QueueMetadata.parse(content)
         found = steady_survey(self._fs, self._files)
         self._tell_of_metadata(content, metadata, found)
-        recorded = Position(2**63, 0) if metadata is None else metadata.write
+        recorded = QueuePosition(2**63, 0) if metadata is None else metadata.write
         known = behind = uncounted = 0
         for number, size in found.sizes.items():
             if number < found.read.file:
@@ -133,12 +133,14 @@ class _Look:
     def _is_consumed(self, number: int) -> bool:
         """Were its messages taken out meanwhile?"""
         content = self._files.read_metadata()
-        metadata = None if content is None else Metadata.parse(content)
+        metadata = None if content is None else QueueMetadata.parse(content)
         return metadata is not None and number < metadata.read.file
 
     # --- the metadata -----------------------------------------------------------------------------
 
-    def _tell_of_metadata(self, content: bytes | None, metadata: Metadata | None, found: Recovered) -> None:
+    def _tell_of_metadata(
+        self, content: bytes | None, metadata: QueueMetadata | None, found: Recovered
+    ) -> None:
         path = self._files.metadata
         if content is None and found.sizes:
             self._report.torn(
@@ -165,7 +167,7 @@ class _Look:
             self._report.damage(repair.path, repair.kept, repair.reason, repair.records or 0)
 
     def _tell_of_depth(
-        self, content: bytes | None, metadata: Metadata | None, known: int, uncounted: int
+        self, content: bytes | None, metadata: QueueMetadata | None, known: int, uncounted: int
     ) -> None:
         """The metadata knows how many there should be, if nobody has written it meanwhile."""
         if metadata is None or self._files.read_metadata() != content:

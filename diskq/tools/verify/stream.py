@@ -10,7 +10,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.log.committed_offset import MARKER_SIZE
 from diskq.engine.log.missing_end import told_end
 from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery_points import Point, Points, read_points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, read_points
 from diskq.engine.stream.audit import AuditTask, Trouble, audit_tasks, examine_segment
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import groups
@@ -67,7 +67,7 @@ def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Repo
     staged = read_points(fs, files).staged
     counted = partial(_count, varuint)
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
-        _Look(there, StreamFiles(there, thing.path), settings, found).run()
+        _StreamVerification(there, StreamFiles(there, thing.path), settings, found).run()
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
         found.torn(files.owner, 0, "no owner's id: the next open removes it, and keeps a copy")
@@ -104,7 +104,7 @@ def _compare_with_an_open(
                 repairs = stream.repairs
         except (DiskqError, OSError):
             return  # it is refused: what was seen stands
-        _Look(overlay, StreamFiles(overlay, files.path), settings, behind).run()
+        _StreamVerification(overlay, StreamFiles(overlay, files.path), settings, behind).run()
     told = sum(repair.records or 0 for repair in repairs)
     # A power cut may take what was not synced: nobody was promised that.
     is_restarted = _was_restarted(fs, files)
@@ -136,7 +136,7 @@ def _compare_with_an_open(
     found.limit_lost(lost)
 
 
-class _Look:
+class _StreamVerification:
     """Once through the stream."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, settings: StreamSettings, report: Report) -> None:
@@ -157,13 +157,13 @@ class _Look:
     def _is_being_written(self) -> bool:
         return bool(holder_of(self._fs, self._files.lock)[1])
 
-    def _may_be_unsynced(self, base: int, points: Points, partition: int) -> bool:
+    def _may_be_unsynced(self, base: int, points: RecoveryPoints, partition: int) -> bool:
         """May a power cut have taken the end of this segment, of which nobody was promised anything?"""
         point = points.partitions.get(partition)
         is_older = point is not None and base < point.base
         return self._was_restarted and not is_older and not points.was_closed(partition)
 
-    def _look_at(self, task: AuditTask, points: Points, report: Report) -> None:
+    def _look_at(self, task: AuditTask, points: RecoveryPoints, report: Report) -> None:
         judges_tail = task.next_base is None and not self._is_being_written()
         found = examine_segment(self._files.path, task, self._fs, judges_tail=judges_tail)
         if found is None:
@@ -203,7 +203,7 @@ class _Look:
             noted += len(missing) - sum(part.end - part.start for part in unknown)
         return noted
 
-    def _synced(self, task: AuditTask, point: Point | None, path: str) -> int:
+    def _synced(self, task: AuditTask, point: RecoveryPoint | None, path: str) -> int:
         """So many bytes of this file of the segment are known to be on the platter."""
         if point is None or point.base != task.base:
             return 0
@@ -239,7 +239,7 @@ class _Look:
         except StreamNotFoundError:
             return None
 
-    def _tell_of_the_rest(self, points: Points) -> None:
+    def _tell_of_the_rest(self, points: RecoveryPoints) -> None:
         fs, files, report = self._fs, self._files, self._report
         tell_of_a_repair(fs, files.path, files.swap, report)
         if not points.is_readable:
@@ -252,7 +252,7 @@ class _Look:
         for partition in files.partitions():
             self._tell_of_a_partition(partition, points)
 
-    def _tell_of_a_partition(self, partition: int, points: Points) -> None:
+    def _tell_of_a_partition(self, partition: int, points: RecoveryPoints) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
         bases = files.bases()

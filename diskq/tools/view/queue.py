@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskq.engine import layouts
-from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
 from diskq.storage.write_ahead_log import read_slate
@@ -29,8 +29,8 @@ class QueueView:
     bytes: int
     """All data files and their checksums."""
     files: int
-    read: Position
-    write: Position
+    read: QueuePosition
+    write: QueuePosition
     """Behind the last byte that there is."""
     is_open: bool | None
     """Does a process have it? None: it cannot be told from here."""
@@ -56,15 +56,15 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     fs = fs or OsFileSystem()
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
-    metadata = Metadata.parse(content) if content is not None else None
+    metadata = QueueMetadata.parse(content) if content is not None else None
     sizes = {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
     sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
     on_disk = sum(sizes.values()) + sums
     holder, is_open = holder_of(fs, files.lock)
     if holder is not None and holder.is_of_this_boot(fs):
         _add_what_waits(fs, files.slate, sizes)
-    end = Position(max(sizes), sizes[max(sizes)]) if sizes else Position(0, 0)
-    recorded = metadata.write if metadata else Position(0, 0)
+    end = QueuePosition(max(sizes), sizes[max(sizes)]) if sizes else QueuePosition(0, 0)
+    recorded = metadata.write if metadata else QueuePosition(0, 0)
     unrecorded = _bytes_between(sizes, recorded, end)
     aside = [
         entry
@@ -77,7 +77,7 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
         is_exact=metadata is not None and not unrecorded,
         bytes=on_disk,
         files=len(sizes),
-        read=metadata.read if metadata else Position(min(sizes, default=0), 0),
+        read=metadata.read if metadata else QueuePosition(min(sizes, default=0), 0),
         write=max(recorded, end),
         is_open=is_open,
         holder=holder,
@@ -93,7 +93,7 @@ def _add_what_waits(fs: FileSystem, slate: str, sizes: dict[int, int]) -> None:
         sizes[waiting.file] = max(sizes[waiting.file], waiting.start + len(waiting.records))
 
 
-def _bytes_between(sizes: dict[int, int], start: Position, end: Position) -> int:
+def _bytes_between(sizes: dict[int, int], start: QueuePosition, end: QueuePosition) -> int:
     if start >= end:
         return 0
     whole = sum(size for number, size in sizes.items() if start.file <= number <= end.file)
@@ -101,7 +101,7 @@ def _bytes_between(sizes: dict[int, int], start: Position, end: Position) -> int
 
 
 def _problems(
-    content: bytes | None, metadata: Metadata | None, sizes: dict[int, int], unrecorded: int
+    content: bytes | None, metadata: QueueMetadata | None, sizes: dict[int, int], unrecorded: int
 ) -> list[str]:
     if metadata is None:
         state = "missing" if content is None else "unreadable"

@@ -16,7 +16,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import in_words, writer_of
 from diskq.tools.stores import Thing
-from diskq.tools.watch.samples import Aside, Part, Sample, own_status
+from diskq.tools.watch.samples import Aside, Sample, SamplePart, own_status
 from diskq.tools.watch.segment_list import Growth, SegmentList
 
 __all__ = ["JournalGauge", "StreamGauge"]
@@ -90,7 +90,9 @@ class StreamGauge:
         index = self._fs.size_of(self._files.partition(number).index_of(base)) or 0
         return base + index // INDEX_ROW_SIZE
 
-    def _groups(self, first: dict[int, int], ends: dict[int, int]) -> tuple[tuple[Part, ...], list[str]]:
+    def _groups(
+        self, first: dict[int, int], ends: dict[int, int]
+    ) -> tuple[tuple[SamplePart, ...], list[str]]:
         parts, wrong = [], []
         for group in groups(self._fs, self._files):
             wrong += [str(repair) for repair in group.repairs]
@@ -100,7 +102,7 @@ class StreamGauge:
                 for number, offset in behind.items()
                 if number in ends
             ]
-            parts.append(Part(name=group.name, lag=sum(lags), done=sum(behind.values())))
+            parts.append(SamplePart(name=group.name, lag=sum(lags), done=sum(behind.values())))
         return tuple(parts), wrong
 
     def _oldest_of(self, first: dict[int, int], ends: dict[int, int]) -> int | None:
@@ -147,7 +149,7 @@ class JournalGauge:
         parts = []
         for reader in read_journal_offsets(files.path, fs=fs, next_offset=end):
             behind = first if reader.offset is None else max(first, reader.offset)
-            parts.append(Part(name=reader.name, lag=max(0, end - behind), done=reader.offset or 0))
+            parts.append(SamplePart(name=reader.name, lag=max(0, end - behind), done=reader.offset or 0))
         holder, is_open = holder_of(fs, files.lock)
         return Sample(
             thing=self.thing,

@@ -13,7 +13,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 from diskq.tools.holders import owner_of
 from diskq.tools.stores import Thing
-from diskq.tools.watch.samples import Aside, Part, Sample, own_status
+from diskq.tools.watch.samples import Aside, Sample, SamplePart, own_status
 from diskq.tools.watch.segment_list import SegmentList
 
 __all__ = ["StoreGauge"]
@@ -53,7 +53,7 @@ class StoreGauge:
         depth = sum(self._stored.values())
         stamp = fs.stamp_of(files.segment(bases[0])) if bases and depth else None
         parts = [
-            Part(name=name, lag=stored, done=self._removed[name])
+            SamplePart(name=name, lag=stored, done=self._removed[name])
             for name, stored in sorted(self._stored.items())
         ]
         return Sample(

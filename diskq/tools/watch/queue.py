@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diskq.engine.queue.files import Metadata, Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.spool.files import SPOOL, SpoolFiles, read_note
 from diskq.storage.fs import FileSystem, base_name
 from diskq.tools.holders import in_words
@@ -33,8 +33,8 @@ class QueueGauge:
         self._name = name
         self._files = QueueFiles(fs, thing.path, name)
         self._sizes: dict[int, int] = {}  # from the file on that is read
-        self._recorded: Metadata | None = None
-        self._at = Position(0, 0)  # up to here messages are counted:
+        self._recorded: QueueMetadata | None = None
+        self._at = QueuePosition(0, 0)  # up to here messages are counted:
         self._seen = 0  # so many, from where we began
         self._seen_recorded = 0  # of these, up to where the queue is recorded to be written
         self._bytes_in = self._bytes_out = 0
@@ -46,7 +46,7 @@ class QueueGauge:
         """The same, where the queue was looked at a moment ago."""
         fs, files = self._fs, self._files
         content = files.read_metadata()
-        recorded = Metadata.parse(content) if content is not None else None
+        recorded = QueueMetadata.parse(content) if content is not None else None
         self._sizes |= {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
         depth, is_exact = None, False
         if recorded is not None:
@@ -73,7 +73,7 @@ class QueueGauge:
             status=own_status(fs, files.status, view.holder, view.is_open),
         )
 
-    def _count(self, recorded: Metadata) -> bool:
+    def _count(self, recorded: QueueMetadata) -> bool:
         """Count what came and went since the last time. False: too much came to be counted."""
         before, self._recorded = self._recorded, recorded
         if before is None or self._has_gone():
@@ -87,14 +87,14 @@ class QueueGauge:
                 behind = count_between(self._fs, self._files, recorded.write, self._at)
                 self._seen_recorded = self._seen - behind.records
         last = max(self._sizes, default=0)
-        return self._go_on(Position(last, self._sizes.get(last, 0)))
+        return self._go_on(QueuePosition(last, self._sizes.get(last, 0)))
 
     def _has_gone(self) -> bool:
         """Is the file no more up to which messages are counted: was it consumed, or the queue made anew?"""
         size = self._fs.size_of(self._files.data(self._at.file))
         return size is None or size < self._at.byte
 
-    def _go_on(self, end: Position) -> bool:
+    def _go_on(self, end: QueuePosition) -> bool:
         size = bytes_between(self._at, end, self._sizes)
         if size > _MOST_BYTES:
             return False

@@ -10,14 +10,14 @@ from diskq.storage.lock import Holder
 from diskq.storage.status_file import StatusNote, read_status
 from diskq.tools.stores import Thing
 
-__all__ = ["Aside", "Part", "Sample", "own_status"]
+__all__ = ["Aside", "Sample", "SamplePart", "own_status"]
 
 # What seldom changes is looked for with each so many samples.
 _SELDOM = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SamplePart:
     """Who reads a stream or a journal, or one queue of a store."""
 
     name: str
@@ -61,7 +61,7 @@ class Sample:
     """Of a spool: messages whose delivery is being tried."""
     dead_letters: int | None = None
     """Of a spool."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SamplePart, ...] = ()
     problems: tuple[str, ...] = ()
     """What the next open will mend, and files of bytes that could not be read, set aside."""
     status: StatusNote | None = None

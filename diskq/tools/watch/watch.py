@@ -14,7 +14,7 @@ from diskq.tools.stores import Thing, things_below
 from diskq.tools.watch.gauge import Gauge, gauge_of
 from diskq.tools.watch.samples import Sample
 
-__all__ = ["Reading", "Watch"]
+__all__ = ["StoreWatch", "WatchReading"]
 
 # Rates are over so many seconds: what a queue's consumers took is recorded every two seconds or so.
 _OVER = 4.0
@@ -25,7 +25,7 @@ _AGAIN = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class WatchReading:
     """What is shown of a thing. Rates are a second, None where nobody knows (yet)."""
 
     sample: Sample | None
@@ -47,7 +47,7 @@ class Reading:
     """Of the oldest message, or of the file that holds it, in seconds."""
 
 
-class Watch:
+class StoreWatch:
     """What keeps messages at some paths, looked at again and again. For one thread at a time."""
 
     def __init__(self, paths: Iterable[AnyPath], *, fs: FileSystem | None = None) -> None:
@@ -58,7 +58,7 @@ class Watch:
         self.bare: tuple[str, ...] = ()
         """Of the paths, those where nothing was found when it was looked for last."""
 
-    def look(self) -> list[Reading]:
+    def look(self) -> list[WatchReading]:
         """All of them as they are now, in the order of the paths, those of one path by name.
 
         What comes at a path is seen after some seconds, what goes is left out. Raises OSError where one of
@@ -87,7 +87,7 @@ class _Meter:
         self._history: deque[float] = deque(maxlen=_KEPT)
         self._sync_seconds: float | None = None
 
-    def look(self) -> Reading:
+    def look(self) -> WatchReading:
         try:
             if self._gauge is None:
                 self._gauge = gauge_of(self._thing, fs=self._fs)
@@ -96,10 +96,10 @@ class _Meter:
             # It may be gone, or be made anew: begin anew with it.
             self._gauge = None
             self._samples.clear()
-            return Reading(sample=None, thing=self._thing, failure=str(failure))
+            return WatchReading(sample=None, thing=self._thing, failure=str(failure))
         self._add(sample)
         first = self._samples[0]
-        return Reading(
+        return WatchReading(
             sample=sample,
             thing=self._thing,
             messages_in=_rate(first, sample, first.messages_in, sample.messages_in),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq.storage.status_file import Bound, read_status
+from diskq.storage.status_file import DiskBound, read_status
 from diskq.testing import FaultFS
 from tests.clock import Clock
 
@@ -48,7 +48,7 @@ async def test_behind_a_barrier_it_says_how_long_barriers_take(kind: str, tmp_pa
             await channel.send(b"hello", durability="synced")
         note = read_status(clock, status_of(tmp_path))
     assert note is not None
-    assert (note.pid, note.barriers, note.bound) == (os.getpid(), 1, Bound())
+    assert (note.pid, note.barriers, note.bound) == (os.getpid(), 1, DiskBound())
 
 
 @pytest.mark.parametrize("kind", OPENINGS)

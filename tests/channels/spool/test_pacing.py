@@ -11,7 +11,7 @@ import trio.testing
 import diskq
 from diskq.channels.spool.pacing import Pacing
 from diskq.engine.queue.age_samples import AgeMarks
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.files import spool_status
 from diskq.testing import CrashFS
 from tests.channels.rig import blocked, numbered
@@ -257,7 +257,7 @@ async def test_a_message_has_an_age_also_if_it_came_before_anybody_looked(timed,
 def test_an_age_is_never_less_than_it_is_and_a_little_more_at_most():
     marks, accepted = AgeMarks(), {}
     for second in range(10_000):
-        place = Position(second // 3_000, second % 3_000 * 10)
+        place = QueuePosition(second // 3_000, second % 3_000 * 10)
         marks.add(place, float(second))
         accepted[place] = second + 0.5
     assert len(marks.marks) <= 256
@@ -266,15 +266,15 @@ def test_an_age_is_never_less_than_it_is_and_a_little_more_at_most():
         assert known is not None
         assert known <= at
         assert at - known <= 10_000 / 40
-    marks.forget_before(Position(2, 0))
-    assert marks.at(Position(2, 0)) is not None
+    marks.forget_before(QueuePosition(2, 0))
+    assert marks.at(QueuePosition(2, 0)) is not None
     assert AgeMarks(marks.marks).marks == marks.marks
 
 
 def test_a_clock_that_steps_back_makes_no_message_younger_than_the_one_before_it():
     marks = AgeMarks()
     for byte, time in ((0, 100.0), (10, 50.0), (20, 120.0)):
-        marks.add(Position(0, byte), time)
+        marks.add(QueuePosition(0, byte), time)
     assert [time for _, time in marks.marks] == [100.0, 100.0, 120.0]
 
 

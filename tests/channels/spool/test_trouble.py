@@ -335,9 +335,9 @@ async def test_a_note_of_other_files_is_not_believed(disk, autojump_clock):
 
 
 def test_a_note_is_read_as_it_was_written():
-    from diskq.engine.queue.files import Position
+    from diskq.engine.queue.files import QueuePosition
 
-    note = Note(Position(1, 2), Trace(3, 4), Position(5, 6), 7, 8, 2)
+    note = Note(QueuePosition(1, 2), Trace(3, 4), QueuePosition(5, 6), 7, 8, 2)
     assert Note.unpack(note.pack()) == note
     assert Note.unpack(note.pack()[:-1]) is None
     assert struct.calcsize("<8sqqqqqqqqII") == len(note.pack()) == 80

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskq import MessageSizeError
-from diskq.cli.core.framing import JOINERS, Frames, Lines, Whole, batches
+from diskq.cli.core.framing import JOINERS, Frames, LineFraming, Whole, batches
 from diskq.cli.core.parsing import CommandError
 
 MOST = 1000
@@ -34,7 +34,7 @@ def test_frames_come_back_whole(bodies, cuts):
 
 @given(lines, st.sets(st.integers(0, 400)))
 def test_lines_come_back_whole(bodies, cuts):
-    assert split(Lines(MOST), JOINERS["lines"](bodies), cuts) == bodies
+    assert split(LineFraming(MOST), JOINERS["lines"](bodies), cuts) == bodies
 
 
 @given(st.binary(max_size=400), st.sets(st.integers(0, 400)))
@@ -51,14 +51,14 @@ def test_batches_are_in_order_and_within_both_bounds(bodies, most, most_bytes):
 
 
 def test_the_last_line_may_lack_its_newline():
-    assert split(Lines(MOST), b"one\ntwo", []) == [b"one", b"two"]
+    assert split(LineFraming(MOST), b"one\ntwo", []) == [b"one", b"two"]
 
 
 def test_an_empty_line_is_an_empty_message_and_a_carriage_return_stays():
-    assert split(Lines(MOST), b"\none\r\n", []) == [b"", b"one\r"]
+    assert split(LineFraming(MOST), b"\none\r\n", []) == [b"", b"one\r"]
 
 
-@pytest.mark.parametrize("make", [Lines, Whole])
+@pytest.mark.parametrize("make", [LineFraming, Whole])
 def test_what_grows_past_the_limit_is_refused_before_it_is_gathered(make):
     splitter = make(10)
     splitter.feed(b"12345")

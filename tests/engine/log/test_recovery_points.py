@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from diskq.engine.log.recovery_points import Point, Points
+from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.storage.small_file import checked
 
-POINTS = Points(False, {0: Point(100, 64, 102, 7), 2: Point(5, 0, 5)}, staged=(0,))
+POINTS = RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7), 2: RecoveryPoint(5, 0, 5)}, staged=(0,))
 
 
 def test_points_are_read_as_they_were_written():
-    assert Points.parse(POINTS.render()) == POINTS
+    assert RecoveryPoints.parse(POINTS.render()) == POINTS
 
 
 def test_points_of_an_earlier_version_name_no_first_segment():
     content = checked(b"diskq points 1 closed\n0 100 64 102\n")
-    assert Points.parse(content) == Points(True, {0: Point(100, 64, 102)})
+    assert RecoveryPoints.parse(content) == RecoveryPoints(True, {0: RecoveryPoint(100, 64, 102)})
 
 
 def test_a_first_segment_of_which_nothing_was_synced_may_be_gone_after_a_power_cut():
-    assert Point(0, 0, 0, 0).start(has_run_on=True) == 0
-    assert Point(0, 0, 0, 0).start(has_run_on=False) is None
-    assert Point(0, 64, 2, 0).start(has_run_on=False) == 0
-    assert Point(100, 0, 100, 7).start(has_run_on=False) == 7
-    assert Point(100, 64, 102).start(has_run_on=True) is None
+    assert RecoveryPoint(0, 0, 0, 0).start(has_run_on=True) == 0
+    assert RecoveryPoint(0, 0, 0, 0).start(has_run_on=False) is None
+    assert RecoveryPoint(0, 64, 2, 0).start(has_run_on=False) == 0
+    assert RecoveryPoint(100, 0, 100, 7).start(has_run_on=False) == 7
+    assert RecoveryPoint(100, 64, 102).start(has_run_on=True) is None
 
 
 def test_where_a_repair_renames_segments_the_first_one_is_unknown():
-    assert POINTS.with_other_starts([0]).partitions == {0: Point(100, 64, 102), 2: Point(5, 0, 5)}
+    assert POINTS.with_other_starts([0]).partitions == {
+        0: RecoveryPoint(100, 64, 102),
+        2: RecoveryPoint(5, 0, 5),
+    }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
 
 
@@ -22,7 +22,7 @@ class Log:
     """Messages with these times, from offset 0; reading the ones in `broken` fails once each."""
 
     def __init__(self, times: Sequence[int | None], broken: set[int] | None = None) -> None:
-        self.losses: list[Gap] = []
+        self.losses: list[SkippedBytes] = []
         self.position = 0
         self.is_closed = False
         self._messages = [Said(offset, when) for offset, when in enumerate(times)]

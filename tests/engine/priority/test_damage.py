@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from diskq.engine.priority.files import Point
+from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
 from diskq.testing import CrashFS, FaultFS, PowerCut
@@ -436,14 +436,14 @@ def test_a_point_that_rotted_is_no_point():
     fs = disk()
     with opened(fs) as store:
         files_of = store.files
-        assert Point.read(fs, files_of) == Point(0)
-    assert Point.read(fs, files_of) == Point(0, 8, 0, 0)
+        assert StorePoint.read(fs, files_of) == StorePoint(0)
+    assert StorePoint.read(fs, files_of) == StorePoint(0, 8, 0, 0)
     content = fs.read(files_of.point)
     for position in range(len(content)):
         rotten = bytearray(content)
         rotten[position] ^= 4
         fs.rot(files_of.point, bytes(rotten))
-        assert Point.read(fs, files_of) is None
+        assert StorePoint.read(fs, files_of) is None
     with opened(fs) as store:
         assert store.repairs == ()
 

@@ -18,7 +18,7 @@ from diskq.engine.queue.ack_log import (
     read_journals,
     tried_row,
 )
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.work import FifoWork
 from diskq.options import WorkOptions
 from diskq.storage.barrier import Barrier
@@ -63,12 +63,12 @@ def filled(count: int) -> CrashFS:
 
 def test_rows_say_what_they_were_given():
     known = known_from(
-        acked_row(3, 100, 200), handed_row(Position(4, 40)), tried_row(4, 12, 7, due=1000.5, delay=2.5)
+        acked_row(3, 100, 200), handed_row(QueuePosition(4, 40)), tried_row(4, 12, 7, due=1000.5, delay=2.5)
     )
     assert known.acked == {3: [(100, 200)]}
-    assert known.handed == Position(4, 40)
+    assert known.handed == QueuePosition(4, 40)
     assert known.tried == {(4, 12): Tried(7, 1000.5, 2.5)}
-    assert known.end == Position(4, 40)
+    assert known.end == QueuePosition(4, 40)
 
 
 def test_messages_next_to_each_other_share_a_row():
@@ -92,7 +92,10 @@ def test_acknowledgements_add_up_in_any_order():
 
 def test_the_furthest_hand_out_counts_and_the_last_try():
     known = known_from(
-        handed_row(Position(1, 50)), tried_row(0, 0, 4), handed_row(Position(0, 90)), tried_row(0, 0, 1)
+        handed_row(QueuePosition(1, 50)),
+        tried_row(0, 0, 4),
+        handed_row(QueuePosition(0, 90)),
+        tried_row(0, 0, 1),
     )
     assert known.of(0, 0) == Tried(1)
     assert known.of(0, 60) == Tried(1), "handed out, and not told how often"
@@ -101,7 +104,7 @@ def test_the_furthest_hand_out_counts_and_the_last_try():
 
 def test_what_matters_is_said_again_from_a_place_on():
     rows = [acked_row(0, 0, 50), acked_row(1, 10, 90), tried_row(1, 5, 2), tried_row(2, 5, 3, 9.5, 1.0)]
-    again = known_from(*known_from(*rows).rows_from(Position(1, 40)))
+    again = known_from(*known_from(*rows).rows_from(QueuePosition(1, 40)))
     assert again.acked == {1: [(40, 90)]}
     assert again.tried == {(2, 5): Tried(3, 9.5, 1.0)}
 
@@ -134,7 +137,7 @@ def test_what_is_said_of_places_not_yet_written_is_taken_back():
 
 def test_a_row_that_reaches_beyond_what_is_written_is_cut_there():
     fs = filled(3)
-    put_journal(fs, acked_row(0, RECORD, 5 * RECORD), handed_row(Position(0, 5 * RECORD)))
+    put_journal(fs, acked_row(0, RECORD, 5 * RECORD), handed_row(QueuePosition(0, 5 * RECORD)))
     with opened(fs) as queue:
         queue.put_many(bodies(3, start=3))
     assert handed_out(fs) == [body(0), *bodies(3, start=3)]
@@ -170,7 +173,7 @@ def test_a_journal_beside_metadata_that_is_not_ours_says_nothing(content: bytes 
 
 def test_a_journal_of_consumed_messages_goes():
     fs = filled(3)
-    put_journal(fs, acked_row(*place(0)), handed_row(Position(0, RECORD)))
+    put_journal(fs, acked_row(*place(0)), handed_row(QueuePosition(0, RECORD)))
     with opened(fs) as queue:
         queue.take_many(2)
     with opened(fs):

@@ -14,7 +14,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.quota import FifoQuota
 from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import DiskFullError
@@ -49,7 +49,7 @@ class Played:
             self.append.buffer.append_many([bytes(active * KIB - 4)], 0, Mode.WRITTEN)
         self.tier = MemoryTier(FRAMING, gate, Gate(), ReadAhead(self.fs, FRAMING, Gate()))
         self.tier.limit = 1 << 40
-        self.head = Position(0, 0)
+        self.head = QueuePosition(0, 0)
         self.asked: list[str] = []
         chosen = QueueOptions(**options)
         self.quota = FifoQuota(self.fs, files, chosen, self.sealed, self.append, self.tier)
@@ -61,14 +61,14 @@ class Played:
             self.sealed.add(self.number, end, self.append.finish(self.debts))
             self.append.buffer.retarget(-1, 0, 0)
         elif act == "drop_oldest":
-            self.head = Position(self.head.file + 1, 0)
+            self.head = QueuePosition(self.head.file + 1, 0)
             self.sealed.consume(self.head.file, self.debts)
         elif act == "drop_consumed":
             self.sealed.consume(self.head.file, self.debts)
         else:
             self.tier.let_go(self.tier.count)
 
-    def carry_out(self, acts: Generator[Any, Position, Any], do: Callable[[str], object]) -> Any:
+    def carry_out(self, acts: Generator[Any, QueuePosition, Any], do: Callable[[str], object]) -> Any:
         self.asked.clear()
         try:
             act = next(acts)
@@ -92,7 +92,7 @@ def test_where_there_is_room_nothing_is_asked_for():
 
 def test_a_question_does_nothing_itself():
     queue = Played(100, 100, active=100, max_bytes=300 * KIB, on_full="drop_oldest")
-    queue.head = Position(2, 0)
+    queue.head = QueuePosition(2, 0)
     before = queue.fs.files()
     answer = queue.carry_out(queue.quota.obstacle(40 * KIB, queue.head), lambda act: None)
     assert (answer, queue.asked) == ("full", ["roll", "drop_consumed"])
@@ -112,14 +112,14 @@ def test_over_its_own_bound_the_active_file_is_left_only_where_the_head_is_in_it
     queue = Played(10, active=200, max_bytes=240 * KIB)
     assert queue.obstacle(40) == "full"
     assert queue.asked == ["drop_consumed"]
-    queue.head = Position(1, 100 * KIB)
+    queue.head = QueuePosition(1, 100 * KIB)
     assert queue.obstacle(40) == "full"
     assert queue.asked == ["roll", "drop_consumed"]
 
 
 def test_what_is_consumed_is_waited_for_and_nothing_is_dropped_for_it():
     queue = Played(100, 100, active=30, max_bytes=240 * KIB, on_full="drop_oldest")
-    queue.head = Position(1, 0)
+    queue.head = QueuePosition(1, 0)
     assert queue.obstacle(20) == "unsynced"
     assert queue.asked == ["drop_consumed"]
 
@@ -135,7 +135,7 @@ def test_messages_in_memory_are_written_where_no_file_is_left_to_drop():
     memory: dict[str, Any] = {"memory_size": 200 * KIB, "durability": "memory"}
     queue = Played(active=100, max_bytes=240 * KIB, on_full="drop_oldest", **memory)
     queue.tier.append_many([bytes(90 * KIB)], 0)
-    queue.head = Position(0, 1)
+    queue.head = QueuePosition(0, 1)
     queue.obstacle(40)
     assert queue.asked == ["roll", "drop_consumed", "drop_oldest"]
     queue = Played(max_bytes=240 * KIB, on_full="drop_oldest", **memory)
@@ -146,7 +146,7 @@ def test_messages_in_memory_are_written_where_no_file_is_left_to_drop():
 
 def test_in_a_budget_consumed_bytes_of_the_active_file_go_before_anything_that_is_not():
     queue = Played(100, active=100, budget=DiskBudget(320 * KIB, headroom=0), on_full="drop_oldest")
-    queue.head = Position(1, 60 * KIB)
+    queue.head = QueuePosition(1, 60 * KIB)
     assert queue.obstacle(100) == "unsynced"
     assert queue.asked == ["drop_consumed", "roll", "drop_consumed"]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.files import Metadata, Position
+from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from diskq.errors import CorruptionError, StorageFailedError
 from diskq.options import QueueOptions
 from diskq.storage.checksums import Row, checksum, pack_row
@@ -128,7 +128,7 @@ def test_metadata_of_a_time_when_files_were_there_that_are_consumed_skips_to_tho
 def test_metadata_ahead_of_the_data_leaves_no_hole(is_ours):
     """N4: the peer writes behind the end of the file: zeros come out as empty messages, then garbage."""
     fs = disk()
-    told = Metadata(5, Position(0, 0), Position(0, 500), is_ours=True).render()
+    told = QueueMetadata(5, QueuePosition(0, 0), QueuePosition(0, 500), is_ours=True).render()
     put_files(fs, [records(*bodies(3))], told if is_ours else b"".join(told.splitlines(keepends=True)[:3]))
     with opened(fs) as queue:
         (repair,) = queue.repairs
@@ -309,7 +309,7 @@ def test_damage_that_a_peer_left_does_not_keep_us_from_checksumming_what_we_wrot
 def test_a_file_that_survived_without_the_one_before_it_is_not_delivered():
     fs = disk()
     opened(fs).close()
-    empty = Metadata(0, Position(1, 0), Position(1, 0), is_ours=True)
+    empty = QueueMetadata(0, QueuePosition(1, 0), QueuePosition(1, 0), is_ours=True)
     fs.write_durably(meta(), empty.render())
     content = records(*bodies(3))
     fs.write_durably(data(2), content)
@@ -380,7 +380,9 @@ def test_what_a_crash_left_lying_about_is_swept_and_nothing_else():
 
 def test_consumed_files_that_a_kill_left_are_removed():
     fs, rest = three_files()
-    fs.write_durably(meta(), Metadata(7, Position(2, 0), Position(2, 728), is_ours=True).render())
+    fs.write_durably(
+        meta(), QueueMetadata(7, QueuePosition(2, 0), QueuePosition(2, 728), is_ours=True).render()
+    )
     with opened(fs) as queue:
         assert not queue.repairs
         assert drained(queue) == rest[-7:]

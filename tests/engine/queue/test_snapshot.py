@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.queue.codec import Columns
-from diskq.engine.log.reader import Gap
+from diskq._native.queue.codec import QueueColumns
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_slate, waiting_behind
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
@@ -50,7 +50,7 @@ Numbered = list[tuple[int, bytes]]
 # --- the vocabulary ---------------------------------------------------------------------------
 
 
-def cut_up(found: Columns) -> list[bytes]:
+def cut_up(found: QueueColumns) -> list[bytes]:
     number = "i" if found.offset_width == 4 else "q"
     offsets = [offset for (offset,) in struct.iter_unpack("=" + number, found.value_offsets)]
     return [found.values[start:end] for start, end in itertools.pairwise(offsets)]
@@ -62,7 +62,7 @@ def look(fs: FileSystem, **options: Any) -> FifoSnapshot:
 
 def read(
     fs: FileSystem | None, part: Any, max_bytes: int = 2**62, *, path: Any = ROOT, name: str = "q"
-) -> tuple[Numbered, list[Gap]]:
+) -> tuple[Numbered, list[SkippedBytes]]:
     """The messages of one part, with their numbers, and what is missing; as another process reads it."""
     found: Numbered = []
     with SnapshotReader(path, name, pickle.loads(pickle.dumps(part)), fs=fs) as reader:
@@ -72,7 +72,7 @@ def read(
         return found, reader.losses
 
 
-def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list[Gap]]:
+def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list[SkippedBytes]]:
     """All of it, in so many parts; of a plan whose ranges follow each other."""
     planned = look(fs, **options).plan(parts)
     assert len(planned) <= parts
@@ -81,7 +81,7 @@ def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list
         assert before.first + before.records == after.first
         assert (before.file, before.end) == (after.file, after.start) or before.file < after.file
     found: Numbered = []
-    losses: list[Gap] = []
+    losses: list[SkippedBytes] = []
     for part in planned:
         more, lost = read(fs, part)
         told = sum(gap.count for gap in lost)
@@ -229,7 +229,7 @@ def test_what_waits_where_another_program_has_written_makes_up_no_message(size: 
     fs.write_durably(files.data(0), fs.files()[files.data(0)] + frame(b"t" * size))
     waiting = steady_slate(fs, files.slate)
     assert waiting is not None
-    assert waiting_behind(fs, files, waiting, Position(0, len(fs.files()[files.data(0)]))) is None
+    assert waiting_behind(fs, files, waiting, QueuePosition(0, len(fs.files()[files.data(0)]))) is None
     assert set(messages(fs)) <= {*bodies(12), b"t" * size}
 
 
@@ -582,5 +582,5 @@ def test_a_peer_s_queue_is_read_where_it_lies(tmp_path: Path):
 def test_where_it_begins_and_ends_is_told():
     fs = three_files()
     snapshot = look(fs)
-    assert snapshot.read == Position(0, 20 * 104)
-    assert snapshot.end == Position(2, size(fs, data(2)))
+    assert snapshot.read == QueuePosition(0, 20 * 104)
+    assert snapshot.end == QueuePosition(2, size(fs, data(2)))

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from diskq.engine.queue.files import Position
+from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.files import SpoolState
 from diskq.storage.small_file import CHECK_SIZE, checked
 
-WHOLE = SpoolState(is_open=True, tail=Position(0, 8))
+WHOLE = SpoolState(is_open=True, tail=QueuePosition(0, 8))
 
 
 def with_field(name: str, value: str) -> bytes:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq._native.queue.codec import MAX_BODY, Columns, NsqFraming, columns, count, encode, scan
+from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, columns, count, encode, scan
 from tests.engine.ram import RamFS
 from tests.reference import nsq_oracle
 
@@ -43,7 +43,7 @@ def found(data: Any, *limits: int) -> tuple[list[bytes], int, str]:
     return scanned.bodies, scanned.valid_end, scanned.stop
 
 
-def rejoined(found: Columns) -> list[bytes]:
+def rejoined(found: QueueColumns) -> list[bytes]:
     """A column taken apart by `struct`."""
     number = "i" if found.offset_width == 4 else "q"
     offsets = [offset for (offset,) in struct.iter_unpack("=" + number, found.value_offsets)]

@@ -78,7 +78,7 @@ def cut_out(found: triplet.Slices, data: bytes) -> list[Triple]:
     ]
 
 
-def rejoined(found: triplet.Columns) -> list[Triple]:
+def rejoined(found: triplet.StreamColumns) -> list[Triple]:
     """Columns taken apart by `struct`."""
     number = "i" if found.offset_width == 4 else "q"
     timestamps = [when for (when,) in struct.iter_unpack("=q", found.timestamps)]

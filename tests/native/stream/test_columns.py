@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diskq._native.stream.codec import TripletFraming
-from diskq._native.stream.columns import Binary, ColumnBatch, ColumnEncoder, Numbers, RowError
+from diskq._native.stream.columns import BinaryColumn, ColumnBatch, ColumnEncoder, NumberColumn, RowError
 from tests.reference import triplet_oracle as oracle
 
 try:
@@ -53,7 +53,7 @@ def bits(rows: Sequence[Any], before: int) -> bytes | None:
     return numbers.to_bytes((before + len(rows) + 7) // 8, "little")
 
 
-def binary(rows: Sequence[bytes | None], width: int = 4, before: int = 0) -> Binary:
+def binary(rows: Sequence[bytes | None], width: int = 4, before: int = 0) -> BinaryColumn:
     """A column, a slice of a longer one: `before` rows lie before it."""
     data = b"?" * before
     offsets = list(range(before))
@@ -61,19 +61,19 @@ def binary(rows: Sequence[bytes | None], width: int = 4, before: int = 0) -> Bin
         offsets.append(len(data))
         data += row or b""
     packed = struct.pack(f"={len(offsets) + 1}{'i' if width == 4 else 'q'}", *offsets, len(data))
-    return Binary(bits(rows, before), before, packed, width, data + b"behind")
+    return BinaryColumn(bits(rows, before), before, packed, width, data + b"behind")
 
 
-def numbers(rows: Sequence[int | None], kind: str, before: int = 0) -> Numbers:
+def numbers(rows: Sequence[int | None], kind: str, before: int = 0) -> NumberColumn:
     packed = struct.pack(f"={before + len(rows)}{kind}", *[0] * before, *(row or 0 for row in rows))
-    return Numbers(bits(rows, before), before, packed)
+    return NumberColumn(bits(rows, before), before, packed)
 
 
-def times(rows: Sequence[int | None], before: int = 0) -> Numbers:
+def times(rows: Sequence[int | None], before: int = 0) -> NumberColumn:
     return numbers(rows, "q", before)
 
 
-def parts(rows: Sequence[int | None], before: int = 0) -> Numbers:
+def parts(rows: Sequence[int | None], before: int = 0) -> NumberColumn:
     return numbers(rows, "i", before)
 
 
@@ -176,8 +176,8 @@ def test_much_is_taken_in():
 
 def test_nothing_is_nothing():
     made = encoder()
-    nothing = Binary(None, 0, None, 4, None)
-    made.add(0, nothing, nothing, Numbers(None, 0, None), Numbers(None, 0, None))
+    nothing = BinaryColumn(None, 0, None, 4, None)
+    made.add(0, nothing, nothing, NumberColumn(None, 0, None), NumberColumn(None, 0, None))
     assert taken(made) == [[]]
 
 
@@ -253,9 +253,9 @@ def test_the_first_row_that_cannot_be_a_message_is_the_one_that_is_named():
 # --- buffers that contradict each other -------------------------------------------------------
 
 
-def offsets(*numbers: int, width: int = 4) -> Binary:
+def offsets(*numbers: int, width: int = 4) -> BinaryColumn:
     packed = struct.pack(f"={len(numbers)}{'i' if width == 4 else 'q'}", *numbers)
-    return Binary(None, 0, packed, width, b"0123456789")
+    return BinaryColumn(None, 0, packed, width, b"0123456789")
 
 
 @pytest.mark.parametrize("width", [4, 8])
@@ -293,8 +293,8 @@ GOOD = binary([b"0", b"1"])
         (2, (GOOD._replace(validity=b""),)),
         (2, (GOOD, binary([b"k"]))),
         (2, (GOOD, None, times([1]))),
-        (2, (GOOD, None, Numbers(None, 1, bytes(16)))),
-        (2, (GOOD, None, Numbers(b"", 0, bytes(16)))),
+        (2, (GOOD, None, NumberColumn(None, 1, bytes(16)))),
+        (2, (GOOD, None, NumberColumn(b"", 0, bytes(16)))),
         (2, (GOOD, None, None, parts([1]))),
         (9, (binary([b""] * 9)._replace(validity=b"\xff"),)),
         (2, (binary([b"0", b"1"], before=7)._replace(validity=b"\xff"),)),
@@ -338,7 +338,7 @@ def test_a_stream_has_a_partition():
 
 def test_buffers_are_given_back():
     column = bytearray(b"value")
-    encoder().add(1, Binary(None, 0, struct.pack("=ii", 0, 5), 4, column))
+    encoder().add(1, BinaryColumn(None, 0, struct.pack("=ii", 0, 5), 4, column))
     column += b"grows: nobody holds it any more"
 
 
@@ -351,13 +351,13 @@ def test_arrow_s_buffers_are_taken_as_they_are(rows, start, is_large):
     pa: Any = pyarrow
     kind = pa.large_binary() if is_large else pa.binary()
 
-    def bytes_of(column: Any) -> Binary:
+    def bytes_of(column: Any) -> BinaryColumn:
         validity, offsets, data = column.buffers()
-        return Binary(validity, column.offset, offsets, 8 if is_large else 4, data)
+        return BinaryColumn(validity, column.offset, offsets, 8 if is_large else 4, data)
 
-    def numbers_of(column: Any) -> Numbers:
+    def numbers_of(column: Any) -> NumberColumn:
         validity, data = column.buffers()
-        return Numbers(validity, column.offset, data)
+        return NumberColumn(validity, column.offset, data)
 
     sliced = rows[start:]
     arrays = [

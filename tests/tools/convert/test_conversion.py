@@ -31,7 +31,7 @@ from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.convert.conversion import Conversion, convert
 from diskq.tools.convert.field_mapping import CARRIES, ConvertOptions, Format
-from diskq.tools.convert.sources import Lines, Selection, Source
+from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.entries import Entry
 from diskq.tools.stores import Thing, things_at
 from tests.tools.stores import FORMATS, HAS, at, found, made, told_by
@@ -508,7 +508,7 @@ def test_progress_is_told_by_messages_that_passed(tmp_path: Path) -> None:
 def test_a_line_that_is_no_message_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "l").write_text('{"text":"a"}\n{"text":\n')
     with pytest.raises(LineError, match="line 2"):
-        converted(Lines(f"{tmp_path}/l"), tmp_path / "to", "sej")
+        converted(LinesFile(f"{tmp_path}/l"), tmp_path / "to", "sej")
     assert [path.name for path in tmp_path.iterdir()] == ["l"]
 
 
@@ -560,7 +560,7 @@ def test_lines_that_find_no_room_are_taken_back() -> None:
     fs.capacity(1_000_000)
     with pytest.raises(OSError, match=r"(?i)no space"):
         converted(thing, "/d/to", "jsonl", fs, append=True)
-    assert [entry.value for entry in found(fs, Lines("/d/to"))] == [b"before"]
+    assert [entry.value for entry in found(fs, LinesFile("/d/to"))] == [b"before"]
 
 
 def test_what_a_killed_conversion_left_is_swept(tmp_path: Path) -> None:

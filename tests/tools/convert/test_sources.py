@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from diskq.engine.journal.journal import Journal
-from diskq.engine.log.reader import Gap
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import QueueMovedError, QueueNotFoundError
 from diskq.options import PriorityOptions, QueueOptions, StreamOptions
-from diskq.tools.convert.sources import Lines, Selection, entries, open_reading
+from diskq.tools.convert.sources import LinesFile, Selection, entries, open_reading
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
 from diskq.tools.stores import Thing
@@ -47,7 +47,7 @@ def a_store(path: Path) -> Thing:
     return Thing("jobs", str(path))
 
 
-def values(source: Thing | Lines, **selection: object) -> list[bytes]:
+def values(source: Thing | LinesFile, **selection: object) -> list[bytes]:
     return [entry.value for entry in entries(source, Selection(**selection))]  # type: ignore[arg-type]
 
 
@@ -100,8 +100,8 @@ def test_a_store_is_read_as_it_would_be_received(tmp_path: Path) -> None:
 def test_lines_are_read_as_they_stand(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(to_lines(EntryBatch.of([Entry(b"a", offset=1), Entry(b"b", offset=2)])))
-    assert values(Lines(str(path))) == [b"a", b"b"]
-    assert values(Lines(str(path)), start=2) == [b"b"]
+    assert values(LinesFile(str(path))) == [b"a", b"b"]
+    assert values(LinesFile(str(path)), start=2) == [b"b"]
 
 
 @pytest.mark.parametrize("make", [a_stream, a_journal])
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     rotten = bytearray(file.read_bytes())
     rotten[len(rotten) // 2] ^= 0xFF
     file.write_bytes(rotten)
-    losses: list[Gap] = []
+    losses: list[SkippedBytes] = []
     found = list(entries(thing, losses=losses))
     assert len(found) + sum(gap.count for gap in losses) == 5
     assert losses

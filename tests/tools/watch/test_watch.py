@@ -17,13 +17,13 @@ import trio
 import diskq
 from diskq import FifoQueue, Journal, QueueOptions, Stream, StreamOptions
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.files import Position, QueueFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.record_count import count_between
 from diskq.tools.stores import Thing
 from diskq.tools.watch.samples import Sample
 from diskq.tools.watch.segment_list import Growth
-from diskq.tools.watch.watch import Reading, Watch
+from diskq.tools.watch.watch import StoreWatch, WatchReading
 from tests.clock import Clock
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -35,12 +35,12 @@ def clock() -> Clock:
     return Clock()
 
 
-def sample(reading: Reading) -> Sample:
+def sample(reading: WatchReading) -> Sample:
     assert reading.sample is not None, reading.failure
     return reading.sample
 
 
-def look(watch: Watch) -> Reading:
+def look(watch: StoreWatch) -> WatchReading:
     (reading,) = watch.look()
     return reading
 
@@ -57,7 +57,7 @@ def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Pat
     with FifoQueue(tmp_path, "q", QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)) as queue:
         queue.put_many([b"x" * 100] * 250)
         queue.sync()
-        watch = Watch([tmp_path])
+        watch = StoreWatch([tmp_path])
         assert sample(look(watch)).depth == 250
         for _ in range(3):
             queue.put_many([b"y" * 77] * 100)
@@ -71,7 +71,7 @@ def test_a_queue_that_was_emptied_is_followed_from_there(tmp_path: Path) -> None
     with FifoQueue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 100] * 50)
         queue.sync()
-        watch = Watch([tmp_path])
+        watch = StoreWatch([tmp_path])
         look(watch)
         queue.empty()
         queue.put_many([b"x" * 100] * 7)
@@ -83,7 +83,7 @@ def test_a_message_that_is_being_written_is_not_counted_yet(tmp_path: Path) -> N
     with FifoQueue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 100] * 3)
     data = tmp_path / "q.diskqueue.000000.dat"
-    watch = Watch([tmp_path])
+    watch = StoreWatch([tmp_path])
     look(watch)
     with data.open("ab") as file:
         file.write(b"\0\0\0\x05he")
@@ -95,7 +95,7 @@ def test_a_message_that_is_being_written_is_not_counted_yet(tmp_path: Path) -> N
 
 def test_a_stream_has_what_its_indexes_say(tmp_path: Path) -> None:
     with Stream(tmp_path / "s", StreamOptions(partition_count=3, segment_size=4096)) as stream:
-        watch = Watch([tmp_path / "s"])
+        watch = StoreWatch([tmp_path / "s"])
         for number in range(300):
             stream.append(b"value %d" % number)
         stream.flush()
@@ -107,7 +107,7 @@ def test_a_stream_has_what_its_indexes_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_a_journal_ends_with_its_last_message(tmp_path: Path, size: int) -> None:
     with Journal(tmp_path / "j") as journal:
-        watch = Watch([tmp_path / "j"])
+        watch = StoreWatch([tmp_path / "j"])
         for number in range(1, 6):
             journal.append(bytes(size))
             journal.flush()
@@ -120,7 +120,7 @@ def test_a_journal_whose_end_is_torn_is_walked_once(tmp_path: Path) -> None:
             journal.append(b"hello")
     (data,) = (tmp_path / "j" / "jnl").glob("*.jnl")
     os.truncate(data, data.stat().st_size - 1)
-    assert sample(look(Watch([tmp_path / "j"]))).depth == 4
+    assert sample(look(StoreWatch([tmp_path / "j"]))).depth == 4
 
 
 def test_a_store_is_read_once_and_then_followed(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_store_is_read_once_and_then_followed(tmp_path: Path) -> None:
         mail = store.queue("mail")
         store.enqueue(mail, b"early", 1)
         store.sync()
-        watch = Watch([tmp_path])
+        watch = StoreWatch([tmp_path])
         look(watch)
         store.enqueue_many(mail, [b"x"] * 100, 5)
         store.sync()
@@ -145,7 +145,7 @@ def test_rates_are_differences_over_the_seconds_between(tmp_path: Path, clock: C
     with FifoQueue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 96] * 10)
         queue.sync()
-        watch = Watch([tmp_path], fs=clock)
+        watch = StoreWatch([tmp_path], fs=clock)
         assert look(watch).messages_in is None
         queue.put_many([b"x" * 96] * 200)
         queue.take_many(50)
@@ -161,7 +161,7 @@ def test_a_rate_is_of_the_last_seconds_only(tmp_path: Path, clock: Clock) -> Non
     with Stream(tmp_path / "s") as stream:
         stream.append(b"x")
         stream.flush()
-        watch = Watch([tmp_path / "s"], fs=clock)
+        watch = StoreWatch([tmp_path / "s"], fs=clock)
         look(watch)
         for _ in range(1000):
             stream.append(b"x")
@@ -189,7 +189,7 @@ async def test_a_group_lags_by_what_it_has_not_committed(tmp_path: Path, clock: 
         diskq.open_consumer(tmp_path / "s", group="billing", start="oldest") as consumer,
     ):
         await producer.send_many([b"x"] * 10)
-        watch = Watch([tmp_path / "s"], fs=clock)
+        watch = StoreWatch([tmp_path / "s"], fs=clock)
         for _ in range(4):
             message = await consumer.receive()
             await consumer.commit(message)
@@ -207,7 +207,7 @@ async def test_a_group_lags_by_what_it_has_not_committed(tmp_path: Path, clock: 
 
 
 def test_readers_of_journals_lag_as_well() -> None:
-    found = sample(look(Watch([GOLDEN / "sej" / "segments" / "data"])))
+    found = sample(look(StoreWatch([GOLDEN / "sej" / "segments" / "data"])))
     assert [(part.name, part.lag) for part in found.parts] == [("reader1", 27), ("reader2", 44)]
 
 
@@ -221,7 +221,7 @@ async def test_a_spool_says_what_waits_and_what_is_on_its_way(tmp_path: Path) ->
     async with diskq.open_spool(tmp_path, deliver=deliver) as spool:
         await spool.send(b"one")
         await is_trying.wait()
-        found = sample(look(Watch([tmp_path])))
+        found = sample(look(StoreWatch([tmp_path])))
         assert found.thing.kind == "spool"
         assert (found.depth, found.in_flight, found.dead_letters) == (1, 1, 0)
         assert found.holder is not None
@@ -234,7 +234,7 @@ def test_the_age_is_the_oldest_messages_where_the_format_has_times(tmp_path: Pat
     with Stream(tmp_path / "s") as stream:
         before = time.time()
         stream.append(b"x")
-    found = look(Watch([tmp_path / "s"]))
+    found = look(StoreWatch([tmp_path / "s"]))
     assert sample(found).is_oldest_exact
     assert sample(found).oldest_ns is not None
     assert abs(sample(found).oldest_ns / 1e9 - before) < 10  # type: ignore[operator]
@@ -244,7 +244,7 @@ def test_or_else_the_files_and_that_is_said(tmp_path: Path) -> None:
     with FifoQueue(tmp_path, "q") as queue:
         queue.put(b"x")
     os.utime(tmp_path / "q.diskqueue.000000.dat", (time.time() - 3600,) * 2)
-    found = look(Watch([tmp_path]))
+    found = look(StoreWatch([tmp_path]))
     assert not sample(found).is_oldest_exact
     assert found.age is not None
     assert 3600 <= found.age < 3700
@@ -257,7 +257,7 @@ def test_what_is_set_aside_is_a_problem(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         journal.append(b"hello")
     (tmp_path / "j" / ".diskq" / "journal-data" / "0000000000000000.jnl.bad").write_bytes(b"?")
-    assert sample(look(Watch([tmp_path / "j"]))).problems == ("0000000000000000.jnl.bad",)
+    assert sample(look(StoreWatch([tmp_path / "j"]))).problems == ("0000000000000000.jnl.bad",)
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
@@ -266,14 +266,14 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> No
     (tmp_path / "log").mkdir()
     (tmp_path / "tflux.metadata").write_bytes(b"nonsense")
     (tmp_path / "tflux.snapshot").write_bytes(b"nonsense" * 100)
-    failures = {reading.thing.kind: reading.failure for reading in Watch([tmp_path]).look()}
+    failures = {reading.thing.kind: reading.failure for reading in StoreWatch([tmp_path]).look()}
     assert failures["queue"] is None
 
 
 def test_a_queue_that_comes_later_is_seen(tmp_path: Path, clock: Clock) -> None:
     with FifoQueue(tmp_path, "a") as queue:
         queue.put(b"x")
-    watch = Watch([tmp_path], fs=clock)
+    watch = StoreWatch([tmp_path], fs=clock)
     watch.look()
     with FifoQueue(tmp_path, "b") as queue:
         queue.put(b"x")
@@ -284,11 +284,11 @@ def test_a_queue_that_comes_later_is_seen(tmp_path: Path, clock: Clock) -> None:
 def test_what_a_killed_process_said_is_not_believed(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, trio, diskq
-from diskq.storage.status_file import Bound, StatusNote
+from diskq.storage.status_file import DiskBound, StatusNote
 async def main():
     async with diskq.open_queue(sys.argv[1], "q") as queue:
         await queue.send(b"x" * 100, durability="synced")
-        note = StatusNote(os.getpid(), 1, 4, 40_000_000, 20_000_000, Bound())
+        note = StatusNote(os.getpid(), 1, 4, 40_000_000, 20_000_000, DiskBound())
         open(sys.argv[1] + "/.diskq/q.status", "wb").write(note.pack())
         print("ready", flush=True)
         await trio.sleep_forever()
@@ -299,7 +299,7 @@ trio.run(main)
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        watch = Watch([tmp_path])
+        watch = StoreWatch([tmp_path])
         found = look(watch)
         assert sample(found).depth == 1
         assert sample(found).holder is not None
@@ -335,7 +335,7 @@ def filled(kind: str, path: Path) -> Path:
 def test_looking_changes_nothing_and_leaves_no_file_open(kind: str, tmp_path: Path) -> None:
     path = filled(kind, tmp_path)
     before, handles = contents(path), len(os.listdir("/proc/self/fd"))
-    watch = Watch([path])
+    watch = StoreWatch([path])
     for _ in range(3):
         watch.look()
     assert contents(path) == before
@@ -348,8 +348,8 @@ def test_what_checksums_vouch_for_is_not_read(tmp_path: Path) -> None:
         queue.sync()
         fs = Counting()
         files = QueueFiles(fs, str(tmp_path), "q")
-        counted = count_between(fs, files, Position(0, 0), Position(0, 20_000 * 104))
-    assert counted == (20_000, Position(0, 20_000 * 104))
+        counted = count_between(fs, files, QueuePosition(0, 0), QueuePosition(0, 20_000 * 104))
+    assert counted == (20_000, QueuePosition(0, 20_000 * 104))
     assert fs.taken < 20_000 * 104 / 50
 
 
@@ -370,7 +370,7 @@ def test_it_is_counted_from_the_middle_of_a_block_too(tmp_path: Path, start: int
         queue.put_many([b"x" * 96] * 1000)
     fs = OsFileSystem()
     files = QueueFiles(fs, str(tmp_path), "q")
-    counted = count_between(fs, files, Position(0, start * 100), Position(0, 100_000))
+    counted = count_between(fs, files, QueuePosition(0, start * 100), QueuePosition(0, 100_000))
     assert counted.records == 1000 - start
 
 
@@ -381,8 +381,8 @@ def test_a_message_larger_than_a_window_counts_as_one(
         queue.put_many([b"a", bytes(3 * 2**20), b"b"])
     (tmp_path / ".diskq" / "q.diskqueue.000000.dat.sums").unlink()
     fs = OsFileSystem()
-    end = Position(0, (tmp_path / "q.diskqueue.000000.dat").stat().st_size)
-    assert count_between(fs, QueueFiles(fs, str(tmp_path), "q"), Position(0, 0), end) == (3, end)
+    end = QueuePosition(0, (tmp_path / "q.diskqueue.000000.dat").stat().st_size)
+    assert count_between(fs, QueueFiles(fs, str(tmp_path), "q"), QueuePosition(0, 0), end) == (3, end)
 
 
 def golden() -> list[Any]:
@@ -402,7 +402,7 @@ def golden() -> list[Any]:
 
 @pytest.mark.parametrize("path", golden())
 def test_what_peers_left_can_be_looked_at(path: Path) -> None:
-    watch = Watch([path])
+    watch = StoreWatch([path])
     for _ in range(2):
         for reading in watch.look():
             assert sample(reading).size > 0

@@ -29,7 +29,7 @@ from diskq.engine.stream.transactions.staging import StagedName, StagedReader
 from diskq.engine.stream.transactions.transaction import (
     Committed,
     Intent,
-    Share,
+    PartitionShare,
     Transaction,
     committed,
     finished,
@@ -40,7 +40,7 @@ from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
 from diskq.storage.fs import FileSystem
 
 __all__ = [
-    "Target",
+    "TransactionTarget",
     "forget",
     "intent_of",
     "is_committed",
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-class Target(Protocol):
+class TransactionTarget(Protocol):
     """The stream that it goes into, which is open and locked."""
 
     files: StreamFiles
@@ -115,7 +115,9 @@ def write_intent(fs: FileSystem, files: StreamFiles, intent: Intent) -> None:
 # --- behind it ------------------------------------------------------------------------------------
 
 
-def roll_forward(stream: Target, fs: FileSystem, intent: Intent, *, varuint: bool, is_new: bool) -> None:
+def roll_forward(
+    stream: TransactionTarget, fs: FileSystem, intent: Intent, *, varuint: bool, is_new: bool
+) -> None:
     """Append what is not there yet, and note that it is committed.
 
     The intent is durable; `is_new`: by this very process, so that nothing of it is there. Raises
@@ -149,7 +151,7 @@ def _replace(fs: FileSystem, replacement: Replacement) -> None:
         raise DiskFullError(replacement.path, NO_ROOM)
 
 
-def _append(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> None:
+def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> None:
     offsets = stream.next_offsets
     left = {p: offsets[p] - share.start + share.skip for p, share in intent.shares.items()}  # to pass over
     for file in intent.staged:
@@ -166,7 +168,7 @@ def _append(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> No
 # --- what is there already ------------------------------------------------------------------------
 
 
-def _as_found(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> Intent:
+def _as_found(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> Intent:
     """The intent, by whose offsets all that is there is as it says. Replaced durably where it was not so."""
     shares = dict(intent.shares)
     for partition, share in intent.shares.items():
@@ -174,7 +176,7 @@ def _as_found(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> 
         next_offset = stream.next_offsets[partition]
         if share.start + there != next_offset:
             # Somebody else's messages are there. Ours go on behind them.
-            shares[partition] = Share(next_offset, share.skip + there, share.records)
+            shares[partition] = PartitionShare(next_offset, share.skip + there, share.records)
     if shares == intent.shares:
         return intent
     intent = replace(intent, shares=shares)
@@ -182,7 +184,7 @@ def _as_found(stream: Target, fs: FileSystem, intent: Intent, varuint: bool) -> 
     return intent
 
 
-def _there(stream: Target, fs: FileSystem, intent: Intent, partition: int, varuint: bool) -> int:
+def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition: int, varuint: bool) -> int:
     """How many of the records that a partition is to get stand where they are to stand."""
     share = intent.shares[partition]
     files = stream.files.partition(partition)
@@ -214,7 +216,7 @@ def _there(stream: Target, fs: FileSystem, intent: Intent, partition: int, varui
 
 
 def _staged(
-    stream: Target, fs: FileSystem, intent: Intent, partition: int, skip: int, varuint: bool
+    stream: TransactionTarget, fs: FileSystem, intent: Intent, partition: int, skip: int, varuint: bool
 ) -> Iterator[Message]:
     """The records staged for a partition, but for the first `skip`."""
     for file in intent.staged:
@@ -236,6 +238,8 @@ def _is_same(message: Message, other: Message | None) -> bool:
 
 def intent_of(transaction: Transaction, records: dict[int, int], next_offsets: tuple[int, ...]) -> Intent:
     """The transaction, to be appended where its partitions end now."""
-    shares = {partition: Share(next_offsets[partition], 0, number) for partition, number in records.items()}
+    shares = {
+        partition: PartitionShare(next_offsets[partition], 0, number) for partition, number in records.items()
+    }
     staged = tuple(file for file in transaction.staged if file.extents)
     return Intent(transaction.sink, transaction.epoch, transaction.query, shares, staged)

@@ -38,7 +38,7 @@ from diskq.storage.small_file import checked, is_checked, read_small
 __all__ = [
     "Committed",
     "Intent",
-    "Share",
+    "PartitionShare",
     "Transaction",
     "abandon",
     "committed",
@@ -109,7 +109,7 @@ def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartitionShare:
     """What one partition gets of a transaction: its staged records behind the first `skip`, at `start`."""
 
     start: int
@@ -131,7 +131,7 @@ class Intent:
     sink: str
     epoch: int
     query: str
-    shares: dict[int, Share]
+    shares: dict[int, PartitionShare]
     """By partition."""
     staged: tuple[StagedFile, ...]
 
@@ -152,10 +152,10 @@ class Intent:
         if head is None:
             return None
         at = head.end()
-        shares: dict[int, Share] = {}
+        shares: dict[int, PartitionShare] = {}
         while (line := _SHARE.match(content, at)) is not None:
             partition, start, skip, records = map(int, line.groups())
-            shares[partition] = Share(start, skip, records)
+            shares[partition] = PartitionShare(start, skip, records)
             at = line.end()
         staged: list[StagedFile] = []
         while (line := _FILE.match(content, at)) is not None:

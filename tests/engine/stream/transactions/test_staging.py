@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from diskq._native.stream.codec import encode
-from diskq._native.stream.columns import Binary, ColumnBatch, Numbers
+from diskq._native.stream.columns import BinaryColumn, ColumnBatch, NumberColumn
 from diskq.engine.stream.transactions import staging as module
 from diskq.engine.stream.transactions.staging import Abandoned, StagedName, StagedReader
 from diskq.errors import DiskFullError, KeySizeError, MessageSizeError, StorageFailedError
@@ -20,15 +20,15 @@ from tests.engine.transactions import STAGING, files_of, staged_files, staging, 
 from tests.reference import triplet_oracle as oracle
 
 
-def binary(values: list[bytes]) -> Binary:
+def binary(values: list[bytes]) -> BinaryColumn:
     offsets = array.array("i", [0])
     for value in values:
         offsets.append(offsets[-1] + len(value))
-    return Binary(None, 0, offsets, 4, b"".join(values))
+    return BinaryColumn(None, 0, offsets, 4, b"".join(values))
 
 
 def columns(messages: list[Triple]) -> ColumnBatch:
-    times = Numbers(None, 0, array.array("q", [when for _, when, _ in messages]))
+    times = NumberColumn(None, 0, array.array("q", [when for _, when, _ in messages]))
     keys = binary([key for key, _, _ in messages])
     return ColumnBatch(len(messages), binary([value for _, _, value in messages]), keys, times)
 
@@ -117,7 +117,7 @@ def test_a_row_that_cannot_be_a_message_costs_its_batch_and_is_told():
         assert (size.value.size, size.value.maximum) == (11, 10)
         with pytest.raises(KeySizeError):
             writer.add_columns(columns([*good, (b"k" * 33, 1, b"x")]))
-        values = Binary(b"\0", 0, array.array("i", [0, 0]), 4, b"")
+        values = BinaryColumn(b"\0", 0, array.array("i", [0, 0]), 4, b"")
         with pytest.raises(ValueError, match="null"):
             writer.add_columns(ColumnBatch(1, values))
         with pytest.raises(ValueError, match="no partition 2"):

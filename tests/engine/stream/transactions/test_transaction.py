@@ -17,7 +17,7 @@ from diskq.engine.stream.transactions.staging import Extent, StagedFile
 from diskq.engine.stream.transactions.transaction import (
     Committed,
     Intent,
-    Share,
+    PartitionShare,
     Transaction,
     abandon,
     committed,
@@ -578,7 +578,11 @@ def test_a_commit_removes_what_other_attempts_have_staged():
 
 def test_an_intent_says_what_it_was_told():
     extents = tuple(Extent(number % 3, 23 + 10 * number, 10, 1, number * 2**19) for number in range(5000))
-    shares = {0: Share(0, 0, 1667), 1: Share(2**40, 3, 1667), 999_999: Share(5, 5, 5)}
+    shares = {
+        0: PartitionShare(0, 0, 1667),
+        1: PartitionShare(2**40, 3, 1667),
+        999_999: PartitionShare(5, 5, 5),
+    }
     staged = (StagedFile("a-1-2-0123456789abcdef.staged", extents), StagedFile("b", ()))
     intent = Intent("sink", 2**63 - 1, "a query", shares, staged)
     content = intent.render()
