@@ -1,4 +1,4 @@
-"""The spool with a far end that is there, beside loops of get and ack over queues that Python users have."""
+"""The spool with a destination that is there, beside loops of get and ack over other Python queues."""
 
 from __future__ import annotations
 

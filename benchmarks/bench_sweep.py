@@ -139,7 +139,7 @@ def _in_batches(scale: Scale) -> Iterator[tuple[str, Measurement]]:
     yield "limit writev", Limit("writev", scale(5_000_000), batch=100)
 
 
-# --- how fast to the platter -------------------------------------------------------------------------------
+# --- how fast to stable storage -------------------------------------------------------------------
 
 _SYNCED = ("queue", "stream", "journal", "priority")
 _SYNCED_PEERS = ("go-diskqueue", "sqlite3", "LMDB", "RocksDB", "localqueue", "Redis")

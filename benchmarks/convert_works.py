@@ -9,7 +9,7 @@ from benchmarks.works import NAME, fill
 from diskq.tools.convert.conversion import convert
 from diskq.tools.convert.field_mapping import ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Source
-from diskq.tools.stores import Thing, things_at
+from diskq.tools.stores import Store, stores_at
 
 
 def convert_all(directory: str, *, source: Format, target: Format, count: int) -> Reading:
@@ -17,11 +17,11 @@ def convert_all(directory: str, *, source: Format, target: Format, count: int) -
     queue = Path(directory, "queue")
     queue.mkdir()
     fill(str(queue), count)
-    filled: list[Source] = [Thing("queue", str(queue), NAME)]
+    filled: list[Source] = [Store("queue", str(queue), NAME)]
     if source != "nsq":
         convert(filled, f"{directory}/source", source)
         path = f"{directory}/source"
-        filled = [LinesFile(path)] if source == "jsonl" else [*things_at(path)]
+        filled = [LinesFile(path)] if source == "jsonl" else [*stores_at(path)]
     watch = Stopwatch()
     done = convert(filled, f"{directory}/target", target, ConvertOptions(lossy=True))
     found = watch.stop(count)

@@ -226,7 +226,7 @@ QUEUE = (
                     figure="slices",
                     reason=(
                         "A slice is looked at between two calls: what one of them does for all before it, a "
-                        "write(2) of the slate or the read of the next chunk, is in the run that it ends."
+                        "write(2) of the write-ahead log or the read of the next chunk, ends the run."
                     ),
                 )
                 for name in ("send", "receive")
@@ -494,7 +494,7 @@ JOURNAL = (
     ),
 )
 
-# --- the spool: what it costs where the far end takes everything at once ---------------------------------
+# --- the spool: what it costs where the destination takes everything at once ----------------------
 
 HUB = (
     Section(

@@ -122,7 +122,8 @@ def fifo_queue(directory: str, durable: bool, **options: Any) -> Opened:
 def queuelib(directory: str, durable: bool) -> Opened:
     """FifoDiskQueue. It never syncs, and remembers positions only in close().
 
-    So durable, by hand, is a best case: the messages are on the platter, but after a crash not in the queue.
+    So durable, by hand, is a best case: the messages are on stable storage, but after a crash not in the
+    queue.
     """
     queue = import_module("queuelib").FifoDiskQueue(Path(directory, "queue"))  # close() removes it
 

@@ -1,4 +1,4 @@
-# What a spool does while it is measured, and the loops beside it. The far end is there, in this process,
+# What a spool does while it is measured, and the loops beside it. The destination is there, in this process,
 # and takes every batch at once: what is left is what the spool costs.
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diskq import Batch, QueueOptions, open_queue, open_spool
 BATCH = 100
 
 
-class FarEnd:
+class Destination:
     """Counts what it takes."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class FarEnd:
 
 async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) -> Reading:
     """One task sends, one by one or `batch` at once, until the last is delivered."""
-    body, far_end = body_of(100), FarEnd()
+    body, far_end = body_of(100), Destination()
     async with open_spool(
         f"{directory}/spool", deliver=far_end.take, max_items=BATCH, queue=QueueOptions(**queue)
     ) as spool:
@@ -48,7 +48,7 @@ async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) ->
 
 async def drain(directory: str, *, count: int) -> Reading:
     """Deliver what was left from before, to the last message."""
-    body, far_end, is_there = body_of(100), FarEnd(), trio.Event()
+    body, far_end, is_there = body_of(100), Destination(), trio.Event()
 
     async def deliver(batch: Batch) -> None:
         await is_there.wait()

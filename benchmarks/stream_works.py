@@ -29,7 +29,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.time_lookup import TimeLookup
-from diskq.engine.stream.time_summary import TimeMarks
+from diskq.engine.stream.time_summary import TimeSummary
 from diskq.storage.fs import OsFileSystem
 
 KEY = "user-042"
@@ -124,7 +124,7 @@ def sparse(directory: str, *, messages: int) -> None:
     for path in (files.directory, files.private):
         os.makedirs(path)
     in_each = 32 * 2**20 // RECORD  # segments of the default size
-    marks = TimeMarks(fs, files)
+    marks = TimeSummary(fs, files)
     for base in [*range(0, messages, in_each), messages]:
         entries = min(in_each, messages - base)
         rows = array("q", bytes(TIMEINDEX_ROW_SIZE * entries))

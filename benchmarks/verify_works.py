@@ -8,7 +8,7 @@ from time import process_time
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of
 from diskq import FifoQueue, Journal, PriorityOptions, PriorityStore, Stream, StreamOptions
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
 
 NAME, KEY = "bench", b"user-042"
@@ -17,9 +17,9 @@ NAME, KEY = "bench", b"user-042"
 def looked_over(directory: str, *, kind: str, size: int, count: int) -> Reading:
     """One thing of `count` messages, of which every byte is verified."""
     _FILLS[kind](directory, size, count)
-    (thing,) = things_at(directory)
+    (store,) = stores_at(directory)
     watch, began = Stopwatch(), process_time()
-    found = verify(thing)
+    found = verify(store)
     used = process_time() - began
     reading = watch.stop(count)
     assert (found.verdict, found.messages) == ("clean", count)

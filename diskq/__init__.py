@@ -1,7 +1,7 @@
 """diskq: channels that live on disk.
 
 `open_queue` gives a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous
-programs. `open_spool` delivers what it is sent, when the far end is there, and keeps it so long.
+programs. `open_spool` delivers what it is sent, when the destination is there, and keeps it so long.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
 the producer for synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
 `open_priority_store` keeps queues of which the smallest priority comes first, in TaskFlux's files;

@@ -469,7 +469,7 @@ class HubError(DiskqError):
         self.is_temporary = is_temporary
 
 
-# --- what a far end said: raised by who delivers for a spool --------------------------------------
+# --- what a destination said: raised by who delivers for a spool --------------------------------------
 
 
 class Retry(Exception):

@@ -34,7 +34,7 @@ class Batch(Sequence[bytes]):
     def ids(self) -> tuple[str, ...]:
         """For each message an id that no other has: the same in each try, also after a restart.
 
-        A far end that remembers them can drop what it gets twice.
+        A destination that remembers them can drop what it gets twice.
         """
         if self._ids is None:
             self._ids = self._find_ids()

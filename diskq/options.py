@@ -110,7 +110,7 @@ class _WriterOptions(_SyncedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CarrierOptions:
+class _FieldMapperOptions:
     """Of everything that carries messages elsewhere in batches, until it succeeds. Durations in seconds."""
 
     max_items: int = 100
@@ -280,7 +280,7 @@ class ConsumerOptions(_SyncedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions(_CarrierOptions):
+class SpoolOptions(_FieldMapperOptions):
     """How a spool delivers. Sizes in bytes, durations in seconds.
 
     None of it is part of the format: a spool may be reopened with other options at any time.
@@ -295,7 +295,9 @@ class SpoolOptions(_CarrierOptions):
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception
     """Exceptions of `deliver` after which the batch is tried again; any other one ends the spool's block."""
     pause_after: int | None = None
-    """After so many failures in a row the far end is left alone for `pause`, then tried once. None: never."""
+    """After so many failures in a row the destination is left alone for `pause`, then tried once. None:
+    never.
+    """
     pause: float = 60.0
     """So long, and by chance up to a tenth longer."""
     rate: float | None = None
@@ -473,7 +475,7 @@ class HubOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationOptions(_CarrierOptions):
+class ReplicationOptions(_FieldMapperOptions):
     """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
 
     max_items: int = 10_000
@@ -504,7 +506,7 @@ def _check_writer(options: _WriterOptions) -> None:
     _positive("memory_flush", options.memory_flush)
 
 
-def _check_carrier(options: _CarrierOptions) -> None:
+def _check_carrier(options: _FieldMapperOptions) -> None:
     _at_least("max_items", options.max_items, 1)
     _at_least("max_bytes", options.max_bytes, 1)
     _positive("backoff_initial", options.backoff_initial)

@@ -1,4 +1,4 @@
-"""The far end of the spool examples: an HTTP server on loopback that fails on purpose, as its plan says.
+"""The destination of the spool examples: an HTTP server on loopback that fails on purpose, as its plan says.
 
 It is no part of what the examples show, which is the other side.
 """
@@ -33,7 +33,7 @@ Accept = Callable[[bytes, Mapping[str, str]], tuple[int, bytes]]
 """What a request with this body and these headers is answered with: a status and a body."""
 
 
-class FarEnd:
+class Destination:
     """Answers what comes at `url` while its block lasts, if it does not fail. `fates` counts what it did."""
 
     def __init__(self, accept: Accept, *, never: str = "", seed: int = 1) -> None:

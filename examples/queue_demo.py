@@ -5,7 +5,7 @@ rows pile up. When half of them are delivered it is killed (SIGKILL). A second p
 queue, sends on from where acknowledgements ended, and delivers what piled up and the rest, as fast
 as it can. Then every row is accounted for:
 
-    producers  write down how many of their rows were acknowledged (as being on the platter), after
+    producers  write down how many of their rows were acknowledged (as being on stable storage), after
                each batch; the second process goes on from there
     consumers  write down the number and the checksum of each row, and only then let its batch go
     the check  compares that with the input, row by row: nothing missing, nothing altered
@@ -77,7 +77,7 @@ async def work(job: Job) -> None:
 
 
 async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
-    """Send every fourth row. A batch is written down when it is on the platter."""
+    """Send every fourth row. A batch is written down when it is on stable storage."""
     done = acknowledged(job, number)
     with notes(job, "producer", number).open("wb", buffering=0) as ledger:
         mine = islice(rows_of(job.source, job.until), number + done * PRODUCERS, None, PRODUCERS)

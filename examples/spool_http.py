@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import httpx
 import trio
-from destination import FarEnd
+from destination import Destination
 
 import diskq
 
@@ -32,7 +32,7 @@ OPTIONS = diskq.SpoolOptions(
 
 async def main() -> None:
     ledger = Ledger()
-    with FarEnd(ledger.accept) as far_end:
+    with Destination(ledger.accept) as far_end:
         async with httpx.AsyncClient(base_url=far_end.url, timeout=0.2) as client:
 
             async def post(batch: diskq.Batch) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import httpx
 import trio
-from destination import FarEnd
+from destination import Destination
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
@@ -58,7 +58,7 @@ class SpoolSpanExporter(SpanExporter):
 
 async def main() -> None:
     collector = Collector()
-    with FarEnd(collector.accept, never="500") as far_end:
+    with Destination(collector.accept, never="500") as far_end:
         async with httpx.AsyncClient(base_url=far_end.url, timeout=0.2) as client:
 
             async def post(batch: diskq.Batch) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 PATH = Path(__file__).parent.parent / "examples" / "demo.py"
 
-CSV = "year,carrier,flight\n" + "".join(f"2013,UA,{number}\n" for number in range(25_000))
+CSV = "year,mapper,flight\n" + "".join(f"2013,UA,{number}\n" for number in range(25_000))
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_a_floor_that_is_a_ratio_has_a_peer():
 def test_what_is_not_the_peer_does_not_go_by_its_name():
     for section in (*STREAM, *JOURNAL):
         for row in section.rows:
-            assert not row.peer or "alone" in row.peer or "own writing" in row.peer or "raw" in row.peer
+            assert not row.peer or "exclusive" in row.peer or "own writing" in row.peer or "raw" in row.peer
 
 
 @pytest.mark.parametrize("benchmark", [*BENCHMARKS, bench_sweep], ids=lambda module: module.__name__)
@@ -228,7 +228,7 @@ def test_a_batch_is_less_work_than_one_by_one(module, tmp_path):
 
 
 @pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
-def test_tasks_that_wait_for_the_platter_share_a_sync(results, table):
+def test_tasks_that_wait_for_the_disk_share_a_sync(results, table):
     # Nor this: what a sync costs the processor is paid once for all who share it.
     together = measured(results, table, "synced, 16 tasks", "cpu_us")
     assert 3 * together < measured(results, table, "synced, 1 task", "cpu_us")

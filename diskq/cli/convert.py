@@ -29,7 +29,7 @@ from diskq.errors import ConversionLossError, QueueNameError
 from diskq.tools.convert.conversion import Conversion, convert, tell_losses
 from diskq.tools.convert.field_mapping import FORMATS, ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Selection, Source
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 
 __all__ = ["add_parser"]
 
@@ -188,7 +188,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
         raise CommandError(f"{path}: no such file or directory")
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-        found: list[Source] = [*things_at(path)]
+        found: list[Source] = [*stores_at(path)]
         if stat.S_ISDIR(mode) and not found:
             raise CommandError(f"{path}: nothing known is here")
         yield found or [LinesFile(os.path.realpath(path), path)]

@@ -14,7 +14,7 @@ from diskq.cli.core.terminal import note, printable, say, sentence, show_table, 
 from diskq.cli.core.times import show_moment
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
-from diskq.tools.stores import things_found
+from diskq.tools.stores import stores_found
 
 __all__ = ["add_parser"]
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     with warnings_left_out():
         for path in args.paths:
             try:
-                found += [info(thing) for thing in things_found(path)]
+                found += [info(store) for store in stores_found(path)]
             except (DiskqError, OSError) as failure:
                 unseen.append((path, sentence(failure)))
                 if not args.json:
@@ -65,8 +65,8 @@ def _show_all(found: list[Info]) -> None:
     columns = ["what", "where", "format", "messages", "size", "files", "newest", "open in"]
     rows = [
         (
-            each.thing.kind,
-            shown(f"{each.thing.path} {each.thing.name}".rstrip()),
+            each.store.kind,
+            shown(f"{each.store.path} {each.store.name}".rstrip()),
             each.format,
             _messages(each),
             units.show_size(each.bytes),
@@ -79,11 +79,11 @@ def _show_all(found: list[Info]) -> None:
     show_table(columns, rows, numeric=columns[3:6])
     for each in found:
         for what in each.next_open:
-            note(f"{shown(each.thing.path)}: the next open: {printable(what.encode())}")
+            note(f"{shown(each.store.path)}: the next open: {printable(what.encode())}")
 
 
 def _show_one(each: Info) -> None:
-    print(f"{each.thing.kind:14}{shown(each.thing.path)} {shown(each.thing.name)}".rstrip())
+    print(f"{each.store.kind:14}{shown(each.store.path)} {shown(each.store.name)}".rstrip())
     facts: dict[str, Any] = {
         "format": each.format,
         "messages": _messages(each),
@@ -138,10 +138,10 @@ def _as_json(found: list[Info], unseen: list[tuple[str, str]]) -> dict[str, Any]
     return {
         "things": [
             {
-                "kind": each.thing.kind,
-                "path": each.thing.path,
-                "name": each.thing.name or None,
-                **{name: value for name, value in dataclasses.asdict(each).items() if name != "thing"},
+                "kind": each.store.kind,
+                "path": each.store.path,
+                "name": each.store.name or None,
+                **{name: value for name, value in dataclasses.asdict(each).items() if name != "store"},
             }
             for each in found
         ],

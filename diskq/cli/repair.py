@@ -19,7 +19,7 @@ from diskq.errors import DiskqError, LockedError
 from diskq.tools.findings import Finding
 from diskq.tools.repair.repair import Repairs, repair
 from diskq.tools.salvage.salvage import Salvaged, new_file, salvage
-from diskq.tools.stores import Thing, things_below
+from diskq.tools.stores import Store, stores_below
 from diskq.tools.verify.verification import verify
 
 __all__ = ["add_parser", "told"]
@@ -35,8 +35,8 @@ queue, spool     a damaged file is written anew without what cannot be read
 stream, journal  a segment ends before the damage, and another one begins behind it; offsets stay
 jobs             the log ends at the damage: commands behind it are not carried out
 
-Before anything is cut, replaced or removed there is a copy of it, on the platter, in a file whose name ends
-in .bad. Killed half way it is finished by the next open, or was not begun.
+Before anything is cut, replaced or removed there is a copy of it, on stable storage, in a file whose name
+ends in .bad. Killed half way it is finished by the next open, or was not begun.
 
 --salvage writes every message that can still be read anywhere as lines of JSON: of damaged files, and of
 .bad files as well, each once. It changes nothing.
@@ -79,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--json and the messages cannot both go to stdout")
     try:
         with warnings_left_out():
-            things = things_below(args.path)
-            if not things:
+            stores = stores_below(args.path)
+            if not stores:
                 raise DiskqError(
                     f"{printable(args.path.encode(errors='surrogateescape'))}: nothing known is here"
                 )
-            return _salvage(args, things) if args.salvage else _repair(args, things)
+            return _salvage(args, stores) if args.salvage else _repair(args, stores)
     except (DiskqError, OSError) as failure:
         text = sentence(failure)
         if isinstance(failure, LockedError) and "close it" not in text:
@@ -95,14 +95,14 @@ def run(args: argparse.Namespace) -> int:
 # --- repairing ------------------------------------------------------------------------------------
 
 
-def _repair(args: argparse.Namespace, things: list[Thing]) -> int:
+def _repair(args: argparse.Namespace, stores: list[Store]) -> int:
     done: list[tuple[Repairs, tuple[Finding, ...]]] = []
-    for thing in things:
-        act = lambda thing=thing: repair(thing, apply=args.apply, take_over=args.take_over)  # noqa: E731
+    for store in stores:
+        act = lambda store=store: repair(store, apply=args.apply, take_over=args.take_over)  # noqa: E731
         repairs: Repairs = patient(act, args.wait)
         left: tuple[Finding, ...] = ()
         if args.apply or not repairs.repairs:
-            found = verify(thing).findings
+            found = verify(store).findings
             left = tuple(each for each in found if each.severity != "note")
         done.append((repairs, left))
     if args.json:
@@ -120,7 +120,7 @@ def _show(done: Repairs, left: tuple[Finding, ...]) -> None:
     for finding in left:
         at = "" if finding.at is None else f", byte {finding.at}"
         say(f"{'left' if done.is_applied else 'an open mends'}: {shown(finding.path)}{at}: {finding.what}")
-    what = str(done.thing)
+    what = str(done.store)
     if not done.repairs and not left:
         note(f"{what}: nothing is to be repaired")
     elif not done.is_applied:
@@ -151,9 +151,9 @@ def told(each: Repair, *, is_done: bool) -> str:
 
 def _as_json(done: Repairs, left: tuple[Finding, ...]) -> dict[str, Any]:
     return {
-        "kind": done.thing.kind,
-        "path": done.thing.path,
-        "name": done.thing.name or None,
+        "kind": done.store.kind,
+        "path": done.store.path,
+        "name": done.store.name or None,
         "repairs": [dataclasses.asdict(each) for each in done.repairs],
         "lost": done.lost,
         "left": [dataclasses.asdict(finding) for finding in left],
@@ -163,18 +163,18 @@ def _as_json(done: Repairs, left: tuple[Finding, ...]) -> dict[str, Any]:
 # --- salvaging ------------------------------------------------------------------------------------
 
 
-def _salvage(args: argparse.Namespace, things: list[Thing]) -> int:
+def _salvage(args: argparse.Namespace, stores: list[Store]) -> int:
     found = []
     with _to_stdout() if args.salvage == "-" else new_file(args.salvage) as write:
-        for thing in things:
-            act = lambda thing=thing: salvage(thing, write, take_over=args.take_over)  # noqa: E731
+        for store in stores:
+            act = lambda store=store: salvage(store, write, take_over=args.take_over)  # noqa: E731
             found.append(patient(act, args.wait))
     if args.json:
         print(json.dumps({"things": [_salvaged_as_json(each) for each in found]}, indent=2))
         return 0
     for each in found:
-        scraps = f", and {each.scraps} that nobody reads any more" if each.scraps else ""
-        note(f"{each.thing}: {each.messages} messages written{scraps}")
+        fragments = f", and {each.fragments} that nobody reads any more" if each.fragments else ""
+        note(f"{each.store}: {each.messages} messages written{fragments}")
         for unread in each.unread:
             note(f"  {unread}")
     return 0
@@ -188,10 +188,10 @@ def _to_stdout() -> Iterator[Callable[[bytes], object]]:
 
 def _salvaged_as_json(each: Salvaged) -> dict[str, Any]:
     return {
-        "kind": each.thing.kind,
-        "path": each.thing.path,
-        "name": each.thing.name or None,
+        "kind": each.store.kind,
+        "path": each.store.path,
+        "name": each.store.name or None,
         "messages": each.messages,
-        "scraps": each.scraps,
+        "scraps": each.fragments,
         "unread": [dataclasses.asdict(unread) for unread in each.unread],
     }

@@ -16,7 +16,7 @@ from diskq.cli.core.parsing import Commands, add_command, add_json
 from diskq.cli.core.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.stores import Thing, things_found
+from diskq.tools.stores import Store, stores_found
 from diskq.tools.verify.verification import verify
 
 __all__ = ["add_parser"]
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     with warnings_left_out():
         for path in args.paths:
             try:
-                for thing in things_found(path):
-                    found.append(_look(thing, args))
+                for store in stores_found(path):
+                    found.append(_look(store, args))
             except (DiskqError, OSError) as failure:
                 unseen.append((path, sentence(failure)))
                 if not args.quiet and not args.json:
@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
     return 2 if unseen else int(any(each.verdict != "clean" for each in found))
 
 
-def _look(thing: Thing, args: argparse.Namespace) -> Verification:
+def _look(store: Store, args: argparse.Namespace) -> Verification:
     began, seen = time.monotonic(), 0
-    with progress(_named(thing), None, is_wanted=not args.quiet, of_bytes=True) as advance:
+    with progress(_named(store), None, is_wanted=not args.quiet, of_bytes=True) as advance:
 
         def saw(size: int) -> None:
             nonlocal seen
@@ -83,15 +83,15 @@ def _look(thing: Thing, args: argparse.Namespace) -> Verification:
             advance(size)
 
         try:
-            return verify(thing, progress=saw)
+            return verify(store, progress=saw)
         except KeyboardInterrupt:
             rate = units.show_size(int(seen / max(time.monotonic() - began, 1e-9)))
-            note(f"{_named(thing)}: interrupted after {units.show_size(seen)} ({rate}/s)")
+            note(f"{_named(store)}: interrupted after {units.show_size(seen)} ({rate}/s)")
             raise
 
 
-def _named(thing: Thing) -> str:
-    return shown(f"{thing.path} {thing.name}".rstrip())
+def _named(store: Store) -> str:
+    return shown(f"{store.path} {store.name}".rstrip())
 
 
 def _show(found: list[Verification]) -> None:
@@ -102,7 +102,7 @@ def _show(found: list[Verification]) -> None:
         for finding in findings:
             print(_told(finding))
     sys.stdout.flush()
-    for path in dict.fromkeys(each.thing.path for each in found if each.verdict == "damaged"):
+    for path in dict.fromkeys(each.store.path for each in found if each.verdict == "damaged"):
         where = shown(shlex.quote(path))
         note(f"`diskq repair {where}` says what would mend it; with --salvage OUT it saves what can be read")
 
@@ -111,8 +111,8 @@ def _row(each: Verification) -> tuple[str, ...]:
     share = f"{100 * each.checksummed // each.size}%" if each.size else "-"
     return (
         each.verdict,
-        each.thing.kind,
-        _named(each.thing),
+        each.store.kind,
+        _named(each.store),
         str(each.messages),
         str(each.lost) if each.lost else "-",
         units.show_size(each.size),
@@ -133,9 +133,9 @@ def _as_json(found: list[Verification], unseen: list[tuple[str, str]]) -> dict[s
         "verdict": worst,
         "things": [
             {
-                "kind": each.thing.kind,
-                "path": each.thing.path,
-                "name": each.thing.name or None,
+                "kind": each.store.kind,
+                "path": each.store.path,
+                "name": each.store.name or None,
                 "verdict": each.verdict,
                 "messages": each.messages,
                 "lost": each.lost,

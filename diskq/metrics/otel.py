@@ -21,7 +21,7 @@ __all__ = ["instrument"]
 _Callback = Callable[[CallbackOptions], Iterable[Observation]]
 
 
-def instrument(meter: Meter, thing: Watched, name: str, **attributes: str) -> Watch:
+def instrument(meter: Meter, store: Watched, name: str, **attributes: str) -> Watch:
     """Tell the meter of a queue, or whatever else is open, until the watch is closed or nobody has the thing.
 
         meter = opentelemetry.metrics.get_meter("shop")
@@ -38,7 +38,7 @@ def instrument(meter: Meter, thing: Watched, name: str, **attributes: str) -> Wa
         instruments = _of_meters.get(meter)
         if instruments is None:
             instruments = _of_meters[meter] = _Instruments(meter)
-    return instruments.watchlist.watch(thing, name, attributes)
+    return instruments.watchlist.watch(store, name, attributes)
 
 
 class _Instruments:

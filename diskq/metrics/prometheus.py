@@ -32,13 +32,13 @@ class DiskqCollector(Collector):
     def __init__(self) -> None:
         self._watchlist = Watchlist()
 
-    def watch(self, thing: Watched, name: str, **labels: str) -> Watch:
+    def watch(self, store: Watched, name: str, **labels: str) -> Watch:
         """Tell of it, with the label `name`, and these, until the watch is closed, or nobody has the thing.
 
         It keeps nothing alive. Raises TypeError where the thing has no metrics, ValueError where another of
         its kind has the same labels, or a label's name is none.
         """
-        return self._watchlist.watch(thing, name, labels)
+        return self._watchlist.watch(store, name, labels)
 
     def describe(self) -> list[Family]:
         """Nothing: who registers it is not told of what is not open yet."""

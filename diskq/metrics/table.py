@@ -56,12 +56,12 @@ PARTS: Mapping[str, tuple[str, str]] = {
 """Statistics that have others within: in which field, and the label that tells them apart."""
 
 
-def kind_of(thing: object) -> str:
+def kind_of(store: object) -> str:
     """What to call it. Raises TypeError where it is nothing that has metrics."""
-    for base in type(thing).__mro__:
+    for base in type(store).__mro__:
         if base.__name__ in KINDS:
             return KINDS[base.__name__]
-    raise TypeError(f"a {type(thing).__name__} has no metrics; there are those of {', '.join(KINDS)}")
+    raise TypeError(f"a {type(store).__name__} has no metrics; there are those of {', '.join(KINDS)}")
 
 
 def _of(field: str, *classes: str) -> dict[str, str]:

@@ -85,9 +85,9 @@ def samples_of(statistics: object, labels: Labels) -> Iterator[MetricSample]:
 class Watch:
     """Something that is watched: until this is closed, as a context manager does, or the thing is gone."""
 
-    def __init__(self, watchlist: Watchlist, thing: Watched, labels: Labels) -> None:
+    def __init__(self, watchlist: Watchlist, store: Watched, labels: Labels) -> None:
         self._watchlist = watchlist
-        self._thing = weakref.ref(thing)
+        self._store = weakref.ref(store)
         self._told: dict[tuple[str, Labels], float] = {}  # counters
         self.labels = labels
 
@@ -106,14 +106,14 @@ class Watch:
     @property
     def is_gone(self) -> bool:
         """Does nobody have the thing any more?"""
-        return self._thing() is None
+        return self._store() is None
 
     def read(self) -> Iterator[MetricSample]:
         """Its numbers now; none, where it is gone."""
-        thing = self._thing()
-        if thing is None:
+        store = self._store()
+        if store is None:
             return
-        for sample in samples_of(_look(thing), self.labels):
+        for sample in samples_of(_look(store), self.labels):
             if sample.metric.kind == "counter":
                 assert not isinstance(sample.value, Durations)
                 key = sample.metric.name, sample.labels
@@ -123,15 +123,15 @@ class Watch:
                 yield sample
 
 
-def _look(thing: Any) -> object:
+def _look(store: Any) -> object:
     """Its statistics; of who reads what others may write, after a look at the files."""
-    look = getattr(thing, "look", None)
+    look = getattr(store, "look", None)
     if look is not None:
         try:
             return look()
         except (DiskqError, OSError) as failure:
             log.tell("lag_unknown", "lag is not known: %s", failure, error=failure)
-    return thing.statistics()
+    return store.statistics()
 
 
 class Watchlist:
@@ -142,17 +142,17 @@ class Watchlist:
         self._reading = threading.Lock()
         self._watches: dict[Labels, Watch] = {}
 
-    def watch(self, thing: Watched, name: str, labels: Mapping[str, str]) -> Watch:
+    def watch(self, store: Watched, name: str, labels: Mapping[str, str]) -> Watch:
         """Tell of it under these labels, `kind` and `name`. Raises TypeError, ValueError."""
         for label in labels:
             if label in _OURS or _LABEL.fullmatch(label) is None:
                 raise ValueError(f"{label!r} cannot be a label's name, or is one that diskq sets")
-        ours = {"kind": kind_of(thing), "name": name}
+        ours = {"kind": kind_of(store), "name": name}
         key = tuple(sorted((ours | {label: str(value) for label, value in labels.items()}).items()))
         with self._lock:
             if key in self._watches and not self._watches[key].is_gone:
                 raise ValueError(f"there is a {ours['kind']} {name!r} with these labels already")
-            self._watches[key] = watch = Watch(self, thing, key)
+            self._watches[key] = watch = Watch(self, store, key)
         return watch
 
     def forget(self, watch: Watch) -> None:

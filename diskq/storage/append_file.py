@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 from diskq._native.core.append_buffer import BLOCK_SIZE, AppendBuffer
 from diskq._native.core.gate import Gate
-from diskq.storage.barrier import Debts, close_all, open_at
-from diskq.storage.checksums import Sidecar
+from diskq.storage.barrier import PendingSyncs, close_all, open_at
+from diskq.storage.checksums import ChecksumFile
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 
 __all__ = ["AppendFile", "OnBlock"]
@@ -35,13 +35,15 @@ class AppendFile(Generic[B]):
         self.buffer = make_buffer(self._on_block)
         self.path = ""
         self.handle = -1
-        self._sidecar: Sidecar | None = None
+        self._checksum_file: ChecksumFile | None = None
         self.failure: OSError | None = None
         """A checksum row could not be written: nothing more can be promised."""
         self.needs_room = False
         """The zeros for the next rows are used up: `make_room_for_rows` before the next message."""
 
-    def begin(self, path: str, sidecar: str, debts: Debts, *, end: int = 0, rows: int = 0) -> None:
+    def begin(
+        self, path: str, checksum_file: str, pending_syncs: PendingSyncs, *, end: int = 0, rows: int = 0
+    ) -> None:
         """Append to the file at `path` from byte `end` on, its checksums after `rows` bytes of rows.
 
         Both are made where they are not there, and their names are owed to the next barrier.
@@ -49,16 +51,16 @@ class AppendFile(Generic[B]):
         """
         handle = open_at(self._fs, path, end)
         try:
-            self._sidecar = Sidecar.open(self._fs, sidecar, rows, covered=end if rows else 0)
+            self._checksum_file = ChecksumFile.open(self._fs, checksum_file, rows, covered=end if rows else 0)
         except BaseException:
             self._fs.close(handle)
             raise
-        self.needs_room = not self._sidecar.has_room
+        self.needs_room = not self._checksum_file.has_room
         self.path = path
         self.handle = handle
         self.buffer.retarget(handle, end, end)
-        debts.directories[directory_of(path)] = None
-        debts.directories[directory_of(sidecar)] = None
+        pending_syncs.directories[directory_of(path)] = None
+        pending_syncs.directories[directory_of(checksum_file)] = None
 
     @property
     def is_open(self) -> bool:
@@ -72,30 +74,30 @@ class AppendFile(Generic[B]):
     @property
     def allocated(self) -> int:
         """Bytes on disk beside the data: the checksums, with the zeros written ahead of them."""
-        return self._sidecar.allocated if self._sidecar else 0
+        return self._checksum_file.allocated if self._checksum_file else 0
 
     @property
     def room(self) -> int:
         """So many bytes may be appended until `make_room_for_rows` must be called again, about."""
-        assert self._sidecar is not None
+        assert self._checksum_file is not None
         # A barrier ends a block early: one may come before this is asked again.
-        return max(0, self._sidecar.room - 2) * BLOCK_SIZE
+        return max(0, self._checksum_file.room - 2) * BLOCK_SIZE
 
     @property
     def growth(self) -> int:
         """So many bytes of checksums must be made room for before the next message."""
-        return self._sidecar.growth if self._sidecar else 0
+        return self._checksum_file.growth if self._checksum_file else 0
 
     @property
     def next_growth(self) -> int:
         """The same, when the room that there is will be used up."""
-        return self._sidecar.next_growth if self._sidecar else 0
+        return self._checksum_file.next_growth if self._checksum_file else 0
 
     def make_room_for_rows(self) -> None:
         """Raises OSError where the disk is too full for the checksums of one more message."""
-        assert self._sidecar is not None
-        self._sidecar.make_room()
-        self.needs_room = not self._sidecar.has_room
+        assert self._checksum_file is not None
+        self._checksum_file.make_room()
+        self.needs_room = not self._checksum_file.has_room
 
     def cut_back(self) -> None:
         """Drop what a failed write left behind the last whole record."""
@@ -103,29 +105,29 @@ class AppendFile(Generic[B]):
 
     def show_rows(self, position: int) -> int:
         """Let readers see the rows for the bytes after `position`; returns where the last one ends."""
-        if self._sidecar is None:
+        if self._checksum_file is None:
             return 0
-        if self._sidecar.covered > position:
+        if self._checksum_file.covered > position:
             self._write_rows()
-        return self._sidecar.shown
+        return self._checksum_file.shown
 
     def settle(self) -> tuple[int, ...]:
         """The checksums of all that is written, written too: the handles to be synced.
 
         Where the disk is full the checksums wait, and `owes_rows` says so. Raises OSError otherwise.
         """
-        if self._sidecar is None:
+        if self._checksum_file is None:
             return ()
         self.buffer.close_block()
         self._write_rows()
         if self.failure is not None:
             raise self.failure
-        return (self.handle, self._sidecar.handle)
+        return (self.handle, self._checksum_file.handle)
 
     def _write_rows(self) -> None:
-        assert self._sidecar is not None
+        assert self._checksum_file is not None
         try:
-            self._sidecar.flush()
+            self._checksum_file.flush()
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
@@ -135,39 +137,39 @@ class AppendFile(Generic[B]):
     @property
     def owes_rows(self) -> bool:
         """Are there checksums for which the disk had no room yet?"""
-        return self._sidecar is not None and bool(self._sidecar.waiting)
+        return self._checksum_file is not None and bool(self._checksum_file.waiting)
 
-    def finish(self, debts: Debts) -> int:
+    def finish(self, pending_syncs: PendingSyncs) -> int:
         """The file is complete. The next barrier syncs it, and closes it after.
 
         Returns the bytes of checksums beside it.
         """
-        assert self._sidecar is not None
+        assert self._checksum_file is not None
         handles = self.settle()
-        self._sidecar.seal()
-        beside = self._sidecar.written
-        debts.sync_and_close(*handles)
+        self._checksum_file.seal()
+        beside = self._checksum_file.written
+        pending_syncs.sync_and_close(*handles)
         self.handle = -1
-        self._sidecar = None
+        self._checksum_file = None
         return beside
 
     def abandon(self) -> None:
         """Close without a promise: after a failure."""
-        if self._sidecar is not None:
-            handles = (self.handle, self._sidecar.handle)
+        if self._checksum_file is not None:
+            handles = (self.handle, self._checksum_file.handle)
             self.handle = -1
-            self._sidecar = None
+            self._checksum_file = None
             close_all(self._fs, handles)
 
     def _on_block(self, end: int, size: int, records: int, crc: int) -> None:
         # The message is in the page cache and its caller must not be told otherwise: a row that
         # cannot be written shuts the gate, and whoever asks next learns of it.
-        assert self._sidecar is not None
+        assert self._checksum_file is not None
         try:
-            self._sidecar.add_row(end, size, records, crc)
-            if not self.buffer.has_slate:  # else a kill leaves the checksum there
-                self._sidecar.flush()
-            self.needs_room = not self._sidecar.has_room
+            self._checksum_file.add_row(end, size, records, crc)
+            if not self.buffer.has_wal:  # else a kill leaves the checksum there
+                self._checksum_file.flush()
+            self.needs_room = not self._checksum_file.has_room
         except OSError as failure:
             self.needs_room = True
             if failure.errno not in FULL_DISK_ERRNOS:  # else they wait

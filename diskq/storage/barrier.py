@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem, directory_of
 
-__all__ = ["NO_ROOM", "Barrier", "Debts", "Replacement", "keep_path", "write_over"]
+__all__ = ["NO_ROOM", "Barrier", "PendingSyncs", "Replacement", "keep_path", "write_over"]
 
 NO_ROOM = "the disk is full, or no file descriptor is left"
-"""Why `Barrier.pay` returned False."""
+"""Why `Barrier.execute` returned False."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Barrier:
     """What must become durable, in the order in which it must."""
 
     files: tuple[int, ...] = ()
-    """Handles of files whose bytes are to be on the platter; data before its checksums."""
+    """Handles of files whose bytes are to be on stable storage; data before its checksums."""
     directories: tuple[str, ...] = ()
     """Directories in which names were made, so that a file is found where its bytes are."""
     installs: tuple[tuple[str, str], ...] = ()
@@ -53,7 +53,7 @@ class Barrier:
     closing: tuple[int, ...] = ()
     """Handles that nobody uses after this."""
 
-    def pay(self, fs: FileSystem) -> bool:
+    def execute(self, fs: FileSystem) -> bool:
         """Return when all of it is durable.
 
         False: `replacements` could not be written, as the disk is full or no descriptor is left;
@@ -210,7 +210,7 @@ def open_at(fs: FileSystem, path: str, end: int) -> int:
 
 
 @dataclass(slots=True)
-class Debts:
+class PendingSyncs:
     """What the next barrier owes beyond the active file: gathered as it happens, frozen with it."""
 
     files: list[int] = field(default_factory=list)
@@ -237,18 +237,18 @@ class Debts:
             removals=tuple(self.removals),
             closing=tuple(self.closing),
         )
-        for debts in (self.files, self.directories, self.asides, self.removals, self.closing):
-            debts.clear()
+        for pending_syncs in (self.files, self.directories, self.asides, self.removals, self.closing):
+            pending_syncs.clear()
         return barrier
 
-    def pay_files(self, fs: FileSystem) -> None:
+    def execute_files(self, fs: FileSystem) -> None:
         """Have the files alone paid now, and closed. Raises OSError; then nothing may be believed."""
         barrier = Barrier(files=tuple(self.files), closing=tuple(self.closing))
         self.files.clear()
         self.closing.clear()  # whatever it says, they are closed
-        barrier.pay(fs)
+        barrier.execute(fs)
 
-    def pay(self, fs: FileSystem, outstanding: Barrier | None) -> None:
+    def execute(self, fs: FileSystem, outstanding: Barrier | None) -> None:
         """Have files and directories paid now, files closed. Raises OSError; nothing may be believed then.
 
         What takes names away is owed still: it comes after a pointer that is owed, too. Files that
@@ -261,4 +261,4 @@ class Debts:
         self.files.clear()
         self.directories.clear()
         self.closing[:] = [handle for handle in self.closing if handle in busy]
-        barrier.pay(fs)
+        barrier.execute(fs)

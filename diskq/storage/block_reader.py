@@ -2,9 +2,9 @@
 # bytes that have none (a peer wrote them, or they are too young) on their framing alone; whatever
 # is passed over is told, byte for byte.
 #
-# A checksum is in a row of the sidecar, or, of the last blocks of who writes elsewhere, on its slate. There
-# it may be of a block that grows, and what is read of both in one moment need not belong together: bytes
-# are called rotten when the same row and the same bytes are found again.
+# A checksum is in a row of the checksum file, or, of the last blocks of who writes elsewhere, on its
+# write-ahead log. There it may be of a block that grows, and what is read of both in one moment need not
+# belong together: bytes are called rotten when the same row and the same bytes are found again.
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ STRETCH = 256 * 1024
 _MOST_LOOKS = 20
 
 Shown = Callable[[], Sequence[Row]]
-"""What there is on a slate, now: rows of one file, in no order."""
+"""What there is on a write-ahead log, now: rows of one file, in no order."""
 
 Takeable = Callable[[Row, int], Row | None]
-"""Of a block on a slate, in which this byte is: the part whose records may be taken; None: none of them."""
+"""Of a block on a write-ahead log, in which this byte is: the part whose records may be taken; None: none of
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Broken(NamedTuple):
 
 
 class _Young(NamedTuple):
-    """A block whose checksum is on a slate."""
+    """A block whose checksum is on a write-ahead log."""
 
     row: Row
     part: Row
@@ -84,10 +86,10 @@ class _Young(NamedTuple):
 
 
 class BlockReader:
-    """One file, read forward through `ahead`; by framing alone where `sidecar` is None.
+    """One file, read forward through `ahead`; by framing alone where `checksum_file` is None.
 
-    `shown` are checksums for what the sidecar has none for, and `takeable` tells what may be taken of their
-    blocks: by default all.
+    `shown` are checksums for what the checksum file has none for, and `takeable` tells what may be taken of
+    their blocks: by default all.
 
     Who believes the framing of bytes without checksums calls `fill`. Who knows more of them calls `step`, and
     judges what it returns.
@@ -98,7 +100,7 @@ class BlockReader:
         fs: FileSystem,
         ahead: ReadAhead,
         path: str,
-        sidecar: str | None,
+        checksum_file: str | None,
         position: int,
         shown: Shown | None = None,
         takeable: Takeable | None = None,
@@ -111,7 +113,7 @@ class BlockReader:
         self.rows = Rows(fs, None)
         self.handle = fs.open(path)
         try:
-            self.rows = Rows(fs, sidecar)
+            self.rows = Rows(fs, checksum_file)
             self.seek(position)
         except BaseException:
             self.close()
@@ -194,10 +196,10 @@ class BlockReader:
         self._verified_to = self._loaded_to = good_end
         return None
 
-    # --- bytes whose checksum is on a slate -------------------------------------------------------
+    # --- bytes whose checksum is on a write-ahead log -------------------------------------------------------
 
     def _shown_at(self, position: int, readable_end: int) -> _Young | None:
-        """What a slate says of the block at `position`; None: nothing, or of more than can be read."""
+        """Return what a write-ahead log says of the block at `position`; None: nothing that can be used."""
         assert self._shown is not None
         shown = [row for row in self._shown() if row.end <= readable_end]
         if not any(row.end > position for row in shown):

@@ -83,7 +83,7 @@ class DiskBudget:
 
     `QueueOptions(budget=...)` and `StreamOptions(budget=...)` make a member of whatever is opened with them,
     until it is closed; each member's own `on_full` says what happens when there is no room. `max_bytes`
-    counts data, checksums, indexes, slates and metadata, and what was consumed until it is removed.
+    counts data, checksums, indexes, write-ahead logs and metadata, and what was consumed until it is removed.
     `headroom` of them are never given to messages: for small files that must be written whatever happens
     (by default a 32nd, 1 MiB at most). May be used from all threads of this process, and shared by
     several runs of Trio. Raises TypeError and ValueError.

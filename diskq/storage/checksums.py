@@ -1,7 +1,7 @@
 # Checksums beside an append file. Law: a block that disagrees is not delivered, and a row that is
 # rotten itself is told from rotten data.
 #
-# The sidecar of a file is rows of 24 bytes, little endian, one per block of whole records:
+# The checksum file of a file is rows of 24 bytes, little endian, one per block of whole records:
 #
 #     end u64 | size u32 | records u32 | crc32c u32 | check u32
 #
@@ -32,9 +32,9 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = [
     "ROW",
+    "ChecksumFile",
     "Row",
     "Rows",
-    "Sidecar",
     "Vouched",
     "checksum",
     "checksummed",
@@ -105,7 +105,7 @@ def _only_row(blocks: Blocks, data: bytes) -> Row | None:
 
 
 @dataclass(slots=True)
-class Sidecar:
+class ChecksumFile:
     """The writing side: rows of the active file."""
 
     fs: FileSystem
@@ -120,20 +120,20 @@ class Sidecar:
     """The byte of the data up to which rows reach, written or waiting."""
 
     @classmethod
-    def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> Sidecar:
+    def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> ChecksumFile:
         """Go on after `rows` bytes of rows, which reach to byte `covered` of the data.
 
-        What follows them in the sidecar is cut off: with 0 it begins anew, whatever was there.
+        What follows them in the checksum file is cut off: with 0 it begins anew, whatever was there.
         """
         handle = fs.open(path, write=True, create=True)
-        sidecar = cls(fs, path, handle, rows, rows, bytearray(), covered)
+        checksum_file = cls(fs, path, handle, rows, rows, bytearray(), covered)
         try:
             if fs.size(handle) != rows:
                 fs.truncate(handle, rows)
         except BaseException:
             fs.close(handle)
             raise
-        return sidecar
+        return checksum_file
 
     def add(self, end: int, size: int, records: int, data: memoryview) -> None:
         """A block of these bytes ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
@@ -181,7 +181,7 @@ class Sidecar:
         return min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
 
     def make_room(self) -> None:
-        """Write zeros ahead. Raises OSError where the disk is full; the sidecar is as before."""
+        """Write zeros ahead. Raises OSError where the disk is full; the checksum file is as before."""
         ahead = self.growth
         write_all(self.fs, self.handle, bytes(ahead), self.allocated)
         self.allocated += ahead
@@ -199,7 +199,7 @@ class Sidecar:
 class Rows:
     """The reading side: the rows of one file, in order, a few hundred at a time.
 
-    The sidecar may still be growing, or be made only later: rows that were not there yet are looked
+    The checksum file may still be growing, or be made only later: rows that were not there yet are looked
     for again. There are none where `path` is None.
     """
 
@@ -209,9 +209,9 @@ class Rows:
         self._handle: int | None = None
         self._blocks = Blocks(crc32c)
         self._one = Blocks(crc32c)  # for a row that is looked at alone
-        self._at = 0  # the sidecar's byte behind what is loaded
+        self._at = 0  # the checksum file's byte behind what is loaded
         self.consumed = 0
-        """The sidecar's byte behind the last row that was passed."""
+        """The checksum file's byte behind the last row that was passed."""
         self.last: Row | None = None
         """That row."""
         self._open()
@@ -336,7 +336,7 @@ class Rows:
 def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, int]:
     """Bytes of the rows of blocks that end by byte `position` of the data, and the byte to which they reach.
 
-    `path` is the sidecar's; None: there is none. Raises OSError.
+    `path` is the checksum file's; None: there is none. Raises OSError.
     """
     rows = Rows(fs, path)
     try:
@@ -347,7 +347,7 @@ def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, i
 
 
 def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
-    """All rows in the sidecar at `path` that end after byte `position` of the data. Raises OSError."""
+    """All rows in the checksum file at `path` that end after byte `position` of the data. Raises OSError."""
     found: list[Row] = []
     rows = Rows(fs, path)
     try:
@@ -361,19 +361,21 @@ def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
 
 
 def end_with(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
-    """Replace the rows in the sidecar at `path` that do not end before the first of these. Raises OSError."""
+    """Replace the rows in the checksum file at `path` that do not end before the first of these. Raises
+    OSError.
+    """
     kept, covered = rows_before(fs, path, last[0].start)
-    sidecar = Sidecar.open(fs, path, kept, covered)
+    checksum_file = ChecksumFile.open(fs, path, kept, covered)
     try:
         for row in last:
-            sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
-        sidecar.flush()
+            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
+        checksum_file.flush()
     finally:
-        fs.close(sidecar.handle)
+        fs.close(checksum_file.handle)
 
 
 def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
-    """Up to which byte blocks have checksums in the sidecar at `path`, and how many records those have.
+    """Up to which byte blocks have checksums in the checksum file at `path`, and how many records those have.
 
     Those that end after byte `start` of the data count, whether or not they are there. Raises OSError.
     """
@@ -390,7 +392,7 @@ def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
 
 
 def rotten_rows(fs: FileSystem, path: str) -> list[int]:
-    """Where in the sidecar at `path` rows begin that are neither whole nor zeros. Raises OSError."""
+    """Where in the checksum file at `path` rows begin that are neither whole nor zeros. Raises OSError."""
     found: list[int] = []
     if fs.size_of(path) is None:
         return found
@@ -425,7 +427,7 @@ class Vouched(NamedTuple):
 def vouched(
     fs: FileSystem,
     path: str,
-    sidecar: str | None,
+    checksum_file: str | None,
     start: int,
     *,
     size: int | None = None,
@@ -441,7 +443,7 @@ def vouched(
     handle = fs.open(path)
     rows = Rows(fs, None)
     try:
-        rows = Rows(fs, sidecar)
+        rows = Rows(fs, checksum_file)
         rows.seek(end)
         while (row := rows.first_after(at)) is not None:
             at = row.end

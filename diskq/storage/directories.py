@@ -20,7 +20,7 @@ def make_directories(fs: FileSystem, path: str) -> None:
         path = directory_of(path.rstrip("/"))
     for directory in reversed(missing):
         fs.make_directory(directory)
-    Barrier(directories=tuple(directory_of(directory.rstrip("/")) for directory in missing)).pay(fs)
+    Barrier(directories=tuple(directory_of(directory.rstrip("/")) for directory in missing)).execute(fs)
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
@@ -32,7 +32,7 @@ def remove_tree(fs: FileSystem, path: str) -> None:
     directories: list[str] = []
     if fs.size_of(path) is not None:
         _gather(fs, path, files, directories)
-    Barrier(removals=tuple(files), emptied=tuple(directories)).pay(fs)
+    Barrier(removals=tuple(files), emptied=tuple(directories)).execute(fs)
 
 
 def _gather(fs: FileSystem, path: str, files: list[str], directories: list[str]) -> None:

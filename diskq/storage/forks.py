@@ -12,7 +12,7 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
-from diskq._native.core.thread_guard import leave_turns_to
+from diskq._native.core.thread_guard import leave_guards_to
 from diskq.errors import ForkedError
 
 __all__ = ["Heir", "tell_of_forks"]
@@ -35,7 +35,7 @@ def tell_of_forks(heir: Heir) -> None:
 
 def _tell_all() -> None:
     parent = os.getppid()
-    leave_turns_to(parent, ForkedError)
+    leave_guards_to(parent, ForkedError)
     for heir in list(_heirs):
         heir.leave_to_parent(parent)
 

@@ -65,7 +65,7 @@ _ONE_NAME_ERRNOS = frozenset(
 
 # "That is no file", in the kernel's words, of what may have been put in its place; and what that may be.
 _OTHER_THINGS_ERRNOS = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EMLINK})
-_THINGS = (
+_STORES = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISDIR, "a directory"),
@@ -174,10 +174,10 @@ class FileSystem(Protocol):
         """Does a directory still lead to the file? Costs a fifth of asking for its path."""
 
     def sync_files(self, handles: Sequence[int]) -> None:
-        """Return when the bytes and the size of each file are on the platter (fdatasync)."""
+        """Return when the bytes and the size of each file are on stable storage (fdatasync)."""
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in the directory are on the platter."""
+        """Return when the names in the directory are on stable storage."""
 
     def sync_file_system(self, handle: int) -> None:
         """Return when all that was written to the file system of this open file is durable, names too.
@@ -531,7 +531,7 @@ def _is_hollow(handle: int, size: int) -> bool:
 
 def _named(mode: int) -> str:
     """What people call what has such a mode."""
-    return next((name for is_one, name in _THINGS if is_one(mode)), "something")
+    return next((name for is_one, name in _STORES if is_one(mode)), "something")
 
 
 class _ParentsFileSystem(PosixFileSystem):

@@ -22,7 +22,7 @@ from diskq.storage.small_file import read_small
 
 __all__ = ["Holder", "Lock", "as_bits", "bits_in", "holder_of", "parse_holder", "read_holder"]
 
-# A stream has so many slates at most: they are named in the sector.
+# A stream has so many write-ahead logs at most: they are named in the sector.
 _MOST_STAGED = 64
 _LARGEST_LOCK = 4096
 _SIZE = 512  # one sector, written by one call: read whole, or not ours
@@ -37,7 +37,7 @@ class Holder:
     since: str = ""
     boot_id: str = ""
     staged: tuple[int, ...] = ()
-    """The numbers of its slates in use: after a kill they should be there."""
+    """The numbers of its write-ahead logs in use: after a kill they should be there."""
     recovering_since: int = 0
     """It found that the one before was killed, at this Unix time, and was not yet ready itself; 0: no."""
     newest: int = -1
@@ -115,7 +115,7 @@ class Lock:
 
     @property
     def staged(self) -> tuple[int, ...] | None:
-        """The slates that the file names; None where a peer has emptied it, or nobody can read it."""
+        """The write-ahead logs that the file names; None if a peer has emptied it, or it cannot be read."""
         return None if self.previous is None or not self.previous.pid else self._holder.staged
 
     @property
@@ -124,7 +124,7 @@ class Lock:
         return self._holder.recovering_since
 
     def note_staged(self, staged: Sequence[int]) -> None:
-        """Say which slates are in use from here on, and nothing else that is new. Raises OSError."""
+        """Write which write-ahead logs are in use from here on, and change nothing else. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged)))
 
     def note_recovering(self) -> None:
@@ -133,7 +133,7 @@ class Lock:
         self._note(replace(self._holder, recovering_since=since))
 
     def note_ready(self, staged: Sequence[int]) -> None:
-        """Say that recovery is over, and which slates are in use. Raises OSError."""
+        """Say that recovery is over, and which write-ahead logs are in use. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
 
     def note_never_empty(self) -> None:

@@ -64,6 +64,6 @@ def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
     return aside
 
 
-def sidecar_path(root: str, path: str) -> str:
+def checksum_file_path(root: str, path: str) -> str:
     """Where the checksums of the file at `path` are kept."""
     return private_path(root, f"{base_name(path)}.sums")

@@ -90,12 +90,12 @@ def _keep(fs: FileSystem, beside: str, pieces: Iterable[bytes]) -> str:
             for piece in pieces:
                 write_all(fs, copy, piece, end)
                 end += len(piece)
-            Barrier(files=(copy,), directories=(directory_of(aside),)).pay(fs)
+            Barrier(files=(copy,), directories=(directory_of(aside),)).execute(fs)
         finally:
             fs.close(copy)
     except OSError:
         with contextlib.suppress(OSError):
-            Barrier(removals=(aside,)).pay(fs)
+            Barrier(removals=(aside,)).execute(fs)
         raise
     return aside
 

@@ -90,7 +90,7 @@ class StatusBoard:
         """Will the next barrier be told of?"""
         return self._fs.monotonic() >= self._due
 
-    def paid(self, now: float, seconds: float, counter: DurationCounter) -> None:
+    def executed(self, now: float, seconds: float, counter: DurationCounter) -> None:
         """A barrier was paid by `now` (`fs.monotonic`), took so long, and is counted."""
         self._longest = max(self._longest, seconds)
         if now >= self._due:

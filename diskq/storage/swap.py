@@ -82,22 +82,22 @@ class Swap:
                 finally:
                     fs.close(handle)
             plan = self._write_files()
-            Barrier(directories=(directory_of(self._directory), self._directory)).pay(fs)
-            if not Barrier(replacements=(plan,)).pay(fs):
+            Barrier(directories=(directory_of(self._directory), self._directory)).execute(fs)
+            if not Barrier(replacements=(plan,)).execute(fs):
                 number = next(iter(FULL_DISK_ERRNOS))
                 raise OSError(number, "no room for the plan of the repair", self._directory)
         except OSError:
             if fs.size_of(plan_path(self._directory)) is None:
                 with contextlib.suppress(OSError):
                     self._clear()
-                    Barrier(removals=tuple(made)).pay(fs)
+                    Barrier(removals=tuple(made)).execute(fs)
             raise
         finish_swap(fs, self._root, self._name)
 
     def _clear(self) -> None:
         """What a repair left that was killed before its plan was there."""
         fs, directory = self._fs, self._directory
-        Barrier(removals=tuple(join(directory, name) for name in fs.list_directory(directory))).pay(fs)
+        Barrier(removals=tuple(join(directory, name) for name in fs.list_directory(directory))).execute(fs)
 
     def _write_files(self) -> Replacement:
         """Make the files, durable each; and what is to say who takes whose place."""
@@ -113,11 +113,11 @@ class Swap:
                 installs.append((name, self._named(path)))
                 if len(handles) >= _MOST_OPEN:
                     closing, handles = tuple(handles), []
-                    Barrier(files=closing, closing=closing).pay(fs)
+                    Barrier(files=closing, closing=closing).execute(fs)
         except BaseException:
-            Barrier(closing=tuple(handles)).pay(fs)
+            Barrier(closing=tuple(handles)).execute(fs)
             raise
-        Barrier(files=tuple(handles), closing=tuple(handles)).pay(fs)
+        Barrier(files=tuple(handles), closing=tuple(handles)).execute(fs)
         told = {"installs": installs, "removals": [self._named(path) for path in self._removals]}
         content = checked(_HEAD + json.dumps(told).encode() + b"\n")
         directory = self._directory
@@ -139,16 +139,16 @@ def finish_swap(fs: FileSystem, root: str, name: str) -> bool:
     if fs.size_of(plan) is None:
         return False
     # Who was killed may have died before it was durable.
-    Barrier(directories=(directory,)).pay(fs)
+    Barrier(directories=(directory,)).execute(fs)
     told = _read(fs, plan)
     installs = [(join(directory, new), join(root, path)) for new, path in told["installs"]]
     removals = [join(root, path) for path in told["removals"]]
-    Barrier(installs=tuple((new, path) for new, path in installs if fs.size_of(new) is not None)).pay(fs)
-    Barrier(removals=tuple(removals)).pay(fs)
+    Barrier(installs=tuple((new, path) for new, path in installs if fs.size_of(new) is not None)).execute(fs)
+    Barrier(removals=tuple(removals)).execute(fs)
     touched = [directory, *(directory_of(path) for path in removals)]
-    Barrier(directories=tuple(dict.fromkeys(touched)), removals=(plan,)).pay(fs)
+    Barrier(directories=tuple(dict.fromkeys(touched)), removals=(plan,)).execute(fs)
     # A plan that a power cut brings back would remove files that were made by the same name since.
-    Barrier(directories=(directory,)).pay(fs)
+    Barrier(directories=(directory,)).execute(fs)
     return True
 
 

@@ -1,5 +1,6 @@
-# The slate: what was accepted and waits to be written, and the checksums of what was written last. Law: it
-# says itself what it holds and where that belongs; no other file has to be there for it to be believed.
+# The write-ahead log: what was accepted and waits to be written, and the checksums of what was written last.
+# Law: it says itself what it holds and where that belongs; no other file has to be there for it to be
+# believed.
 #
 # A file of one fixed size, mapped into memory and shared with the page cache: a message laid down
 # there outlives the process without a system call. It is not synced, and after a restart of the
@@ -14,9 +15,9 @@
 #   it holds other bytes there     another program has written since. Its bytes stay, and ours are displaced:
 #                                  the engine appends them again, at the end, and reports it
 #
-# And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a
-# kill leaves no byte that nothing vouches for. `put_back` adds them where they belong. A writer whose
-# messages do not wait has a slate of one page, for these checksums alone; a clean close cuts it to nothing.
+# And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a kill
+# leaves no byte that nothing vouches for. `put_back` adds them where they belong. A writer whose messages do
+# not wait has a write-ahead log of one page, for these checksums alone; a clean close cuts it to nothing.
 # Format: docs/format/checksums.md.
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import (
-    SLATE_HEADER,
-    SLATE_MAGIC,
-    SLATE_ROW_COUNT,
-    SLATE_ROWS,
+    WAL_HEADER,
+    WAL_MAGIC,
+    WAL_ROW_COUNT,
+    WAL_ROWS,
     AppendBuffer,
 )
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import write_all
-from diskq.storage.checksums import Row, Rows, Sidecar, checksum
+from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.overlay import OverlayFS
@@ -47,19 +48,19 @@ __all__ = [
     "ROWS_SIZE",
     "SIZE",
     "PutBack",
-    "Slate",
     "Staging",
     "Waiting",
+    "WriteAheadLog",
     "clear_rows",
-    "clear_slate",
+    "clear_wal",
     "flush_to_the_end",
     "holds_all",
     "is_gone",
     "is_of_this_run",
     "kept_aside_since",
-    "open_slate",
+    "open_wal",
     "put_back",
-    "read_slate",
+    "read_wal",
     "rows_behind",
     "rows_from",
     "rows_on",
@@ -70,13 +71,15 @@ __all__ = [
 
 SIZE = 64 * 1024
 RESERVE = SIZE
-"""As much after what is mapped, unused: on a full disk it is given up for what waits, at the end or after
-a restart. A writer with many slates has one: the slate that is written then makes room for the next."""
+"""As much after what is mapped, unused: on a full disk it is given up for what waits, at the end or after a
+restart. A writer with many write-ahead logs has one: the write-ahead log that is written then makes room for
+the next.
+"""
 
 ROWS_SIZE = 4 * 1024
-"""Of a slate for checksums alone."""
+"""Of a write-ahead log for checksums alone."""
 
-# What stands in a slate's place where there is no room for it, so that the next open has a little.
+# What stands in a write-ahead log's place where there is no room for it, so that the next open has a little.
 _FOOTING = 16 * 1024
 
 # The name of this run of the machine, padded.
@@ -88,14 +91,15 @@ _ENTRY = struct.Struct("=QqqII")
 _SHOWN = struct.Struct("=qQIIII")
 _CHECKED_ENTRY, _CHECKED_SHOWN = 24, 28
 _ENTRY_AT = _BOOT + _HEADER.size
-_ROWS_AT = _BOOT + SLATE_ROWS
-_RECORDS_AT = _BOOT + SLATE_HEADER
+_ROWS_AT = _BOOT + WAL_ROWS
+_RECORDS_AT = _BOOT + WAL_HEADER
 assert _ENTRY_AT + _ENTRY.size == _ROWS_AT
 
-# In the place of SLATE_MAGIC, of a slate for checksums alone.
+# In the place of WAL_MAGIC, of a write-ahead log for checksums alone.
 _ROWS_MAGIC = b"diskqsr1"
 
-# Slates of before had an entry without a checksum, which stayed when its records were written, and no rows.
+# Write-ahead logs of before had an entry without a checksum, which stayed when its records were written, and
+# no rows.
 _OLD_MAGIC = b"diskqsl1"
 _OLD_HEADER = struct.Struct("=8sqqq")
 
@@ -109,12 +113,12 @@ class Waiting(NamedTuple):
 
 
 class Staging(NamedTuple):
-    """Where a slate is, and the files that it tells of."""
+    """Where a write-ahead log is, and the files that it tells of."""
 
     path: str
     data: Callable[[int], str]
     """The path of a data file, by its number;"""
-    sidecar: Callable[[int], str]
+    checksum_file: Callable[[int], str]
     """of the checksums beside it."""
     is_last: Callable[[int], bool] = lambda _: True
     """Is that file the last one? Behind a file that is not, records would lie in the wrong place."""
@@ -122,7 +126,7 @@ class Staging(NamedTuple):
 
 @dataclass(slots=True)
 class PutBack:
-    """What was done with what stood on a slate."""
+    """What was done with what stood on a write-ahead log."""
 
     displaced: Waiting | None = None
     """Accepted, and their place is taken: they are to be appended again."""
@@ -134,8 +138,8 @@ class PutBack:
     """There were checksums on it, and they are beside their files now."""
 
 
-class Slate:
-    """A slate in use by one `AppendBuffer`."""
+class WriteAheadLog:
+    """A write-ahead log in use by one `AppendBuffer`."""
 
     def __init__(
         self, fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int, *, is_for_rows: bool = False
@@ -154,7 +158,7 @@ class Slate:
         try:
             if is_for_rows and fs.size(self._handle) > size:
                 fs.truncate(self._handle, size)
-            head = _head(fs, _ROWS_MAGIC if is_for_rows else SLATE_MAGIC)
+            head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
             # Real zeros, so that a full disk says so here and not when the memory is touched.
             write_all(fs, self._handle, head + bytes(self.size - _ENTRY_AT), 0)
             self._memory = fs.share_memory(self._handle, size)
@@ -162,15 +166,15 @@ class Slate:
             fs.close(self._handle)
             raise
         self._records = self._memory[_BOOT : _RECORDS_AT if is_for_rows else size]
-        buffer.attach_slate(self._records)
+        buffer.attach_wal(self._records)
 
     def close(self) -> None:
         """Let go of it; what was not written by then stays on it for the next open. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._buffer.wipe_slate()
-        self._buffer.detach_slate()
+        self._buffer.wipe_wal()
+        self._buffer.detach_wal()
         self._records.release()
         self._memory.release()
         self._fs.close(self._handle)
@@ -194,8 +198,8 @@ class Slate:
     def make_way(self, *, is_last: bool) -> bool:
         """At the end, on a full disk: give back some room that is not needed. False: all of it is.
 
-        First the reserve; and when what stood on it is written all else, but for the last slate, which is
-        what the next open has. It is closed by that. Raises OSError.
+        First the reserve; and when what stood on it is written all else, but for the last write-ahead log,
+        which is what the next open has. It is closed by that. Raises OSError.
         """
         self.close()
         is_last = is_last and not self.is_for_rows
@@ -209,8 +213,8 @@ class Slate:
         return True
 
 
-def flush_to_the_end(flush: Callable[[], None], slates: Sequence[Slate]) -> None:
-    """Flush what no more will come behind, on a full disk into what the slates give back.
+def flush_to_the_end(flush: Callable[[], None], wals: Sequence[WriteAheadLog]) -> None:
+    """Flush what no more will come behind, on a full disk into what the write-ahead logs give back.
 
     What finds no room even there is left where it is. Raises what `flush` does, but for a full disk.
     """
@@ -220,19 +224,19 @@ def flush_to_the_end(flush: Callable[[], None], slates: Sequence[Slate]) -> None
             flush()
             return
         except DiskFullError:
-            has_more = any(slate.make_way(is_last=slate is slates[-1]) for slate in slates)
+            has_more = any(wal.make_way(is_last=wal is wals[-1]) for wal in wals)
 
 
-def open_slate(
+def open_wal(
     fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int = 0, *, is_for_rows: bool = False
-) -> Slate | None:
-    """A clean slate for `buffer`. None where there is no room: it can do without.
+) -> WriteAheadLog | None:
+    """A clean write-ahead log for `buffer`. None where there is no room: it can do without.
 
-    Nothing of what stood on the old one is needed any more. A writer's first slate has the `reserve`, where
-    messages are to wait on it.
+    Nothing of what stood on the old one is needed any more. A writer's first write-ahead log has the
+    `reserve`, where messages are to wait on it.
     """
     try:
-        return Slate(fs, path, buffer, 0 if is_for_rows else reserve, is_for_rows=is_for_rows)
+        return WriteAheadLog(fs, path, buffer, 0 if is_for_rows else reserve, is_for_rows=is_for_rows)
     except OSError as failure:
         if failure.errno not in FULL_DISK_ERRNOS:
             raise
@@ -262,7 +266,7 @@ def _leave_footing(fs: FileSystem, path: str) -> None:
 
 
 class _Content(NamedTuple):
-    """A slate as it is found."""
+    """A write-ahead log as it is found."""
 
     is_of_this_run: bool | None
     """None: what says so cannot be read."""
@@ -276,7 +280,7 @@ class _Content(NamedTuple):
 
 
 def _load(fs: FileSystem, path: str) -> _Content | None:
-    """None where there is no slate, or no whole one. Raises OSError."""
+    """None where there is no write-ahead log, or no whole one. Raises OSError."""
     if (fs.size_of(path) or 0) < ROWS_SIZE:
         return None
     handle = fs.open(path)
@@ -303,9 +307,9 @@ def _run_of(fs: FileSystem, content: bytes, is_for_rows: bool) -> bool | None:
     """
     magic, check = _HEADER.unpack_from(content, _BOOT)
     named = _boot(fs)
-    if content.startswith(named) or check == checksum(named + (_ROWS_MAGIC if is_for_rows else SLATE_MAGIC)):
+    if content.startswith(named) or check == checksum(named + (_ROWS_MAGIC if is_for_rows else WAL_MAGIC)):
         return True
-    is_whole = magic in (SLATE_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
+    is_whole = magic in (WAL_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
     return False if is_whole else None
 
 
@@ -338,14 +342,14 @@ def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
 
 def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
     found = []
-    for at in range(_ROWS_AT, _ROWS_AT + SLATE_ROW_COUNT * _SHOWN.size, _SHOWN.size):
+    for at in range(_ROWS_AT, _ROWS_AT + WAL_ROW_COUNT * _SHOWN.size, _SHOWN.size):
         file, end, size, records, crc, check = _SHOWN.unpack_from(content, at)
         if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_SHOWN]):
             found.append((file, Row(end - size, end, records, crc)))
     return tuple(found)
 
 
-def read_slate(fs: FileSystem, path: str) -> Waiting | None:
+def read_wal(fs: FileSystem, path: str) -> Waiting | None:
     """What waits there to be written: by its owner, or, after a kill, by the next open. Raises OSError.
 
     None where nothing does, and where it cannot be read.
@@ -357,8 +361,9 @@ def read_slate(fs: FileSystem, path: str) -> Waiting | None:
 def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
     """The checksums there of blocks of file number `file`, in no order: for who reads beside its owner.
 
-    Blocks were written before their rows came onto the slate. [] where there is no slate of this run of the
-    machine, or none that says so itself. What waits there to be written is not looked at. Raises OSError.
+    Blocks were written before their rows came onto the write-ahead log. [] where there is no write-ahead log
+    of this run of the machine, or none that says so itself. What waits there to be written is not looked at.
+    Raises OSError.
     """
     return [row for its, row in _shown(fs, path) if its == file]
 
@@ -380,17 +385,20 @@ def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
     is_for_rows = _is_for_rows(content)
     if size < SIZE and not is_for_rows:
         return ()
-    head = _head(fs, _ROWS_MAGIC if is_for_rows else SLATE_MAGIC)
+    head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
     return _rows_in(content) if content.startswith(head) else ()
 
 
 def rows_from(rows: Sequence[Row], covered: int, position: int) -> Row | None:
-    """Of rows on a slate the one of the block at `position`, where those beside the file end at `covered`."""
+    """Of rows on a write-ahead log the one of the block at `position`, where those beside the file end at
+    `covered`.
+    """
     return next((row for row in _following(rows, covered) if row.end > position), None)
 
 
 def rows_behind(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
-    """Of the rows on the slate those that go on where the rows beside each file end. Raises OSError.
+    """Of the rows on the write-ahead log those that go on where the rows beside each file end. Raises
+    OSError.
 
     As with `rows_on`; they are what the next open would add.
     """
@@ -400,24 +408,24 @@ def rows_behind(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
 
 
 def is_of_this_run(fs: FileSystem, path: str) -> bool:
-    """Does the slate say that it was made since the machine was started? Raises OSError."""
+    """Does the write-ahead log say that it was made since the machine was started? Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True
 
 
 def holds_all(fs: FileSystem, path: str) -> bool:
-    """Is the slate of this run of the machine, and can what waits there be read? Raises OSError."""
+    """Is the write-ahead log of this run of the machine, and can what waits there be read? Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True and not content.unreadable
 
 
 def is_gone(fs: FileSystem, path: str) -> bool:
-    """Is there no slate, or only a part of one? Raises OSError."""
+    """Is there no write-ahead log, or only a part of one? Raises OSError."""
     return (fs.size_of(path) or 0) < SIZE
 
 
 def tells_nothing(fs: FileSystem, path: str) -> bool:
-    """Is there nothing on the slate, or nothing that is of this run of the machine? Raises OSError.
+    """Is there nothing on the write-ahead log, or nothing that is of this run of the machine? Raises OSError.
 
     One for checksums alone tells, even without them, that the process which had it was killed.
     """
@@ -440,13 +448,13 @@ def put_back(
     was_staging: bool,
     in_place: bool = True,
 ) -> PutBack:
-    """After a kill: write what stands on the slate where it belongs, and is not yet.
+    """After a kill: write what stands on the write-ahead log where it belongs, and is not yet.
 
-    `was_restarted`: was the machine, as far as others than the slate know; None: they do not. `was_staging`:
-    it should be there. Without `in_place` nothing is written, and what is not all there is displaced: for
-    files of which a power cut in this moment could not be judged by checksums. Doing it twice changes
-    nothing, and the slate stays as it is. Raises OSError; on a full disk only where the slate has no
-    reserve, or another program took what it gave up.
+    `was_restarted`: was the machine, as far as others than the write-ahead log know; None: they do not.
+    `was_staging`: it should be there. Without `in_place` nothing is written, and what is not all there is
+    displaced: for files of which a power cut in this moment could not be judged by checksums. Doing it twice
+    changes nothing, and the write-ahead log stays as it is. Raises OSError; on a full disk only where the
+    write-ahead log has no reserve, or another program took what it gave up.
     """
     found = PutBack()
     content = _load(fs, staging.path)
@@ -503,13 +511,13 @@ def _judge_waiting(
         fs.close(handle)
 
 
-def _write(fs: FileSystem, slate: str, handle: int, waiting: Waiting) -> None:
+def _write(fs: FileSystem, wal: str, handle: int, waiting: Waiting) -> None:
     try:
         write_all(fs, handle, waiting.records, waiting.start)
     except OSError as failure:
         if failure.errno not in FULL_DISK_ERRNOS:
             raise
-        _truncate(fs, slate, SIZE)
+        _truncate(fs, wal, SIZE)
         write_all(fs, handle, waiting.records, waiting.start)
 
 
@@ -539,9 +547,9 @@ class _Behind(NamedTuple):
 
 def _behind(fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]) -> _Behind | None:
     """None where rows are of no use: the file is gone, or they say that it is complete."""
-    if fs.size_of(staging.data(file)) is None and fs.size_of(staging.sidecar(file)) is None:
+    if fs.size_of(staging.data(file)) is None and fs.size_of(staging.checksum_file(file)) is None:
         return None
-    rows = Rows(fs, staging.sidecar(file))
+    rows = Rows(fs, staging.checksum_file(file))
     try:
         rows.seek(2**62)
         kept, covered, last = rows.consumed, rows.last_end, rows.last
@@ -559,7 +567,7 @@ def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]
         behind = _behind(fs, staging, file, shown)
         if behind is not None and behind.rows:
             try:
-                _add_behind(fs, staging.sidecar(file), behind)
+                _add_behind(fs, staging.checksum_file(file), behind)
             except OSError as failure:
                 if failure.errno not in FULL_DISK_ERRNOS:
                     raise
@@ -568,13 +576,13 @@ def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]
 
 
 def _add_behind(fs: FileSystem, path: str, behind: _Behind) -> None:
-    sidecar = Sidecar.open(fs, path, behind.kept, behind.covered)
+    checksum_file = ChecksumFile.open(fs, path, behind.kept, behind.covered)
     try:
         for row in behind.rows:
-            sidecar.add_row(row.end, row.end - row.start, row.records, row.crc)
-        sidecar.flush()
+            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
+        checksum_file.flush()
     finally:
-        fs.close(sidecar.handle)
+        fs.close(checksum_file.handle)
 
 
 def _following(rows: Sequence[Row], covered: int) -> list[Row]:
@@ -589,7 +597,7 @@ def _following(rows: Sequence[Row], covered: int) -> list[Row]:
 
 
 def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) -> list[Repair]:
-    """What was kept aside of the files that these slates tell of, from the Unix time `since` on.
+    """What was kept aside of the files that these write-ahead logs tell of, from the Unix time `since` on.
 
     By an open that was killed: what it has cut the next one does not find. Raises OSError.
     """
@@ -628,7 +636,7 @@ def clear_rows(fs: FileSystem, path: str) -> None:
         fs.close(handle)
 
 
-def clear_slate(fs: FileSystem, path: str) -> None:
+def clear_wal(fs: FileSystem, path: str) -> None:
     """Nothing of what stands on it is needed any more: give back its room. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
@@ -641,10 +649,10 @@ def view_with(
     was_restarted: bool | None,
     staged: Sequence[int],
 ) -> tuple[OverlayFS, dict[int, PutBack]]:
-    """The files as `put_back` would leave them, and what it would say, by number of the slate.
+    """The files as `put_back` would leave them, and what it would say, by number of the write-ahead log.
 
-    To look at what no process has open. `staged` are the slates that should be there. Nothing is changed.
-    The caller closes the view. Raises OSError.
+    To look at what no process has open. `staged` are the write-ahead logs that should be there. Nothing is
+    changed. The caller closes the view. Raises OSError.
     """
     view = OverlayFS(fs)
     try:

@@ -1,6 +1,7 @@
-# The slates of one writer, and what its lock file says of them. Law: the lock file names the slates in use
-# after they are there, and stops naming them before they go; so one that is missing after a kill is noticed.
-# It does not name those that are for checksums alone: where one of them is missing no message is.
+# The write-ahead logs of one writer, and what its lock file says of them. Law: the lock file names the
+# write-ahead logs in use after they are there, and stops naming them before they go; so one that is missing
+# after a kill is noticed. It does not name those that are for checksums alone: where one of them is missing
+# no message is.
 
 from __future__ import annotations
 
@@ -14,49 +15,51 @@ from diskq.storage.lock import Holder, Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import (
     RESERVE,
-    Slate,
     Staging,
     Waiting,
+    WriteAheadLog,
     clear_rows,
-    clear_slate,
+    clear_wal,
     flush_to_the_end,
     is_gone,
     is_of_this_run,
     kept_aside_since,
-    open_slate,
+    open_wal,
     put_back,
     tells_nothing,
 )
 
-__all__ = ["Displaced", "Slates", "was_restarted"]
+__all__ = ["Displaced", "WriteAheadLogs", "was_restarted"]
 
 
-def was_restarted(fs: FileSystem, previous: Holder | None, slates: Iterable[str] = ()) -> bool | None:
+def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] = ()) -> bool | None:
     """True if the machine was restarted since a process of ours last wrote; None if no file tells.
 
     `previous` is what the lock file says; None: it was never signed, or a peer has emptied it. One that
-    cannot be read is as one from before a restart, unless one of the `slates` was made in this run of the
+    cannot be read is as one from before a restart, unless one of the `wals` was made in this run of the
     machine. Raises OSError.
     """
     if previous is not None and previous.is_of_this_boot(fs):
         return False
-    if any(is_of_this_run(fs, slate) for slate in slates):
+    if any(is_of_this_run(fs, wal) for wal in wals):
         return False
     return None if previous is None else True
 
 
 class Displaced(NamedTuple):
-    """Accepted messages whose place is another's: to be appended again, before `Slates.clear`."""
+    """Accepted messages whose place is another's: to be appended again, before `WriteAheadLogs.clear`."""
 
     number: int
-    """Of the slate."""
+    """Of the write-ahead log."""
     path: str
     """The file in which they were to be."""
     waiting: Waiting
 
 
-class Slates:
-    """All that a writer has, by number: a queue and a journal have slate 0, a stream one a partition."""
+class WriteAheadLogs:
+    """All that a writer has, by number: a queue and a journal have write-ahead log 0, a stream one a
+    partition.
+    """
 
     def __init__(
         self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging], told: Sequence[int] = ()
@@ -66,10 +69,12 @@ class Slates:
         self._lock = lock
         self._stagings = stagings
         self._staged = told if lock.staged is None else lock.staged
-        self._in_use: dict[int, Slate] = {}
+        self._in_use: dict[int, WriteAheadLog] = {}
         self.displaced: list[Displaced] = []
         self.restored: dict[int, Waiting] = {}
-        """By number of the slate: the accepted messages that are where they belong after `put_back`."""
+        """By number of the write-ahead log: the accepted messages that are where they belong after
+        `put_back`.
+        """
         self.repairs: list[Repair] = []
         self.untold: list[Repair] = []
         """What an open that was killed has kept aside: perhaps it died before it could tell.
@@ -77,7 +82,9 @@ class Slates:
         None after a restart of the machine: what goes then was never acknowledged as durable.
         """
         self.was_killed = False
-        """Was a slate in use when its process ended, or that of an open which came after and ended, too?"""
+        """Was a write-ahead log in use when its process ended, or that of an open which came after and ended,
+        too?
+        """
         self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
         self.was_restarted = self._was_restarted is True
         """True if the machine was restarted, as `was_restarted` decides."""
@@ -91,16 +98,16 @@ class Slates:
     @property
     def size(self) -> int:
         """Bytes on the disk of those in use."""
-        return sum(slate.size for slate in self._in_use.values())
+        return sum(wal.size for wal in self._in_use.values())
 
     @property
     def _staging(self) -> list[int]:
-        return [number for number, slate in self._in_use.items() if not slate.is_for_rows]
+        return [number for number, wal in self._in_use.items() if not wal.is_for_rows]
 
     def put_back(self, *, in_place: bool = True) -> None:
-        """After a kill: as `slate.put_back`, for all of them, whose room it gives back. Raises OSError.
+        """After a kill: as `wal.put_back`, for all of them, whose room it gives back. Raises OSError.
 
-        Doing it twice changes nothing. Slates with displaced records stay.
+        Doing it twice changes nothing. Write-ahead logs with displaced records stay.
         """
         previous = self._lock.previous
         staged = self._staged
@@ -152,7 +159,7 @@ class Slates:
         if previous is not None:
             self._staged = [other for other in self._staged if other != number]
             self._lock.note_staged(self._staged)
-        clear_slate(self._fs, self._stagings[number].path)
+        clear_wal(self._fs, self._stagings[number].path)
 
     def open(self, buffers: Mapping[int, AppendBuffer], *, is_for_rows: bool) -> None:
         """Begin new ones, for these buffers; the first has the reserve. Raises OSError.
@@ -163,13 +170,13 @@ class Slates:
         for number, buffer in buffers.items():
             reserve = 0 if self._in_use else RESERVE
             path = self._stagings[number].path
-            slate = open_slate(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
-            if slate is not None:
-                self._in_use[number] = slate
+            wal = open_wal(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
+            if wal is not None:
+                self._in_use[number] = wal
         self._lock.note_ready(self._staging)
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
-        """As `slate.flush_to_the_end`; what cannot be written stays where it is."""
+        """As `wal.flush_to_the_end`; what cannot be written stays where it is."""
         with contextlib.suppress(OSError):
             flush_to_the_end(flush, list(self._in_use.values()))
 
@@ -177,22 +184,22 @@ class Slates:
         """Nothing of what stands on them is needed: give back their room. Raises OSError."""
         self._lock.note_staged(())
         in_use, self._in_use = self._in_use, {}
-        for slate in in_use.values():
-            slate.give_up()
+        for wal in in_use.values():
+            wal.give_up()
 
     def retire(self) -> None:
         """At a clean end: all is written and synced that is not told of by those with records left."""
         with contextlib.suppress(OSError):
-            self._lock.note_staged([number for number, slate in self._in_use.items() if slate.has_records])
-            for slate in self._in_use.values():
-                if slate.is_for_rows:
-                    slate.give_up()
-                elif not slate.has_records:
-                    slate.wipe()
+            self._lock.note_staged([number for number, wal in self._in_use.items() if wal.has_records])
+            for wal in self._in_use.values():
+                if wal.is_for_rows:
+                    wal.give_up()
+                elif not wal.has_records:
+                    wal.wipe()
 
     def close(self) -> None:
         """Let go of them. Idempotent."""
         in_use, self._in_use = self._in_use, {}
         with contextlib.ExitStack() as stack:
-            for slate in in_use.values():
-                stack.callback(slate.close)
+            for wal in in_use.values():
+                stack.callback(wal.close)

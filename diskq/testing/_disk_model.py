@@ -2,7 +2,7 @@
 # never harmed; of the others any part may be there that the law in `crash_fs.py` allows.
 #
 # Pure state: no paths, no handles, no counting. A file is its bytes as programs see them, its bytes
-# on the platter, and the changes between the two, oldest first; a directory is the same with names.
+# on stable storage, and the changes between the two, oldest first; a directory is the same with names.
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ class File:
         return File(self._numbers, modified, data, data, number=self.number)
 
     def copy(self, numbers: InodeNumbers) -> File:
-        twin = File(numbers, self.modified, self.now, self.durable, number=self.number)
-        twin.modified_durably = self.modified_durably
-        twin.pending = self.pending.copy()
-        twin.is_shared = self.is_shared
-        return twin
+        shadow = File(numbers, self.modified, self.now, self.durable, number=self.number)
+        shadow.modified_durably = self.modified_durably
+        shadow.pending = self.pending.copy()
+        shadow.is_shared = self.is_shared
+        return shadow
 
 
 class Directory:
@@ -163,25 +163,25 @@ def copied(
 
     Its files keep their numbers, which are `numbers` of their own.
     """
-    twins: dict[int, File | Directory] = {}
+    shadows: dict[int, File | Directory] = {}
 
     def directory(node: Directory) -> Directory:
-        twin = twins.get(id(node))
-        if twin is None:
-            twin = twins[id(node)] = Directory()
-            twin.now = {name: either(inner) for name, inner in node.now.items()}
-            twin.durable = {name: either(inner) for name, inner in node.durable.items()}
-        assert isinstance(twin, Directory)
-        return twin
+        shadow = shadows.get(id(node))
+        if shadow is None:
+            shadow = shadows[id(node)] = Directory()
+            shadow.now = {name: either(inner) for name, inner in node.now.items()}
+            shadow.durable = {name: either(inner) for name, inner in node.durable.items()}
+        assert isinstance(shadow, Directory)
+        return shadow
 
     def either(node: File | Directory) -> File | Directory:
         if isinstance(node, Directory):
             return directory(node)
-        if id(node) not in twins:
-            twins[id(node)] = node.copy(numbers)
-        return twins[id(node)]
+        if id(node) not in shadows:
+            shadows[id(node)] = node.copy(numbers)
+        return shadows[id(node)]
 
-    twin = (
+    shadow = (
         directory(root),
         [
             tuple((directory(where), name, node and either(node)) for where, name, node in change)
@@ -189,7 +189,7 @@ def copied(
         ],
     )
     numbers.settle()
-    return twin
+    return shadow
 
 
 def commit(pending: list[NameChange], directory: Directory) -> list[NameChange]:
@@ -258,7 +258,7 @@ def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytea
     if damage == "torn":
         _tear(changes, rng)
     data = bytearray(file.durable)
-    # Bytes from here on have no place on the platter that they held before: they may read as zeros.
+    # Bytes from here on have no place on stable storage that they held before: they may read as zeros.
     fresh = len(data)
     for change in changes:
         _apply(data, change)
@@ -283,7 +283,7 @@ def _surviving_pages(file: File, rng: random.Random) -> bytearray:
 
 
 def surviving_changes(pending: list[NameChange], rng: random.Random, how_much: Severity) -> list[NameChange]:
-    """The pending name changes that a power cut finds on the platter, oldest first.
+    """The pending name changes that a power cut finds on stable storage, oldest first.
 
     Directories are independent of each other, and so are names; the changes of one name are not.
     """

@@ -109,10 +109,10 @@ class CrashFS:
     def copy(self) -> CrashFS:
         """The same disk, with the same bytes and names pending, and nothing open or locked."""
         with self._mutex:
-            twin = self._successor()
-            twin._numbers = InodeNumbers()
-            twin._root, twin._pending = copied(self._root, self._pending, twin._numbers)
-        return twin
+            shadow = self._successor()
+            shadow._numbers = InodeNumbers()
+            shadow._root, shadow._pending = copied(self._root, self._pending, shadow._numbers)
+        return shadow
 
     def kill(self) -> CrashFS:
         """The disk as the next process finds it after SIGKILL: as it was, and unlocked."""

@@ -65,7 +65,7 @@ class DiskLimits:
     write: float
     """Into the page cache, which nothing but a power cut can empty."""
     write_synced: float
-    """The same, and onto the platter."""
+    """The same, and to stable storage."""
     read: float
     """Out of the page cache."""
     syncs: tuple[float, ...]
@@ -84,12 +84,12 @@ def measure_limits(directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: floa
     try:
         barrier = Barrier(files=(handle,))
         disk.truncate(handle, 0)
-        barrier.pay(disk)
+        barrier.execute(disk)
         began = perf_counter()
         for number in range(count):
             disk.pwrite(handle, chunk, number * _CHUNK)
         written = perf_counter()
-        barrier.pay(disk)
+        barrier.execute(disk)
         synced = perf_counter()
         for number in range(count):
             disk.pread(handle, _CHUNK, number * _CHUNK)
@@ -115,7 +115,7 @@ def _syncs(disk: FileSystem, handle: int, end: int, seconds: float) -> list[floa
     while not found or (len(found) < _MOST_SYNCS and perf_counter() < last):
         disk.pwrite(handle, record, end + len(found) * _RECORD)
         began = perf_counter()
-        barrier.pay(disk)
+        barrier.execute(disk)
         found.append(perf_counter() - began)
     return found
 
@@ -149,7 +149,7 @@ _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre"
     "virtiofs",
 }
 
-# No platter, and no flash, is reached and left in this time; only memory is.
+# No disk, and no flash, is reached and left in this time; only memory is.
 _TOO_FAST = 10e-6
 # Only disks whose cache survives a power cut answer in this time.
 _VERY_FAST = 60e-6

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 __all__ = ["Finding", "Progress", "Severity", "Verdict", "Verification"]
 
@@ -39,7 +39,7 @@ class Finding:
 class Verification:
     """A thing as it was found."""
 
-    thing: Thing
+    store: Store
     messages: int
     """Those that can be read."""
     size: int

@@ -21,7 +21,7 @@ from diskq.engine.stream.statistics import stream_statistics
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
-from diskq.tools.stores import Kind, Thing
+from diskq.tools.stores import Kind, Store
 from diskq.tools.view.queue import QueueView, look, queue_names
 from diskq.tools.view.spool import look_at_spool
 
@@ -40,7 +40,7 @@ _READ_UP_TO = 64 * 1024 * 1024
 class Info:
     """A thing at one moment, as its files show it. Sizes in bytes, times in nanoseconds since 1970."""
 
-    thing: Thing
+    store: Store
     format: str
     messages: int | None = None
     """None: nobody knows without reading all of it."""
@@ -65,22 +65,22 @@ class Info:
     """What the next open would find, and mend; empty: nothing."""
 
 
-def info(thing: Thing, *, fs: FileSystem | None = None) -> Info:
+def info(store: Store, *, fs: FileSystem | None = None) -> Info:
     """Look at it, whoever is at work there.
 
     Raises OSError; UnsupportedFormatError and CorruptionError where nobody can read what it says of itself.
     """
-    found = Info(thing=thing, format=FORMATS[thing.kind])
-    _LOOKS[thing.kind](fs or OsFileSystem(), thing, found)
+    found = Info(store=store, format=FORMATS[store.kind])
+    _LOOKS[store.kind](fs or OsFileSystem(), store, found)
     return found
 
 
 # --- queues and spools ----------------------------------------------------------------------------
 
 
-def _look_at_queue(fs: FileSystem, thing: Thing, found: Info) -> None:
-    view = look(thing.path, thing.name, fs=fs)
-    _take_queue(fs, thing, view, found)
+def _look_at_queue(fs: FileSystem, store: Store, found: Info) -> None:
+    view = look(store.path, store.name, fs=fs)
+    _take_queue(fs, store, view, found)
     found.messages, found.is_exact = view.depth, view.is_exact
     found.facts = _places(view)
 
@@ -92,10 +92,10 @@ def _places(view: QueueView) -> dict[str, Any]:
     }
 
 
-def _take_queue(fs: FileSystem, thing: Thing, view: QueueView, found: Info) -> None:
-    files = QueueFiles(fs, thing.path, view.name)
-    beside = [files.metadata, files.lock, files.slate, *map(files.ack_journal, _ack_journals(fs, files))]
-    beside += map(files.sidecar, files.sidecars())
+def _take_queue(fs: FileSystem, store: Store, view: QueueView, found: Info) -> None:
+    files = QueueFiles(fs, store.path, view.name)
+    beside = [files.metadata, files.lock, files.wal, *map(files.ack_log, _ack_journals(fs, files))]
+    beside += map(files.checksum_file, files.checksum_files())
     segments = list(map(files.data, files.numbers()))
     _count_files(fs, [*segments, *beside], found)
     found.segments += len(segments)
@@ -109,12 +109,12 @@ def _ack_journals(fs: FileSystem, files: QueueFiles) -> list[int]:
     return [] if fs.size_of(files.private) is None else files.ack_journals()
 
 
-def _look_at_spool(fs: FileSystem, thing: Thing, found: Info) -> None:
-    view = look_at_spool(thing.path, fs=fs)
+def _look_at_spool(fs: FileSystem, store: Store, found: Info) -> None:
+    view = look_at_spool(store.path, fs=fs)
     for name in (SPOOL, DEAD):
-        if name in queue_names(thing.path, fs=fs):
-            queue = look(thing.path, name, fs=fs)
-            _take_queue(fs, thing, queue, found)
+        if name in queue_names(store.path, fs=fs):
+            queue = look(store.path, name, fs=fs)
+            _take_queue(fs, store, queue, found)
     status = view.status
     found.messages, found.is_exact = status.depth, view.is_exact
     found.facts = {
@@ -129,11 +129,11 @@ def _look_at_spool(fs: FileSystem, thing: Thing, found: Info) -> None:
 # --- streams --------------------------------------------------------------------------------------
 
 
-def _look_at_stream(fs: FileSystem, thing: Thing, found: Info) -> None:
-    files = StreamFiles(fs, thing.path)
+def _look_at_stream(fs: FileSystem, store: Store, found: Info) -> None:
+    files = StreamFiles(fs, store.path)
     settings = read_settings(fs, files) or StreamSettings()
     statistics = stream_statistics(fs, files)
-    _count_files(fs, _below(fs, thing.path), found)
+    _count_files(fs, _below(fs, store.path), found)
     found.messages = statistics.messages
     found.segments = sum(partition.segments for partition in statistics.partitions)
     times = [p.oldest_timestamp_ns for p in statistics.partitions if p.oldest_timestamp_ns is not None]
@@ -161,7 +161,7 @@ def _look_at_stream(fs: FileSystem, thing: Thing, found: Info) -> None:
             for group in groups(fs, files)
         },
     }
-    found.leftovers = _kept(fs, thing.path)
+    found.leftovers = _kept(fs, store.path)
     if fs.size_of(files.intent) is not None:
         found.next_open.append("a transaction is pending: it is finished, or taken back")
     if found.holder is None and statistics.is_in_use:
@@ -171,8 +171,8 @@ def _look_at_stream(fs: FileSystem, thing: Thing, found: Info) -> None:
 # --- journals -------------------------------------------------------------------------------------
 
 
-def _look_at_journal(fs: FileSystem, thing: Thing, found: Info) -> None:
-    with JournalReader(thing.path, fs=fs) as reader:
+def _look_at_journal(fs: FileSystem, store: Store, found: Info) -> None:
+    with JournalReader(store.path, fs=fs) as reader:
         bases = reader.files.bases()
         first, following = reader.first_offset(), reader.next_offset()
         reader.seek(first)
@@ -180,7 +180,7 @@ def _look_at_journal(fs: FileSystem, thing: Thing, found: Info) -> None:
         reader.seek(following)
         newest = reader.take_back(1)
         lock = reader.files.lock
-    _count_files(fs, _below(fs, thing.path), found)
+    _count_files(fs, _below(fs, store.path), found)
     found.segments = len(bases)
     found.messages = following - first
     found.oldest_ns = None if oldest is None else oldest.timestamp_ns
@@ -189,12 +189,12 @@ def _look_at_journal(fs: FileSystem, thing: Thing, found: Info) -> None:
     found.holder = _held(
         is_held, "sej, or another program" if holder is None or not holder.pid else str(holder)
     )
-    readers = read_journal_offsets(thing.path, fs=fs)
+    readers = read_journal_offsets(store.path, fs=fs)
     found.facts = {
         "offsets": [first, following],
         "readers": {each.name: each.offset for each in readers},
     }
-    found.leftovers = _kept(fs, thing.path)
+    found.leftovers = _kept(fs, store.path)
     found.next_open = [
         f"reader {each.name}: {each.repair.reason}" for each in readers if each.repair is not None
     ]
@@ -203,13 +203,13 @@ def _look_at_journal(fs: FileSystem, thing: Thing, found: Info) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def _look_at_jobs(fs: FileSystem, thing: Thing, found: Info) -> None:
-    files = StoreFiles.existing(fs, thing.path)
+def _look_at_jobs(fs: FileSystem, store: Store, found: Info) -> None:
+    files = StoreFiles.existing(fs, store.path)
     segments = [files.segment(base) for base in files.segments()]
     _count_files(fs, _below(fs, files.root), found)
     found.segments = len(segments)
     _take_ages(fs, [*segments, *([files.snapshot] if fs.size_of(files.snapshot) else [])], found)
-    owner = owner_of(thing.path, fs=fs)
+    owner = owner_of(store.path, fs=fs)
     found.holder = _held(owner.is_open, str(owner))
     found.facts["files_in"] = files.root
     found.leftovers = _kept(fs, files.root)
@@ -217,7 +217,7 @@ def _look_at_jobs(fs: FileSystem, thing: Thing, found: Info) -> None:
     if size > _READ_UP_TO:
         found.facts["not_read"] = f"{size} bytes of commands and snapshot: diskq jobs queues reads them"
         return
-    opening = try_opening(thing.path, fs=fs)
+    opening = try_opening(store.path, fs=fs)
     found.facts["next_open"] = opening.outcome
     if opening.refusal is not None:
         found.next_open.append(str(opening.refusal))
@@ -270,7 +270,7 @@ def _kept(fs: FileSystem, path: str) -> list[str]:
     return sorted(each for each in _below(fs, path) if ".bad" in each.rpartition("/")[2])
 
 
-_LOOKS: Mapping[Kind, Callable[[FileSystem, Thing, Info], None]] = MappingProxyType(
+_LOOKS: Mapping[Kind, Callable[[FileSystem, Store, Info], None]] = MappingProxyType(
     {
         "queue": _look_at_queue,
         "spool": _look_at_spool,

@@ -58,13 +58,13 @@ class Place:
     def put(self) -> None:
         """It is whole, and durable: give it its name. Raises OSError, as `check_free`."""
         check_free(self._fs, self._target)
-        Barrier(installs=((self.path, self._target),), removals=(self._lock.path,)).pay(self._fs)
+        Barrier(installs=((self.path, self._target),), removals=(self._lock.path,)).execute(self._fs)
         self._lock.release()
 
     def give_up(self) -> None:
         """Take away what was built. Raises OSError."""
         try:
             remove_tree(self._fs, self.path)
-            Barrier(removals=(self._lock.path,)).pay(self._fs)
+            Barrier(removals=(self._lock.path,)).execute(self._fs)
         finally:
             self._lock.release()

@@ -12,7 +12,7 @@ from diskq.engine.queue.snapshot import waiting_behind
 from diskq.storage.checksums import Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
-from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_log import read_wal
 
 __all__ = ["Counted", "bytes_between", "count_between", "count_waiting"]
 
@@ -46,18 +46,18 @@ def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: 
         if size is not None:
             first = start.byte if number == start.file else 0
             last = min(size, end.byte) if number == end.file else size
-            records, behind = _count(fs, files.data(number), files.sidecar(number), first, last)
+            records, behind = _count(fs, files.data(number), files.checksum_file(number), first, last)
             found, reached = found + records, QueuePosition(number, behind)
     return Counted(found, reached)
 
 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
     """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
-    waiting = waiting_behind(fs, files, read_slate(fs, files.slate), end)
+    waiting = waiting_behind(fs, files, read_wal(fs, files.wal), end)
     return 0 if waiting is None else nsq.count(waiting.records).records
 
 
-def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> tuple[int, int]:
+def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: int) -> tuple[int, int]:
     if position >= end:
         return 0, position
     try:
@@ -67,7 +67,7 @@ def _count(fs: FileSystem, path: str, sidecar: str, position: int, end: int) -> 
     rows = Rows(fs, None)
     found = 0
     try:
-        rows = Rows(fs, sidecar)
+        rows = Rows(fs, checksum_file)
         rows.seek(position)
         while position < end:
             row = rows.first_after(position)

@@ -81,11 +81,11 @@ class Report:
         return {(each.severity, each.path, each.at, each.what) for each in wrong}
 
 
-def tell_of_rows(fs: FileSystem, sidecar: str, bare: int, report: Report) -> None:
-    """Where `bare` bytes of a file have no checksum: is that because rows of its sidecar rotted?"""
-    if bare > 0 and (rotten := rotten_rows(fs, sidecar)):
+def tell_of_rows(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
+    """Where `bare` bytes of a file have no checksum: is that because rows of its checksum file rotted?"""
+    if bare > 0 and (rotten := rotten_rows(fs, checksum_file)):
         what = f"{len(rotten)} of its rows are torn or rotten: {bare} bytes of the data have no checksum"
-        report.note(sidecar, rotten[0], what)
+        report.note(checksum_file, rotten[0], what)
 
 
 def tell_of_a_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:

@@ -15,7 +15,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
 
-__all__ = ["KINDS", "Kind", "Thing", "things_at", "things_below", "things_found"]
+__all__ = ["KINDS", "Kind", "Store", "stores_at", "stores_below", "stores_found"]
 
 Kind = Literal["queue", "spool", "stream", "journal", "jobs"]
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
@@ -26,7 +26,7 @@ _DEEPEST = 4
 _FURTHEST = 5
 
 
-class Thing(NamedTuple):
+class Store(NamedTuple):
     """Something that keeps messages."""
 
     kind: Kind
@@ -39,7 +39,7 @@ class Thing(NamedTuple):
         return f"{self.kind} {self.path}" + (f" {self.name}" if self.name else "")
 
 
-def things_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
+def stores_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
     """What keeps messages at `path`, by name; empty: nothing that we know.
 
     That is what is in the directory and in those directly below it, of every kind; and where `path` is a
@@ -47,23 +47,23 @@ def things_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
 
     Raises OSError.
     """
-    return _things(fs or OsFileSystem(), as_path(path), 1)
+    return _stores(fs or OsFileSystem(), as_path(path), 1)
 
 
-def things_below(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
-    """As `things_at`, and further below as well, but for hidden directories. Raises OSError."""
-    return _things(fs or OsFileSystem(), as_path(path), _FURTHEST)
+def stores_below(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
+    """As `stores_at`, and further below as well, but for hidden directories. Raises OSError."""
+    return _stores(fs or OsFileSystem(), as_path(path), _FURTHEST)
 
 
-def things_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Thing]:
-    """As `things_below`. Raises FileNotFoundError also where there is nothing that we know."""
-    found = things_below(path, fs=fs)
+def stores_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
+    """As `stores_below`. Raises FileNotFoundError also where there is nothing that we know."""
+    found = stores_below(path, fs=fs)
     if not found:
         raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", as_path(path))
     return found
 
 
-def _things(fs: FileSystem, path: str, levels: int) -> list[Thing]:
+def _stores(fs: FileSystem, path: str, levels: int) -> list[Store]:
     if fs.size_of(path) is None:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
     try:
@@ -73,7 +73,7 @@ def _things(fs: FileSystem, path: str, levels: int) -> list[Thing]:
     return _in_and_below(fs, path, names, levels)
 
 
-def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> list[Thing]:
+def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> list[Store]:
     """Every kind at every level: what lies in a directory hides nothing beside it or below it."""
     found = _in(fs, path)
     own = _own_directories(fs, found)
@@ -86,50 +86,50 @@ def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> l
     return found
 
 
-def _own_directories(fs: FileSystem, things: list[Thing]) -> set[str]:
+def _own_directories(fs: FileSystem, stores: list[Store]) -> set[str]:
     """Those in which these things have their files: nothing else is looked for there."""
     own: set[str] = set()
-    for thing in things:
-        if thing.kind == "stream":
-            own.add(StreamFiles(fs, thing.path).parts)
-        elif thing.kind == "journal":
-            files = JournalFiles(fs, thing.path)
+    for store in stores:
+        if store.kind == "stream":
+            own.add(StreamFiles(fs, store.path).parts)
+        elif store.kind == "journal":
+            files = JournalFiles(fs, store.path)
             own |= {files.directory, files.offsets}
-        elif thing.kind == "jobs":
-            store = StoreFiles.found(fs, thing.path)
-            own |= {store.log, *store.temporaries}
-            if store.root != thing.path:
-                own.add(store.root)
+        elif store.kind == "jobs":
+            queues = StoreFiles.found(fs, store.path)
+            own |= {queues.log, *queues.temporaries}
+            if queues.root != store.path:
+                own.add(queues.root)
     return own
 
 
-def _in(fs: FileSystem, path: str) -> list[Thing]:
+def _in(fs: FileSystem, path: str) -> list[Store]:
     """What is in the directory `path` itself."""
     queues = queue_names(fs, path)
-    things = []
+    stores = []
     if SPOOL in queues and fs.size_of(SpoolFiles(path).state) is not None:
         queues = [name for name in queues if name not in (SPOOL, DEAD)]
-        things.append(Thing("spool", path))
-    things += [Thing("queue", path, name) for name in queues]
+        stores.append(Store("spool", path))
+    stores += [Store("queue", path, name) for name in queues]
     if fs.size_of(StreamFiles(fs, path).parts) is not None:
-        things.append(Thing("stream", path))
+        stores.append(Store("stream", path))
     with contextlib.suppress(JournalNotFoundError):
         # Also one that has no segment (any more).
         JournalFiles(fs, path).bases()
-        things.append(Thing("journal", path))
+        stores.append(Store("journal", path))
     if StoreFiles.found(fs, path).are_there:
-        things.append(Thing("jobs", path))
-    return things
+        stores.append(Store("jobs", path))
+    return stores
 
 
-def _around(fs: FileSystem, file: str) -> list[Thing]:
+def _around(fs: FileSystem, file: str) -> list[Store]:
     """What the file at `file` belongs to."""
     path, name = directory_of(file), base_name(file)
     for _ in range(_DEEPEST):
-        if things := _in(fs, path):
-            queues = [thing for thing in things if thing.kind == "queue"]
-            own = [thing for thing in queues if name.startswith(f"{thing.name}.diskqueue.")]
-            return own or things
+        if stores := _in(fs, path):
+            queues = [store for store in stores if store.kind == "queue"]
+            own = [store for store in queues if name.startswith(f"{store.name}.diskqueue.")]
+            return own or stores
         if path == (above := directory_of(path)):
             break
         path = above

@@ -51,7 +51,7 @@ async def within_the_budget(directory: str) -> None:
             assert "budget" in reason, reason
             counts.append(count)
         assert sum(counts) > 100, counts
-        # Each a marker, its twin and its claim, of a block each; metadata; the points of the stream.
+        # Each a marker, its shadow copy and its claim, of a block each; metadata; the points of the stream.
         for group in "abcdefghijklmnop":
             async with diskq.open_consumer(stream, group=group) as consumer:
                 for _ in range(10):

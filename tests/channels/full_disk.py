@@ -1,7 +1,7 @@
 """A spool on a disk of its own, which is soon full: `python -m tests.channels.full_disk MOUNT ON_FULL BOUND`.
 
 There is 1 MiB at MOUNT. BOUND is the queue's `max_bytes`; 0:
-the disk is. The far end is away at first; the disk fills; then it is back. Prints one JSON object.
+the disk is. The destination is away at first; the disk fills; then it is back. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def message(number: int) -> bytes:
     return b"%06d" % number + bytes(994)
 
 
-class FarEnd:
+class Destination:
     def __init__(self) -> None:
         self.is_there = False
         self.taken: list[int] = []
 
     async def take(self, batch: Sequence[bytes]) -> None:
         if not self.is_there:
-            raise ConnectionRefusedError("the far end is away")
+            raise ConnectionRefusedError("the destination is away")
         for body in batch:
             assert body == message(int(body[:6]))
         self.taken += [int(body[:6]) for body in batch]
@@ -85,7 +85,7 @@ async def fill_up(spool: diskq.Spool, start: int) -> list[int]:
 
 
 async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
-    path, far_end = Path(mount, "spool"), FarEnd()
+    path, far_end = Path(mount, "spool"), Destination()
     options = diskq.SpoolOptions(
         max_items=50,
         backoff_initial=0.005,
@@ -95,7 +95,7 @@ async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
     )
     rounds = []
     for start in (0, 10_000):
-        # What stands on the slate at the end may have found no room in the file. It is kept there.
+        # What stands on the write-ahead log at the end may have found no room in the file. It is kept there.
         with suppress(diskq.DiskFullError):
             async with diskq.open_spool(path, deliver=far_end.take, options=options) as spool:
                 rounds.append(await fill(spool, start, 2000))
@@ -111,8 +111,8 @@ async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
     return {"rounds": rounds, "files": files_of(path)}
 
 
-async def drain(spool: diskq.Spool, far_end: FarEnd) -> dict[str, Any]:
-    """The far end is back until all is delivered."""
+async def drain(spool: diskq.Spool, far_end: Destination) -> dict[str, Any]:
+    """The destination is back until all is delivered."""
     depth, before = spool.statistics().depth, len(far_end.taken)
     far_end.is_there = True
     await spool.drained()

@@ -1,4 +1,4 @@
-"""The words of the spool's tests: a far end that does as it is told, and the spool before it."""
+"""The words of the spool's tests: a destination that does as it is told, and the spool before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 import diskq
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 
@@ -21,7 +21,7 @@ def spool_disk() -> CrashFS:
     return fs
 
 
-class FarEnd:
+class Destination:
     """Delivers into a list. What it is told to raise, it raises first, a try each."""
 
     def __init__(self, *answers: BaseException | None) -> None:
@@ -49,7 +49,7 @@ class FarEnd:
         return [later - earlier for earlier, later in zip(self.times, self.times[1:], strict=False)]
 
 
-class Hanging(FarEnd):
+class Hanging(Destination):
     """Never answers."""
 
     async def __call__(self, batch: diskq.Batch) -> None:
@@ -69,10 +69,10 @@ def opened(fs: FileSystem, deliver: Callable[..., Any], **changes: Any) -> diskq
 def waiting_in(fs: CrashFS, name: str = "spool") -> list[bytes]:
     """What the next process will deliver, of a spool that nobody has open."""
     fs = fs.copy()
-    with diskq.FifoQueue(PATH, name, fs=fs) as queue, Outbox(fs, PATH, queue.steps):
+    with diskq.FifoQueue(PATH, name, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         return queue.take_many(2**31)
 
 
-def letters_in(fs: CrashFS) -> list[diskq.DeadLetter]:
+def dead_letters_in(fs: CrashFS) -> list[diskq.DeadLetter]:
     with diskq.DeadLetters(PATH, fs=fs.copy()) as letters:
         return letters.list()

@@ -16,7 +16,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.tools.convert.sources import entries
 from diskq.tools.entries import Entry
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from tests.cli.conftest import PROGRAM, Run, drain, fill
 
 
@@ -27,7 +27,7 @@ def a_journal(path: Path) -> Path:
 
 
 def there(path: Path) -> list[Entry]:
-    return [entry for thing in things_at(path) for entry in entries(thing)]
+    return [entry for store in stores_at(path) for entry in entries(store)]
 
 
 def values(path: Path) -> list[bytes]:
@@ -129,7 +129,7 @@ def test_one_of_several_queues_may_be_chosen(run: Run, data: Path, tmp_path: Pat
     assert run("convert", data, tmp_path / "j", "--to", "sej", "--queue", "two").code == 0
     assert values(tmp_path / "j") == [b"b"]
     assert run("convert", data, tmp_path / "q", "--to", "nsq").code == 0
-    assert [thing.name for thing in things_at(tmp_path / "q")] == ["one", "two"]
+    assert [store.name for store in stores_at(tmp_path / "q")] == ["one", "two"]
 
 
 def test_journals_below_a_root_come_into_one(run: Run, tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def test_what_is_whole_needs_nothing(run, root):
 def test_it_is_told_to_programs(run, root):
     told = json.loads(run("repair", root, "--json").out)
     assert not told["is_applied"]
-    (thing,) = told["things"]
-    assert (thing["kind"], thing["lost"], thing["left"]) == ("stream", LOST, [])
-    assert [each["records"] for each in thing["repairs"]] == [LOST]
+    (store,) = told["things"]
+    assert (store["kind"], store["lost"], store["left"]) == ("stream", LOST, [])
+    assert [each["records"] for each in store["repairs"]] == [LOST]
     assert json.loads(run("repair", root, "--apply", "--json").out)["is_applied"]
 
 
@@ -92,23 +92,23 @@ def test_what_a_go_producer_left_says_what_to_do(run, tmp_path):
 def test_a_store_is_repaired_as_by_its_own_verb(run, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-        thing = made("jobs", str(tmp_path / name))
+        store = made("jobs", str(tmp_path / name))
         flip(sorted((tmp_path / name).rglob("*.log"))[0], 1000)
     run("repair", tmp_path / "here", "--apply")
     run("jobs", "repair", tmp_path / "there", "--apply")
-    here = messages_in(thing._replace(path=str(tmp_path / "here")))
-    assert here == messages_in(thing._replace(path=str(tmp_path / "there"))) != []
+    here = messages_in(store._replace(path=str(tmp_path / "here")))
+    assert here == messages_in(store._replace(path=str(tmp_path / "there"))) != []
 
 
 def test_what_a_refused_open_advises_can_be_done(run, tmp_path):
-    thing = made("jobs", str(tmp_path))
+    store = made("jobs", str(tmp_path))
     next(tmp_path.rglob(".diskq/point")).unlink()  # as if TaskFlux had written it
     flip(sorted(tmp_path.rglob("*.log"))[0], 1000)
     with pytest.raises(DamagedStoreError) as refusal:
-        messages_in(thing)
+        messages_in(store)
     (advice,) = re.findall("`diskq (.+)`", str(refusal.value))
     assert run(*advice.split(), "--apply").code == 0
-    assert messages_in(thing)
+    assert messages_in(store)
 
 
 def test_what_can_be_read_is_salvaged(run, root, tmp_path):

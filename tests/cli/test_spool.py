@@ -55,7 +55,7 @@ def left(path: Path) -> list[str]:
 def say(path: Path, **status: Any) -> None:
     """What a spool that is at work says of itself."""
     state = SpoolState(is_open=True, tail=QueuePosition(0, 7), status=SpoolStatus(**status))
-    Barrier(replacements=(SpoolFiles(str(path)).state_as(state),)).pay(OsFileSystem())
+    Barrier(replacements=(SpoolFiles(str(path)).state_as(state),)).execute(OsFileSystem())
 
 
 # --- in general -----------------------------------------------------------------------------------

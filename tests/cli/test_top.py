@@ -18,7 +18,7 @@ from diskq import FifoQueue, Journal, Stream
 from diskq.cli.top.rows import COLUMNS, SORTS, sparkline
 from diskq.cli.top.screen import Screen
 from diskq.engine.priority.store import PriorityStore
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.samples import Sample, SamplePart
 from diskq.tools.watch.watch import StoreWatch, WatchReading
 from tests.cli.conftest import PROGRAM, Terminal, fill
@@ -28,7 +28,7 @@ QUICKLY = ("--interval", "10ms")
 
 
 @pytest.fixture
-def things(tmp_path: Path) -> Path:
+def stores(tmp_path: Path) -> Path:
     """One of each, in directories of their own."""
     for name in ("queue", "spool", "jobs"):
         (tmp_path / name).mkdir()
@@ -67,35 +67,35 @@ def test_what_makes_no_sense_is_2(run, arguments):
 
 
 @pytest.mark.parametrize("kind", ["queue", "spool", "stream", "journal", "jobs"])
-def test_once_is_one_table(run, things, kind):
-    done = run("top", things / kind, "--once", *QUICKLY)
+def test_once_is_one_table(run, stores, kind):
+    done = run("top", stores / kind, "--once", *QUICKLY)
     lines = done.out.decode().splitlines()
     assert (done.code, done.notes, len(lines)) == (0, [], 2)
     assert lines[0].split()[:3] == ["kind", "name", "holder"]
     assert lines[1].startswith(kind)
 
 
-def test_several_have_a_sum(run, things):
-    done = run("top", things / "queue", things / "stream", "--once", *QUICKLY)
+def test_several_have_a_sum(run, stores):
+    done = run("top", stores / "queue", stores / "stream", "--once", *QUICKLY)
     *_, last = done.out.decode().splitlines()
     assert last.split()[:3] == ["all", "2", "things"]
 
 
-def test_without_a_terminal_it_is_the_table(run, things):
-    done = run("top", things / "queue", *QUICKLY)
+def test_without_a_terminal_it_is_the_table(run, stores):
+    done = run("top", stores / "queue", *QUICKLY)
     assert done.out.startswith(b"kind")
 
 
 @pytest.mark.parametrize("kind", ["queue", "spool", "stream", "journal", "jobs"])
-def test_json_is_an_object_for_each_look(run, things, kind):
-    done = run("top", things / kind, "--json", "-n", 2, *QUICKLY)
+def test_json_is_an_object_for_each_look(run, stores, kind):
+    done = run("top", stores / kind, "--json", "-n", 2, *QUICKLY)
     first, second = objects(done.out)
     assert first["things"][0]["messages_in"] is None
-    (thing,) = second["things"]
-    assert (thing["kind"], thing["messages_in"]) == (kind, 0.0)
-    assert thing["depth"] == (2 if kind == "queue" else 1)
-    assert thing["oldest_of"] == ("message" if kind in ("stream", "journal") else "file")
-    assert (thing["sync"], thing["bound"]) == (None, None)
+    (store,) = second["things"]
+    assert (store["kind"], store["messages_in"]) == (kind, 0.0)
+    assert store["depth"] == (2 if kind == "queue" else 1)
+    assert store["oldest_of"] == ("message" if kind in ("stream", "journal") else "file")
+    assert (store["sync"], store["bound"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_json_is_an_object_for_each_look(run, things, kind):
 )
 def test_what_peers_left_is_shown(run, path, depth, readers):
     done = run("top", GOLDEN / path, "--json", "-n", 1)
-    (thing,) = objects(done.out)[0]["things"]
-    assert "failure" not in thing
-    assert depth in (None, thing["depth"])
+    (store,) = objects(done.out)[0]["things"]
+    assert "failure" not in store
+    assert depth in (None, store["depth"])
     if readers is not None:
-        assert {part["name"]: part["lag"] for part in thing["parts"]} == readers
+        assert {part["name"]: part["lag"] for part in store["parts"]} == readers
 
 
 def test_where_nothing_is_it_says_so(run, tmp_path):
@@ -122,12 +122,12 @@ def test_where_nothing_is_it_says_so(run, tmp_path):
     assert "there is nothing here that keeps messages" in done.notes[0]
 
 
-def test_a_path_with_nothing_yet_is_told_beside_the_others(run, things):
-    (things / "later").mkdir()
-    done = run("top", things / "queue", things / "later", "--once", *QUICKLY)
+def test_a_path_with_nothing_yet_is_told_beside_the_others(run, stores):
+    (stores / "later").mkdir()
+    done = run("top", stores / "queue", stores / "later", "--once", *QUICKLY)
     assert done.code == 0
     assert b"queue" in done.out
-    assert done.notes == [f"diskq: {things / 'later'}: there is nothing here yet that keeps messages"]
+    assert done.notes == [f"diskq: {stores / 'later'}: there is nothing here yet that keeps messages"]
 
 
 def test_a_path_that_is_not_there_is_an_error(run, tmp_path):
@@ -138,11 +138,11 @@ def test_a_path_that_is_not_there_is_an_error(run, tmp_path):
 
 
 def reading(name: str, depth: int, *parts: SamplePart, problems: Sequence[str] = ()) -> WatchReading:
-    thing = Thing("stream", name)
+    store = Store("stream", name)
     sample = Sample(
-        thing=thing, at=1.0, depth=depth, parts=tuple(parts), size=2048, segments=1, problems=tuple(problems)
+        store=store, at=1.0, depth=depth, parts=tuple(parts), size=2048, segments=1, problems=tuple(problems)
     )
-    return WatchReading(sample=sample, thing=thing, messages_in=float(depth), history=(1.0, 2.0))
+    return WatchReading(sample=sample, store=store, messages_in=float(depth), history=(1.0, 2.0))
 
 
 def drawn(screen: Screen, width: int = 120, height: int = 20) -> list[str]:
@@ -244,11 +244,11 @@ def test_what_cannot_be_looked_at_is_a_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_at_a_terminal_keys_and_sizes_are_heard(things):
+def test_at_a_terminal_keys_and_sizes_are_heard(stores):
     with Terminal() as terminal:
         before = termios.tcgetattr(terminal.outer)
         streams: Any = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.outer)
-        arguments: Any = [PROGRAM, "top", things / "queue", things / "stream", "--interval", "50ms"]
+        arguments: Any = [PROGRAM, "top", stores / "queue", stores / "stream", "--interval", "50ms"]
         environment: Any = os.environ | {"TERM": "xterm-256color"}
         for size in ("COLUMNS", "LINES"):  # they would go before the terminal's own; xdist sets them
             environment.pop(size, None)

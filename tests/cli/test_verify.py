@@ -73,9 +73,9 @@ def test_what_must_not_be_read_could_not_be_looked_at(run, data):
 
 def test_json_has_it_all(run):
     told = json.loads(run("verify", DAMAGED, "--json").out)
-    (thing,) = told["things"]
-    assert (told["verdict"], thing["messages"], thing["lost"]) == ("damaged", 34, 6)
-    assert [finding["at"] for finding in thing["findings"]] == [312]
+    (store,) = told["things"]
+    assert (told["verdict"], store["messages"], store["lost"]) == ("damaged", 34, 6)
+    assert [finding["at"] for finding in store["findings"]] == [312]
 
 
 def test_quiet_says_nothing(run, tmp_path):
@@ -122,16 +122,16 @@ def files_of(pid: int) -> list[str]:
 
 def test_info_says_what_is_there(run):
     told = json.loads(run("info", STREAM, "--json").out)
-    (thing,) = told["things"]
-    assert (thing["kind"], thing["format"], thing["messages"], thing["segments"]) == (
+    (store,) = told["things"]
+    assert (store["kind"], store["format"], store["messages"], store["segments"]) == (
         "stream",
         "triplet",
         60,
         10,
     )
-    assert thing["facts"]["partitions"] == 3
-    assert thing["facts"]["groups"]["group-α"]["offsets"] == {"0": 7, "1": 0, "2": 11}
-    assert (thing["oldest_ns"], thing["times_of"]) == (1704164645000000006, "messages")
+    assert store["facts"]["partitions"] == 3
+    assert store["facts"]["groups"]["group-α"]["offsets"] == {"0": 7, "1": 0, "2": 11}
+    assert (store["oldest_ns"], store["times_of"]) == (1704164645000000006, "messages")
 
 
 def test_info_says_at_least_where_it_does_not_know(run):
@@ -143,8 +143,8 @@ def test_info_says_at_least_where_it_does_not_know(run):
 def test_info_says_who_has_it_open(run, data):
     fill(data, b"one")
     with FifoQueue(data, "q"):
-        (thing,) = json.loads(run("info", data, "--json").out)["things"]
-    assert str(os.getpid()) in thing["holder"]
+        (store,) = json.loads(run("info", data, "--json").out)["things"]
+    assert str(os.getpid()) in store["holder"]
 
 
 def test_info_has_a_line_for_each_thing(run):
@@ -166,9 +166,9 @@ def test_info_counts_what_verify_counts(run, case):
 
 def test_info_of_a_store_says_what_the_next_open_does(run, tmp_path):
     case = shutil.copytree(GOLDEN / "taskflux" / "cases" / "C02-crc-middle", tmp_path / "store")
-    (thing,) = json.loads(run("info", case, "--json").out)["things"]
-    assert thing["facts"]["next_open"] == "mends"
-    assert len(thing["next_open"]) == 1
+    (store,) = json.loads(run("info", case, "--json").out)["things"]
+    assert store["facts"]["next_open"] == "mends"
+    assert len(store["next_open"]) == 1
 
 
 def test_info_where_nothing_is_known_could_not_look(run, tmp_path):

@@ -9,9 +9,9 @@ pytestmark = pytest.mark.interop
 
 
 def test_go_diskqueue_reads_a_repaired_queue_to_its_end(go, tmp_path):
-    thing = made("queue", str(tmp_path))
+    store = made("queue", str(tmp_path))
     flip(tmp_path / "events.diskqueue.000000.dat", 1500)
-    done = repair(thing, apply=True)
+    done = repair(store, apply=True)
     before = sorted(path.name for path in tmp_path.glob("*.bad"))
     bodies = go.get(tmp_path, "events").bodies
     assert bodies == [body(number) for number in range(done.lost, COUNT)]

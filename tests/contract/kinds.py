@@ -29,7 +29,7 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.spool.dead_letters import DeadLetters
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.reader import StreamReader
@@ -297,17 +297,17 @@ class _Spool(_Queue):
             super().__init__(path, options, how, SPOOL)
             opened.enter_context(self.queue)
             self.letters = opened.enter_context(DeadLetters(path, fs=fs))
-            self.outbox = opened.enter_context(Outbox(fs, os.fspath(path), self.queue.steps))
+            self.cursor = opened.enter_context(DeliveryCursor(fs, os.fspath(path), self.queue.steps))
             self._all = opened.pop_all()
 
     def take(self) -> bytes | None:
-        if not (waiting := self.queue.peek_many(*self.outbox.limits(1, ALL))):
+        if not (waiting := self.queue.peek_many(*self.cursor.limits(1, ALL))):
             return None
-        self.outbox.take_up(waiting)
-        self.outbox.begin_try()
-        (delivered,) = self.outbox.batch()
-        self.queue.advance(self.outbox.count)
-        self.outbox.commit()
+        self.cursor.take_up(waiting)
+        self.cursor.begin_try()
+        (delivered,) = self.cursor.batch()
+        self.queue.advance(self.cursor.count)
+        self.cursor.commit()
         return delivered
 
     def close(self) -> None:
@@ -323,24 +323,24 @@ class Names:
 
     lock: str
     """The file whose lock means that somebody has it."""
-    slates: tuple[str, ...]
+    wals: tuple[str, ...]
     data: str
     """A glob for the files with the messages."""
 
 
 def _queue_names(path: str, name: str = NAME) -> Names:
     files = QueueFiles(OsFileSystem(), path, name)
-    return Names(files.lock, (files.slate,), f"{path}/{name}.diskqueue.0*.dat")
+    return Names(files.lock, (files.wal,), f"{path}/{name}.diskqueue.0*.dat")
 
 
 def _stream_names(path: str) -> Names:
     files = StreamFiles(OsFileSystem(), path)
-    return Names(files.lock, (files.partition(0).slate,), f"{files.partition(0).directory}/*.data")
+    return Names(files.lock, (files.partition(0).wal,), f"{files.partition(0).directory}/*.data")
 
 
 def _journal_names(path: str) -> Names:
     files = JournalFiles(OsFileSystem(), path)
-    return Names(files.lock, (files.slate,), f"{files.directory}/*.jnl")
+    return Names(files.lock, (files.wal,), f"{files.directory}/*.jnl")
 
 
 def _priority_names(path: str) -> Names:
@@ -382,19 +382,19 @@ class Kind:
     names: Callable[[str], Names]
     closed: type[Exception] = ValueError
     """What a call after `close` raises."""
-    has_slate: bool = True
-    """Can it be opened as its channel does, with a slate?"""
+    has_wal: bool = True
+    """Can it be opened as its channel does, with a write-ahead log?"""
 
     def open(
-        self, path: AnyPath, *, fs: FileSystem | None = None, slate: bool = False, **options: Any
+        self, path: AnyPath, *, fs: FileSystem | None = None, wal: bool = False, **options: Any
     ) -> Opened:
         """Open it for writing. With `slate` as its channel does: what is put waits for `flush`.
 
         Then the fast calls shut after `time_slice` seconds of a clock that the test may give as `clock`.
         """
         how: dict[str, Any] = {name: options.pop(name) for name in ("clock", "time_slice") if name in options}
-        if slate and self.has_slate:
-            how = {"time_slice": 100e-6, "uses_slate": True, **how}
+        if wal and self.has_wal:
+            how = {"time_slice": 100e-6, "uses_wal": True, **how}
         if self.name == "stream":
             options.setdefault("partition_count", 1)
         how["fs"] = fs
@@ -440,7 +440,7 @@ _ENGINES = [
         diskq.PriorityOptions,
         {"soft_limit": 1000, "hard_limit": 2000},
         _priority_names,
-        has_slate=False,
+        has_wal=False,
     ),
     Kind(
         "spool",

@@ -46,10 +46,10 @@ def disk() -> FaultFS[CrashFS]:
 class Life:
     """One process that has a store."""
 
-    def __init__(self, kind: Kind, fs: FaultFS[CrashFS], *, slate: bool = False, **options: Any) -> None:
+    def __init__(self, kind: Kind, fs: FaultFS[CrashFS], *, wal: bool = False, **options: Any) -> None:
         self.kind = kind
         self.fs = fs
-        self.slate = slate
+        self.wal = wal
         self.options = {**kind.small, "sync_every": 5, **options}
         if kind.name == "priority":
             self.options["snapshot_segments"] = 1
@@ -74,7 +74,7 @@ class Life:
         self.close()
 
     def open(self) -> None:
-        self.store = self._try(lambda: self.kind.open(PATH, fs=self.fs, slate=self.slate, **self.options))
+        self.store = self._try(lambda: self.kind.open(PATH, fs=self.fs, wal=self.wal, **self.options))
 
     def act(self, acts: str) -> None:
         for act in acts.replace(" ", ""):
@@ -189,9 +189,11 @@ class Life:
         assert found == [each for each in self.known if each in set(found)], "out of order"
 
 
-def killed(kind: Kind, *, slate: bool) -> tuple[CrashFS, Life]:
-    """What a process that was killed has left: files that rolled, a tail that is not synced; its slate."""
-    life = Life(kind, disk(), slate=slate, sync_every=1000)
+def killed(kind: Kind, *, wal: bool) -> tuple[CrashFS, Life]:
+    """What a process that was killed has left: files that rolled, a tail that is not synced; its write-ahead
+    log.
+    """
+    life = Life(kind, disk(), wal=wal, sync_every=1000)
     life.open()
     life.act("Bs tBw b")
     assert life.errors == []
@@ -201,7 +203,7 @@ def killed(kind: Kind, *, slate: bool) -> tuple[CrashFS, Life]:
 def after(left: tuple[CrashFS, Life]) -> Life:
     """The life of the next process, on a copy."""
     fs, before = left
-    life = Life(before.kind, FaultFS(fs.copy()), slate=before.slate)
+    life = Life(before.kind, FaultFS(fs.copy()), wal=before.wal)
     life.known, life.sure, life.number = [*before.known], {*before.sure}, before.number
     life.synced = {*before.synced}
     return life

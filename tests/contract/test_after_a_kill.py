@@ -1,9 +1,10 @@
 # Between a kill and the next open. Law: what was acknowledged is there, or reported; what another program
-# wrote meanwhile stays; no byte comes back altered. Nothing beside the slate has to be there for that.
+# wrote meanwhile stays; no byte comes back altered. Nothing beside the write-ahead log has to be there for
+# that.
 #
 # The killed process is a channel in the middle of its time slice: some messages are in the data file, the
-# last ones on the slate alone; or a synchronous engine, of which all are written. The other program is played
-# by its format's own layout in `struct`.
+# last ones on the write-ahead log alone; or a synchronous engine, of which all are written. The other program
+# is played by its format's own layout in `struct`.
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ import trio
 import diskq
 from diskq.errors import LockedError
 from diskq.storage.repairs import Repair
-from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_slate
+from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_wal
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 
 PATH = "/x"
-STAGED = ("priority",)  # has no slate
-WRITTEN, ON_SLATE = 20, 5
+STAGED = ("priority",)  # has no write-ahead log
+WRITTEN, ON_WAL = 20, 5
 
 kinds = pytest.mark.parametrize("kind", channels(*STAGED), ids=str)
 plain = pytest.mark.parametrize("kind", engines(*STAGED), ids=str)
@@ -46,14 +47,14 @@ def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
 
     async def run() -> CrashFS:
         async with kind.open(PATH, fs=fs, checkpoint_slice=60.0) as channel:
-            for body in sent[:-ON_SLATE]:
+            for body in sent[:-ON_WAL]:
                 await channel.send(body)
             await trio.testing.wait_all_tasks_blocked()
-            for body in sent[-ON_SLATE:]:
+            for body in sent[-ON_WAL:]:
                 await channel.send(body)
             return fs.kill()
 
-    sent = bodies(WRITTEN + ON_SLATE, size=size)
+    sent = bodies(WRITTEN + ON_WAL, size=size)
     return trio.run(run), sent
 
 
@@ -70,21 +71,21 @@ def killed_engine(kind: Kind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
 
 def verified_engine(kind: Kind, fs: CrashFS) -> Verification:
     what = "queue" if kind.name == "leases" else kind.name
-    return verify(Thing(what, PATH, NAME if what == "queue" else None), fs=fs)  # type: ignore[arg-type]
+    return verify(Store(what, PATH, NAME if what == "queue" else None), fs=fs)  # type: ignore[arg-type]
 
 
 def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
-    """The paths of what is there: the data, its checksums, the slate, the lock."""
+    """The paths of what is there: the data, its checksums, the write-ahead log, the lock."""
     names = kind.engine.names(PATH)
-    slate = names.slates[0]
+    wal = names.wals[0]
     data = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
     sums = next(path for path in sorted(fs.files()) if path.endswith(f"{Path(data).name}.sums"))
-    return {"data": data, "sums": sums, "slate": slate, "lock": names.lock}
+    return {"data": data, "sums": sums, "slate": wal, "lock": names.lock}
 
 
 def verified(kind: ChannelKind, fs: CrashFS) -> Verification:
     name = NAME if kind.name == "queue" else None
-    return verify(Thing(kind.name, PATH, name), fs=fs)  # type: ignore[arg-type]
+    return verify(Store(kind.name, PATH, name), fs=fs)  # type: ignore[arg-type]
 
 
 # --- another program writes -----------------------------------------------------------------------------
@@ -121,7 +122,7 @@ APPENDERS: dict[str, Callable[[CrashFS, str, list[bytes]], None]] = {
 
 
 @kinds
-@pytest.mark.parametrize("count", [1, 2, ON_SLATE, 20])
+@pytest.mark.parametrize("count", [1, 2, ON_WAL, 20])
 @pytest.mark.parametrize("lock", ["as it was", "emptied"])
 def test_what_another_program_wrote_meanwhile_stays_and_ours_comes_after_it(
     kind: ChannelKind, count: int, lock: str
@@ -133,7 +134,7 @@ def test_what_another_program_wrote_meanwhile_stays_and_ours_comes_after_it(
     if lock == "emptied":
         fs.write_durably(files(kind, fs)["lock"], b"")
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
-    assert found == sent[:-ON_SLATE] + theirs + sent[-ON_SLATE:]
+    assert found == sent[:-ON_WAL] + theirs + sent[-ON_WAL:]
     assert any("again" in repair.reason and not repair.records for repair in repairs)
     assert kind.read(PATH, fs=fs) == found
 
@@ -251,7 +252,7 @@ def test_a_small_file_that_goes_takes_no_message_with_it(kind: ChannelKind, whic
 
 @kinds
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
-def test_a_slate_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
+def test_a_wal_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
     fs, sent = killed(kind)
     path = files(kind, fs)["slate"]
     if damage == "removed":
@@ -260,7 +261,7 @@ def test_a_slate_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
         fs.write_durably(path, fs.files()[path][: 1000 if damage == "cut" else 0])
     assert path in [finding.path for finding in verified(kind, fs).findings if finding.severity == "damage"]
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
-    assert found == sent[:-ON_SLATE]
+    assert found == sent[:-ON_WAL]
     assert [(repair.path, repair.records) for repair in repairs] == [(path, None)]
 
 
@@ -276,15 +277,15 @@ def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -
     told = verified(kind, fs).verdict, verified(kind, fs).lost
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert set(found) < set(sent)
-    gone = len(sent) - ON_SLATE - len(found)
+    gone = len(sent) - ON_WAL - len(found)
     assert sum(repair.records or 0 for repair in repairs) == gone
-    assert any(repair.records is None for repair in repairs)  # what is on the slate is kept aside
+    assert any(repair.records is None for repair in repairs)  # what is on the write-ahead log is kept aside
     assert told == ("damaged", gone)
 
 
 @kinds
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
-def test_a_slate_that_goes_is_reported_also_where_another_program_has_written(
+def test_a_wal_that_goes_is_reported_also_where_another_program_has_written(
     kind: ChannelKind, damage: str
 ) -> None:
     fs, _ = killed(kind)
@@ -304,7 +305,7 @@ def test_a_slate_that_goes_is_reported_also_where_another_program_has_written(
 
 @pytest.mark.parametrize("kind", named("stream", "journal"), ids=str)
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
-def test_a_slate_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
+def test_a_wal_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
     kind: ChannelKind, damage: str
 ) -> None:
     """A peer of a stream or a journal does so, also one that only tries to lock it; the points tell, too."""
@@ -322,16 +323,16 @@ def test_a_slate_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
 
 
 @kinds
-def test_every_flipped_byte_of_the_slate_is_harmless_or_reported(kind: ChannelKind) -> None:
+def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind) -> None:
     fs, sent = killed(kind)
     path = files(kind, fs)["slate"]
     content = fs.files()[path]
-    used = 1024 + len(read_slate(fs, path).records)  # type: ignore[union-attr]
+    used = 1024 + len(read_wal(fs, path).records)  # type: ignore[union-attr]
     for at in [*range(0, 180, 3), *range(1024, used, 7)]:
         after = fs.copy()
         after.write_durably(path, content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
         found, repairs = kind.engine.read_with_repairs(PATH, fs=after)
-        assert found == sent or (found == sent[:-ON_SLATE] and repairs[0].path == path), at
+        assert found == sent or (found == sent[:-ON_WAL] and repairs[0].path == path), at
 
 
 @kinds
@@ -362,7 +363,7 @@ def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -
         assert any(finding.severity == "damage" for finding in verified(kind, after).findings), at
         found = kind.read(PATH, fs=after)
         assert set(found) < set(sent), at
-        assert set(found) >= set(sent[-ON_SLATE:]), at
+        assert set(found) >= set(sent[-ON_WAL:]), at
 
 
 @plain
@@ -410,9 +411,9 @@ def test_zeros_are_none_either_where_the_engine_was_only_opened(kind: Kind) -> N
 
 @plain
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut", "flipped"])
-def test_the_slate_of_a_synchronous_engine_takes_no_message_with_it(kind: Kind, damage: str) -> None:
+def test_the_wal_of_a_synchronous_engine_takes_no_message_with_it(kind: Kind, damage: str) -> None:
     fs, sent = killed_engine(kind)
-    path = kind.names(PATH).slates[0]
+    path = kind.names(PATH).wals[0]
     content = fs.files()[path]
     assert len(content) == ROWS_SIZE
     for at in range(0, 1100, 17) if damage == "flipped" else (0,):
@@ -428,16 +429,16 @@ def test_the_slate_of_a_synchronous_engine_takes_no_message_with_it(kind: Kind, 
 
 
 @plain
-def test_after_a_clean_close_of_a_synchronous_engine_the_slate_is_empty(kind: Kind) -> None:
+def test_after_a_clean_close_of_a_synchronous_engine_the_wal_is_empty(kind: Kind) -> None:
     fs = CrashFS()
     fs.make_directory_durably(PATH)
     with kind.open(PATH, fs=fs) as store:
         store.put_many(bodies(5), "written")
-    assert fs.files()[kind.names(PATH).slates[0]] == b""
+    assert fs.files()[kind.names(PATH).wals[0]] == b""
 
 
 @kinds
-def test_after_a_clean_close_the_slate_tells_nothing(kind: ChannelKind) -> None:
+def test_after_a_clean_close_the_wal_tells_nothing(kind: ChannelKind) -> None:
     fs = CrashFS()
     fs.make_directory_durably(PATH)
 
@@ -447,8 +448,8 @@ def test_after_a_clean_close_the_slate_tells_nothing(kind: ChannelKind) -> None:
             await channel.send(b"last")
 
     trio.run(run)
-    slate = fs.files()[files(kind, fs)["slate"]]
-    assert not any(slate[80:SIZE][:1024])
+    wal = fs.files()[files(kind, fs)["slate"]]
+    assert not any(wal[80:SIZE][:1024])
     fs.unlink(files(kind, fs)["slate"])
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert (len(found), repairs) == (6, ())
@@ -471,7 +472,7 @@ def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open
 @pytest.mark.parametrize("kind", named("stream"), ids=str)
 @pytest.mark.parametrize("name", ["owner", ".diskq/owner"])
 @pytest.mark.parametrize("damage", ["removed", "emptied", "made anew"])
-@pytest.mark.parametrize("has_peer", [False, True], ids=["alone", "beside a peer"])
+@pytest.mark.parametrize("has_peer", [False, True], ids=["exclusive", "beside a peer"])
 def test_an_owner_file_that_goes_takes_no_message_with_it(
     kind: ChannelKind, name: str, damage: str, has_peer: bool
 ) -> None:
@@ -491,5 +492,5 @@ def test_an_owner_file_that_goes_takes_no_message_with_it(
         with diskq.Stream(PATH, take_over=True, fs=fs) as stream:
             repairs = stream.repairs
     found, more = kind.engine.read_with_repairs(PATH, fs=fs)
-    assert found == sent[:-ON_SLATE] + theirs + sent[-ON_SLATE:]
+    assert found == sent[:-ON_WAL] + theirs + sent[-ON_WAL:]
     assert [repair.records for repair in repairs + more] == [0] * has_peer

@@ -1,6 +1,7 @@
-# Between a kill and the next open, for what is not one log with a slate: leases, whose acknowledgements have
-# a journal of their own; shards, each a journal; and priority stores, which have no slate. Law: as in
-# test_after_a_kill.py: whichever file goes or rots, what was acknowledged is there, or it is reported.
+# Between a kill and the next open, for what is not one log with a write-ahead log: leases, whose
+# acknowledgements have a journal of their own; shards, each a journal; and priority stores, which have no
+# write-ahead log. Law: as in test_after_a_kill.py: whichever file goes or rots, what was acknowledged is
+# there, or it is reported.
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import trio.testing
 import diskq
 from diskq.errors import DamagedStoreError
 from diskq.testing import CrashFS
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, NAME, bodies
 from tests.sampling import sampled
@@ -80,11 +81,11 @@ def killed(name: str) -> Killed:
     return left
 
 
-def things(name: str) -> Iterator[Thing]:
+def stores(name: str) -> Iterator[Store]:
     if name == "shards":
-        yield from (Thing("journal", path) for path in SHARDS)
+        yield from (Store("journal", path) for path in SHARDS)
     else:
-        yield Thing("queue", PATH, NAME) if name == "leases" else Thing("jobs", PATH)
+        yield Store("queue", PATH, NAME) if name == "leases" else Store("jobs", PATH)
 
 
 def found_in(name: str, fs: CrashFS) -> tuple[list[bytes], bool]:
@@ -93,9 +94,9 @@ def found_in(name: str, fs: CrashFS) -> tuple[list[bytes], bool]:
     What the open itself, or a queue, reports is in the log.
     """
     if name != "shards":
-        (thing,) = things(name)
+        (store,) = stores(name)
         try:
-            return ENGINES[name].read(thing.path, fs=fs), False
+            return ENGINES[name].read(store.path, fs=fs), False
         except DamagedStoreError:
             return [], True
     found: list[bytes] = []
@@ -115,7 +116,7 @@ def check(caplog: pytest.LogCaptureFixture) -> Check:
 
     def check(name: str, fs: CrashFS, what: str) -> None:
         sure = killed(name).sure
-        verdicts = {verify(thing, fs=fs).verdict for thing in things(name)}
+        verdicts = {verify(store, fs=fs).verdict for store in stores(name)}
         caplog.clear()
         found, is_told = found_in(name, fs)
         assert set(found) <= set(SENT), what
@@ -134,7 +135,7 @@ def test_what_was_acknowledged_is_there(name: str) -> None:
     left = killed(name)
     found, is_told = found_in(name, left.fs.copy())
     assert (sorted(found), is_told) == (sorted(left.sure), False)
-    assert {verify(thing, fs=left.fs).verdict for thing in things(name)} <= {"clean", "torn"}
+    assert {verify(store, fs=left.fs).verdict for store in stores(name)} <= {"clean", "torn"}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -121,10 +121,10 @@ def test_what_are_no_options_are_a_type_error(kind: Kind, options: Any) -> None:
 
 @each_kind
 @pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
-def test_messages_are_bytes_of_any_kind_and_nothing_else(kind: Kind, slate: bool) -> None:
+def test_messages_are_bytes_of_any_kind_and_nothing_else(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     ways: list[Any] = [bytearray(b"1"), memoryview(b"2"), memoryview(b"3x4x")[::2], b""]
-    with kind.open(PATH, fs=fs, slate=slate) as store:
+    with kind.open(PATH, fs=fs, wal=wal) as store:
         wrong: list[Any] = [3, None, "text", [b"x"], 1.5, array.array("i", [1])]
         for way in wrong:
             for put in (lambda: store.put(way), lambda: store.put_many([b"x", way])):  # noqa: B023
@@ -153,10 +153,10 @@ def test_a_message_that_is_too_large_is_not_in_nor_is_its_batch(kind: Kind) -> N
 @pytest.mark.parametrize("word", ["sync", "SYNCED", 3, True, ("synced",)], ids=repr)
 @pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
 def test_a_durability_that_is_none_is_refused_and_not_taken_for_another(
-    kind: Kind, slate: bool, word: Any
+    kind: Kind, wal: bool, word: Any
 ) -> None:
     fs = crash_disk()
-    with kind.open(PATH, fs=fs, slate=slate) as store:
+    with kind.open(PATH, fs=fs, wal=wal) as store:
         for put in (lambda: store.put(b"x", word), lambda: store.put_many([b"x", b"y"], word)):
             with pytest.raises(ValueError, match="memory, written, synced"):
                 put()
@@ -169,9 +169,9 @@ def test_a_durability_that_is_none_is_refused_and_not_taken_for_another(
 
 @each_kind
 @pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
-def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, slate: bool) -> None:
+def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
-    store = kind.open(PATH, fs=fs, slate=slate)
+    store = kind.open(PATH, fs=fs, wal=wal)
     store.put_many(bodies(3))
     store.close()
     before = fs.files(), fs.operations
@@ -207,13 +207,13 @@ def test_close_is_of_no_concern_to_who_has_opened_it_since(kind: Kind) -> None:
 @pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, SystemExit])
 def test_what_a_block_raises_leaves_it_as_it_is_and_the_store_is_closed(
-    kind: Kind, slate: bool, error: type[BaseException]
+    kind: Kind, wal: bool, error: type[BaseException]
 ) -> None:
     fs = crash_disk()
     raised = error("mine")
 
     def use() -> None:
-        with kind.open(PATH, fs=fs, slate=slate) as store:
+        with kind.open(PATH, fs=fs, wal=wal) as store:
             store.put(body(0))
             store.put(body(1), "memory")
             raise raised

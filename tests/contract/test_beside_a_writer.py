@@ -1,8 +1,8 @@
 # Who only looks, in a process of his own: beside a writer that is at work, or that was killed. Law: no byte
 # comes back altered, however young it is, and nothing is called rotten that is not.
 #
-# The checksums of the last blocks are on the writer's slate alone. The other program is played by its
-# format's own layout in `struct`.
+# The checksums of the last blocks are on the writer's write-ahead log alone. The other program is played by
+# its format's own layout in `struct`.
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from diskq.storage.fs import OsFileSystem
 from diskq.storage.write_ahead_log import rows_on
 from diskq.testing import CrashFS
 from diskq.tools.convert.sources import entries
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, Opened, body, channels, engines
-from tests.contract.test_after_a_kill import APPENDERS, ON_SLATE, PATH, files, killed
+from tests.contract.test_after_a_kill import APPENDERS, ON_WAL, PATH, files, killed
 
-kinds = pytest.mark.parametrize("kind", channels("priority"), ids=str)  # that one has no slate
+kinds = pytest.mark.parametrize("kind", channels("priority"), ids=str)  # that one has no write-ahead log
 
 
-def thing(name: str, path: str) -> Thing:
-    return Thing("queue" if name == "leases" else name, path, NAME if name in ("queue", "leases") else None)  # type: ignore[arg-type]
+def store(name: str, path: str) -> Store:
+    return Store("queue" if name == "leases" else name, path, NAME if name in ("queue", "leases") else None)  # type: ignore[arg-type]
 
 
 def looked(name: str, fs: CrashFS) -> tuple[list[bytes], list[SkippedBytes]]:
     """What somebody finds who only looks, and what he is told is lost."""
     losses: list[SkippedBytes] = []
-    return [each.value for each in entries(thing(name, PATH), fs=fs, losses=losses)], losses
+    return [each.value for each in entries(store(name, PATH), fs=fs, losses=losses)], losses
 
 
 def seen_by_readers(kind: ChannelKind, sent: list[bytes]) -> list[bytes]:
-    """Records that wait on the slate are looked at with a queue's, and not with a log's."""
-    return sent[:-ON_SLATE] if kind.name in ("stream", "journal") else sent
+    """Records that wait on the write-ahead log are looked at with a queue's, and not with a log's."""
+    return sent[:-ON_WAL] if kind.name in ("stream", "journal") else sent
 
 
 def flipped(fs: CrashFS, path: str, at: int) -> CrashFS:
@@ -61,7 +61,7 @@ def test_after_a_kill_every_flipped_byte_is_found_before_anything_was_opened(
         assert set(found) < set(expected), at
         assert len(found) + sum(loss.count for loss in losses) == len(expected), at
         assert {loss.reason for loss in losses} == {"checksum mismatch"}, at
-        assert found[-ON_SLATE:] == expected[-ON_SLATE:] or kind.name in ("stream", "journal"), at
+        assert found[-ON_WAL:] == expected[-ON_WAL:] or kind.name in ("stream", "journal"), at
 
 
 @kinds
@@ -80,16 +80,18 @@ def test_what_another_program_wrote_behind_ours_is_not_rotten(kind: ChannelKind,
     ours = len(fs.files()[path])
     theirs = [b"theirs %d" % number for number in range(count)]
     APPENDERS[kind.name](fs, path, theirs)
-    assert looked(kind.name, fs) == (sent[:-ON_SLATE] + theirs, [])
+    assert looked(kind.name, fs) == (sent[:-ON_WAL] + theirs, [])
     # And what rots of ours is found, and costs nothing of theirs.
     found, losses = looked(kind.name, flipped(fs, path, ours - 50))
     assert found[-count:] == theirs
     assert set(found) < {*sent, *theirs}
-    assert len(found) + sum(loss.count for loss in losses) == len(sent) - ON_SLATE + count
+    assert len(found) + sum(loss.count for loss in losses) == len(sent) - ON_WAL + count
 
 
 def test_a_file_that_go_diskqueue_began_anew_is_not_rotten() -> None:
-    """Its metadata is a peer's, and the checksums that are on the slate alone are of what it wrote over."""
+    """Its metadata is a peer's, and the checksums that are on the write-ahead log alone are of what it wrote
+    over.
+    """
     kind = next(kind for kind in channels() if kind.name == "queue")
     fs, _ = killed(kind)
     path = files(kind, fs)["data"]
@@ -104,13 +106,13 @@ def test_a_file_that_go_diskqueue_began_anew_is_not_rotten() -> None:
 
 
 @kinds
-def test_a_slate_of_another_run_of_the_machine_says_nothing(kind: ChannelKind) -> None:
+def test_a_wal_of_another_run_of_the_machine_says_nothing(kind: ChannelKind) -> None:
     fs, _ = killed(kind)
-    slate = files(kind, fs)["slate"]
-    assert any(rows_on(fs, slate, file) for file in (0, 1))
-    content = fs.files()[slate]
-    fs.write_durably(slate, b"another" + content[7:])
-    assert not any(rows_on(fs, slate, file) for file in (0, 1))
+    wal = files(kind, fs)["slate"]
+    assert any(rows_on(fs, wal, file) for file in (0, 1))
+    content = fs.files()[wal]
+    fs.write_durably(wal, b"another" + content[7:])
+    assert not any(rows_on(fs, wal, file) for file in (0, 1))
 
 
 def test_a_message_whose_row_in_the_index_is_not_written_is_left_for_later_though_its_checksum_is_there() -> (
@@ -122,7 +124,7 @@ def test_a_message_whose_row_in_the_index_is_not_written_is_left_for_later_thoug
     path = files(kind, fs)["data"]
     index = path.removesuffix("data") + "index"
     fs.write_durably(index, fs.files()[index][:-48])
-    expected = sent[: -ON_SLATE - 2]
+    expected = sent[: -ON_WAL - 2]
     assert looked("stream", fs) == (expected, [])
     found, losses = looked("stream", flipped(fs, path, len(fs.files()[path]) - 2200))
     assert set(found) < set(expected)
@@ -135,16 +137,16 @@ def test_a_reader_in_the_midst_of_a_block_goes_on_there() -> None:
     kind = next(kind for kind in channels() if kind.name == "stream")
     fs, sent = killed(kind, size=700)
     path = files(kind, fs)["data"]
-    for start in range(len(sent) - ON_SLATE):
+    for start in range(len(sent) - ON_WAL):
         with StreamReader(PATH, fs=fs).open(0) as reader:
             reader.seek(start)
-            assert [bytes(each.value) for each in reader.take_many(100)] == sent[start:-ON_SLATE]
+            assert [bytes(each.value) for each in reader.take_many(100)] == sent[start:-ON_WAL]
         after = flipped(fs, path, len(fs.files()[path]) - 1)
         with StreamReader(PATH, fs=after).open(0) as reader:
             reader.seek(start)
             found = [bytes(each.value) for each in reader.take_many(100)]
             assert found == sent[start : start + len(found)]
-            assert len(found) + sum(loss.count for loss in reader.losses) == len(sent) - ON_SLATE - start
+            assert len(found) + sum(loss.count for loss in reader.losses) == len(sent) - ON_WAL - start
 
 
 # --- while somebody writes ------------------------------------------------------------------------------
@@ -189,14 +191,14 @@ class _Writer:
 
 @pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
 def test_nothing_is_rotten_while_somebody_writes(kind: Kind, tmp_path: Path) -> None:
-    with kind.open(tmp_path, slate=True) as store:
-        writer = _Writer(store)
+    with kind.open(tmp_path, wal=True) as engine:
+        writer = _Writer(engine)
         for number in range(16):
             for _ in range(1 + number % 5):
                 writer.act()
             before = len(writer.sent)
             losses: list[SkippedBytes] = []
-            found = entries(thing(kind.name, str(tmp_path)), fs=_Busy(writer.act), losses=losses)
+            found = entries(store(kind.name, str(tmp_path)), fs=_Busy(writer.act), losses=losses)
             values = [each.value for each in found]
             assert values == writer.sent[: len(values)]
             assert len(values) >= before

@@ -18,7 +18,7 @@ from diskq.storage.callbacks import text_of
 from diskq.testing import CrashFS
 from diskq.tools.convert.conversion import convert
 from diskq.tools.salvage.salvage import salvage
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
 
 
@@ -46,12 +46,12 @@ def disk() -> CrashFS:
     return fs
 
 
-def thing(disk: CrashFS) -> Any:
-    (found,) = things_at("/q", fs=disk)
+def store(disk: CrashFS) -> Any:
+    (found,) = stores_at("/q", fs=disk)
     return found
 
 
-def store(disk: CrashFS, function: Any) -> None:
+def priority_store(disk: CrashFS, function: Any) -> None:
     diskq.PriorityStore("/p", fs=disk, clock=function)
 
 
@@ -61,17 +61,17 @@ PLAIN: dict[str, Callable[[CrashFS, Any], object]] = {
     "clock of a queue": lambda disk, function: diskq.FifoQueue("/q", "events", fs=disk, clock=function),
     "clock of a stream": lambda disk, function: diskq.Stream("/s", fs=disk, clock=function),
     "clock of a journal": lambda disk, function: diskq.Journal("/j", fs=disk, clock=function),
-    "clock of a priority store": store,
+    "clock of a priority store": priority_store,
     "hash": lambda disk, function: diskq.open_shards("/many", fs=disk, hash=function),
     "is_orphan": lambda disk, function: sweep_staging("/s", function, fs=disk),
     "is_over": lambda disk, function: forget_sinks("/s", function, fs=disk),
-    "write": lambda disk, function: salvage(thing(disk), function, fs=disk),
-    "target": lambda disk, function: convert(thing(disk), function, "jsonl", fs=disk),
+    "write": lambda disk, function: salvage(store(disk), function, fs=disk),
+    "target": lambda disk, function: convert(store(disk), function, "jsonl", fs=disk),
     "progress of convert": lambda disk, function: convert(
-        thing(disk), "/x.jsonl", "jsonl", fs=disk, progress=function
+        store(disk), "/x.jsonl", "jsonl", fs=disk, progress=function
     ),
-    "warn": lambda disk, function: convert(thing(disk), "/x.jsonl", "jsonl", fs=disk, warn=function),
-    "progress of verify": lambda disk, function: verify(thing(disk), fs=disk, progress=function),
+    "warn": lambda disk, function: convert(store(disk), "/x.jsonl", "jsonl", fs=disk, warn=function),
+    "progress of verify": lambda disk, function: verify(store(disk), fs=disk, progress=function),
 }
 
 

@@ -27,7 +27,7 @@ from diskq.testing import CrashFS, FaultFS
 from diskq.tools.info import info
 from diskq.tools.repair.repair import repair
 from diskq.tools.salvage.salvage import salvage
-from diskq.tools.stores import Thing, things_below
+from diskq.tools.stores import Store, stores_below
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import ENGINES, ChannelKind, Kind, bodies, body, channels, engines
@@ -75,7 +75,7 @@ def _filled(name: str, was_killed: bool) -> CrashFS:
 
 def use(kind: Kind) -> Act:
     def act(fs: FileSystem) -> None:
-        with kind.open(PATH, fs=fs, slate=True, **kind.small) as opened:
+        with kind.open(PATH, fs=fs, wal=True, **kind.small) as opened:
             opened.put(b"a" * 30)
             opened.put_many(bodies(10, size=100))
             if opened.takes:
@@ -88,21 +88,21 @@ def use(kind: Kind) -> Act:
     return act
 
 
-def on_each(do: Callable[[Thing, FileSystem], object]) -> Act:
+def on_each(do: Callable[[Store, FileSystem], object]) -> Act:
     def act(fs: FileSystem) -> None:
-        for thing in things_below(PATH, fs=fs):
-            do(thing, fs)
+        for found in stores_below(PATH, fs=fs):
+            do(found, fs)
 
     return act
 
 
 TOOLS: dict[str, Act] = {
-    "verify": on_each(lambda thing, fs: verify(thing, fs=fs)),
-    "info": on_each(lambda thing, fs: info(thing, fs=fs)),
-    "sample": on_each(lambda thing, fs: gauge_of(thing, fs=fs).sample()),
-    "dry repair": on_each(lambda thing, fs: repair(thing, fs=fs)),
-    "repair": on_each(lambda thing, fs: repair(thing, apply=True, fs=fs)),
-    "salvage": on_each(lambda thing, fs: salvage(thing, lambda lines: None, fs=fs)),
+    "verify": on_each(lambda store, fs: verify(store, fs=fs)),
+    "info": on_each(lambda store, fs: info(store, fs=fs)),
+    "sample": on_each(lambda store, fs: gauge_of(store, fs=fs).sample()),
+    "dry repair": on_each(lambda store, fs: repair(store, fs=fs)),
+    "repair": on_each(lambda store, fs: repair(store, apply=True, fs=fs)),
+    "salvage": on_each(lambda store, fs: salvage(store, lambda lines: None, fs=fs)),
 }
 
 
@@ -210,7 +210,7 @@ def test_whatever_a_close_says_the_lock_is_let_go_of(kind: Kind) -> None:
     for turn in count(1):
         disk = filled(kind, False)
         fs = FaultFS(disk)
-        opened = kind.open(PATH, fs=fs, slate=True, **kind.small)
+        opened = kind.open(PATH, fs=fs, wal=True, **kind.small)
         opened.put(b"one")
         fault = fs.fail("close", turn)
         try:
@@ -248,7 +248,7 @@ def test_a_full_disk_at_the_open_is_told_as_one(kind: Kind, verb: str) -> None:
             fs = FaultFS(disk)
             fault = fs.fail(verb, turn, errno.ENOSPC, times=None)
             try:
-                kind.open(PATH, fs=fs, slate=True, **kind.small).close()
+                kind.open(PATH, fs=fs, wal=True, **kind.small).close()
             except diskq.DiskFullError as full:
                 full.__traceback__ = None
             if not fault.hits:

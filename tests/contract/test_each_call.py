@@ -3,8 +3,8 @@
 # finds everything that was acknowledged, and nothing that was refused, after a power cut too.
 #
 # Here a sample of the calls of each sort fails once with EIO and once with one of the other errors, in turn:
-# eight where the store has a slate and eight where it has none, twenty for a kind that knows of none. With
-# DISKQ_EVERY_FAULT=1 each fails with each of them: for some minutes.
+# eight where the store has a write-ahead log and eight where it has none, twenty for a kind that knows of
+# none. With DISKQ_EVERY_FAULT=1 each fails with each of them: for some minutes.
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
 
 
 def _stores() -> Iterator[tuple[Kind, bool]]:
-    """(kind, with a slate)."""
+    """(kind, with a write-ahead log)."""
     for kind in engines():
         yield kind, False
-        if kind.has_slate:
+        if kind.has_wal:
             yield kind, True
 
 
 stores = pytest.mark.parametrize(
-    "kind, slate",
+    "kind, write-ahead log",
     list(_stores()),
     ids=lambda it: it.name if isinstance(it, Kind) else "slate" * it or "plain",
 )
 
 
 def failing(begin: Callable[[], Life], acts: str, errors: tuple[int, ...]) -> list[str]:
-    return faults(begin, lambda life: life.run(acts), errors, 8 if begin().kind.has_slate else 20)
+    return faults(begin, lambda life: life.run(acts), errors, 8 if begin().kind.has_wal else 20)
 
 
 @stores
 @errors
-def test_one_failed_call_in_the_life_of_a_new_store(kind: Kind, slate: bool, errors: tuple[int, ...]) -> None:
-    assert failing(lambda: Life(kind, disk(), slate=slate), FIRST, errors) == []
+def test_one_failed_call_in_the_life_of_a_new_store(kind: Kind, wal: bool, errors: tuple[int, ...]) -> None:
+    assert failing(lambda: Life(kind, disk(), wal=wal), FIRST, errors) == []
 
 
 @stores
 @errors
 def test_one_failed_call_in_the_life_of_a_store_that_a_killed_process_left(
-    kind: Kind, slate: bool, errors: tuple[int, ...]
+    kind: Kind, wal: bool, errors: tuple[int, ...]
 ) -> None:
-    left = killed(kind, slate=slate)
+    left = killed(kind, wal=wal)
     assert failing(lambda: after(left), NEXT, errors) == []

@@ -29,7 +29,7 @@ from diskq.storage.fs import OsFileSystem
 from diskq.tools.info import info
 from diskq.tools.repair.repair import repair
 from diskq.tools.salvage.salvage import salvage
-from diskq.tools.stores import Thing, things_below
+from diskq.tools.stores import Store, stores_below
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import Kind, bodies, engines
@@ -64,7 +64,7 @@ def grow(path: Path, content: bytes = b"", size: int = TERABYTE) -> None:
         file.truncate(size)
 
 
-THINGS: dict[str, Callable[[Path, bytes], object]] = {
+STORES: dict[str, Callable[[Path, bytes], object]] = {
     "pipe": lambda path, _: os.mkfifo(path),
     "zeros": lambda path, _: path.symlink_to("/dev/zero"),
     "full": lambda path, _: path.symlink_to("/dev/full"),
@@ -80,10 +80,10 @@ THINGS: dict[str, Callable[[Path, bytes], object]] = {
 # --- who meets it -----------------------------------------------------------------------------------------
 
 
-def on_each(do: Callable[[Thing], object]) -> Callable[[Kind, Path], None]:
+def on_each(do: Callable[[Store], object]) -> Callable[[Kind, Path], None]:
     def act(_: Kind, path: Path) -> None:
-        for thing in things_below(path):
-            do(thing)
+        for store in stores_below(path):
+            do(store)
 
     return act
 
@@ -96,12 +96,12 @@ def use(kind: Kind, path: Path) -> None:
 ACTS: dict[str, Callable[[Kind, Path], object]] = {
     "verify": on_each(verify),
     "info": on_each(info),
-    "sample": on_each(lambda thing: gauge_of(thing).sample()),
+    "sample": on_each(lambda store: gauge_of(store).sample()),
     "dry repair": on_each(repair),
-    "salvage": on_each(lambda thing: salvage(thing, lambda lines: None)),
+    "salvage": on_each(lambda store: salvage(store, lambda lines: None)),
     "read": lambda kind, path: kind.read(path),
     "open": use,
-    "repair": on_each(lambda thing: repair(thing, apply=True)),
+    "repair": on_each(lambda store: repair(store, apply=True)),
 }
 
 
@@ -168,7 +168,7 @@ def fill(kind: Kind, path: Path, state: str) -> None:
         pid = os.fork()
         if pid == 0:  # it dies with what it has open
             try:
-                store = kind.open(path, slate=state == "killed with a slate", **small)
+                store = kind.open(path, wal=state == "killed with a write-ahead log", **small)
                 store.put_many(bodies(3, size=100))
                 for _ in range(3):
                     store.put(b"one more")
@@ -188,13 +188,13 @@ def files_below(path: Path) -> list[Path]:
     return sorted(each.relative_to(path) for each in path.rglob("*") if each.is_file())
 
 
-@pytest.mark.parametrize("state", ["closed", "killed", "killed with a slate"])
+@pytest.mark.parametrize("state", ["closed", "killed", "killed with a write-ahead log"])
 @pytest.mark.parametrize("kind", engines(), ids=str)
 def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, state: str, room: Path) -> None:
     whole, tried = room / "whole", room / "tried"
     fill(kind, whole, state)
     wrong = []
-    names = list(THINGS)
+    names = list(STORES)
     # Of each kind of file one, of those that roll.
     places = {place.suffix or place.name: place for place in files_below(whole)}.values()
     for number, place in enumerate(files_below(whole) if IS_FULL else places):
@@ -202,7 +202,7 @@ def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, st
         for what in names if IS_FULL else (names[number % 7], names[-1 - number % 2]):
             shutil.copytree(whole, tried)
             (tried / place).unlink()
-            THINGS[what](tried / place, content)
+            STORES[what](tried / place, content)
             wrong += [f"{what} at {place}: {each}" for each in in_a_process(lambda: met(kind, tried))]
             shutil.rmtree(tried)
     assert wrong == []
@@ -211,7 +211,7 @@ def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, st
 @pytest.mark.parametrize("what", ["pipe", "zeros", "directory", "socket", "hole"])
 def test_the_error_says_where_and_what(what: str, room: Path) -> None:
     path = room / "file"
-    THINGS[what](path, b"")
+    STORES[what](path, b"")
     with pytest.raises(diskq.NotAFileError, match="move it away") as told:
         OsFileSystem().open(str(path))
     assert str(path) in str(told.value)

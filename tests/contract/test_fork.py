@@ -94,9 +94,9 @@ def content(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
 @pytest.mark.parametrize("slate", [False, True], ids=["as engine", "as its channel"])
-def test_each_call_of_a_child_raises_and_touches_no_file(kind: Kind, slate: bool, tmp_path: Path) -> None:
+def test_each_call_of_a_child_raises_and_touches_no_file(kind: Kind, wal: bool, tmp_path: Path) -> None:
     sent = bodies(6)
-    with kind.open(tmp_path, slate=slate, **kind.small) as store:
+    with kind.open(tmp_path, wal=wal, **kind.small) as store:
         store.put_many(sent[:3])
         before = content(tmp_path)
         assert all_forked(in_child(lambda: outcomes(calls_of(store))))

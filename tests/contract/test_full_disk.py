@@ -19,7 +19,7 @@ from tests.contract.lives import NEXT, PATH, Life, after, disk, killed
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
-slates = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+wals = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
 
 
 def batches(size: int) -> Iterator[list[bytes]]:
@@ -27,18 +27,18 @@ def batches(size: int) -> Iterator[list[bytes]]:
 
 
 @each_kind
-@slates
+@wals
 @pytest.mark.parametrize("word", DURABILITIES)
 @pytest.mark.parametrize("size", [1, 4], ids=["single", "batch"])
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 def test_what_was_refused_is_not_in_and_all_else_is(
-    kind: Kind, slate: bool, word: Durability, size: int, for_good: bool
+    kind: Kind, wal: bool, word: Durability, size: int, for_good: bool
 ) -> None:
     for nth in count(1):
         fs = disk()
         accepted: list[bytes] = []
         refused = 0
-        store = kind.open(PATH, fs=fs, slate=slate, sync_every=3, **kind.small)
+        store = kind.open(PATH, fs=fs, wal=wal, sync_every=3, **kind.small)
         full = fs.fail("pwrite", nth, errno.ENOSPC, times=None if for_good else 1)
         for batch in batches(size):
             try:
@@ -63,10 +63,10 @@ def test_what_was_refused_is_not_in_and_all_else_is(
 
 
 @each_kind
-@slates
-def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, slate: bool) -> None:
-    left = killed(kind, slate=slate)
-    for begin, acts in ((lambda: Life(kind, disk(), slate=slate), "wmsbtyBwft"), (lambda: after(left), NEXT)):
+@wals
+def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, wal: bool) -> None:
+    left = killed(kind, wal=wal)
+    for begin, acts in ((lambda: Life(kind, disk(), wal=wal), "wmsbtyBwft"), (lambda: after(left), NEXT)):
         for nth in count(1):
             life = begin()
             full = life.fs.fail("pwrite", nth, errno.ENOSPC, times=None)
@@ -78,12 +78,12 @@ def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, slate: boo
 
 
 @each_kind
-@slates
+@wals
 @pytest.mark.parametrize("is_marked", [True, False], ids=["marked", "unmarked"])
 def test_where_nothing_more_fits_what_a_killed_process_left_is_there(
-    kind: Kind, slate: bool, is_marked: bool
+    kind: Kind, wal: bool, is_marked: bool
 ) -> None:
-    left, _ = killed(kind, slate=slate)
+    left, _ = killed(kind, wal=wal)
     accepted = kind.read(PATH, fs=left.copy())
     if not is_marked:
         for path in left.files():
@@ -92,7 +92,7 @@ def test_where_nothing_more_fits_what_a_killed_process_left_is_there(
     fs = FaultFS(left)
     fs.capacity(0)
     try:
-        kind.open(PATH, fs=fs, slate=slate, **kind.small).close()
+        kind.open(PATH, fs=fs, wal=wal, **kind.small).close()
     except DiskFullError:
         assert not is_marked, "each file that an open needs is there"
     fs.heal()

@@ -20,9 +20,9 @@ def disk() -> CrashFS:
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
 @pytest.mark.parametrize("slate", [False, True], ids=["as engine", "as its channel"])
-def test_what_an_engine_was_given_is_read_by_another_open(kind: Kind, slate: bool) -> None:
+def test_what_an_engine_was_given_is_read_by_another_open(kind: Kind, wal: bool) -> None:
     fs, sent = disk(), bodies(40, size=50)
-    with kind.open(PATH, fs=fs, slate=slate, **kind.small) as store:
+    with kind.open(PATH, fs=fs, wal=wal, **kind.small) as store:
         store.put_many(sent[:20])
         for number, word in enumerate(DURABILITIES * 6, 20):
             store.put(sent[number], word)

@@ -13,20 +13,20 @@ from tests.contract.lives import PATH, disk
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
-slates = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+wals = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
 errors = pytest.mark.parametrize(
     "error", [errno.EMFILE, errno.ENFILE], ids=["of the process", "of the system"]
 )
 
 
 @each_kind
-@slates
+@wals
 @errors
 @pytest.mark.parametrize("count", [3, 40], ids=["one file", "rolls"])
-def test_a_barrier_goes_on_without_descriptors(kind: Kind, slate: bool, error: int, count: int) -> None:
+def test_a_barrier_goes_on_without_descriptors(kind: Kind, wal: bool, error: int, count: int) -> None:
     fs = disk()
     sent = bodies(count + 5)
-    store = kind.open(PATH, fs=fs, slate=slate, **kind.small)
+    store = kind.open(PATH, fs=fs, wal=wal, **kind.small)
     for each in sent[:count]:
         store.put(each, "written")
     for verb in ("open", "sync_directory"):

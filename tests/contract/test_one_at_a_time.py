@@ -151,13 +151,13 @@ def test_what_a_batch_is_made_from_may_put_itself(kind: Kind, place: Place) -> N
 
 @each_kind
 @pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
-def test_a_second_open_is_refused_by_whom_has_it_and_changes_nothing(kind: Kind, slate: bool) -> None:
+def test_a_second_open_is_refused_by_whom_has_it_and_changes_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
-    with kind.open(PATH, fs=fs, slate=slate) as store:
+    with kind.open(PATH, fs=fs, wal=wal) as store:
         store.put(body(0))
         before, opened = fs.files(), fs.open_files()
         with pytest.raises(diskq.LockedError, match=rf"(?s){PATH}.*process {fs.identity().pid} on crashfs"):
-            kind.open(PATH, fs=fs, slate=slate)
+            kind.open(PATH, fs=fs, wal=wal)
         assert (fs.files(), fs.open_files()) == (before, opened)
         store.put(body(1))
     assert kind.read(PATH, fs=fs) == bodies(2)

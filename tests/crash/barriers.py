@@ -19,11 +19,11 @@ WEAKER = [
     Mutation(BARRIER, "fs.sync_files(self.files)", "fs.sync_files(self.files[1:])"),
     Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
     Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
-    Mutation(APPENDFILE, "debts.sync_and_close(*handles)", "debts.closing += handles"),
+    Mutation(APPENDFILE, "pending_syncs.sync_and_close(*handles)", "pending_syncs.closing += handles"),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
-    Mutation(APPENDFILE, "debts.directories[directory_of(path)] = None", "pass"),
+    Mutation(APPENDFILE, "pending_syncs.directories[directory_of(path)] = None", "pass"),
     # An order turned round: names before data.
     Mutation(
         BARRIER,

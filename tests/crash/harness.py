@@ -178,13 +178,13 @@ class _Camera(CrashFS):
         super()._count(verb, path, more)
 
     def take(self, cut: int, instead: tuple[str, str, str] | None = None) -> None:
-        twin = self.copy()
-        twin.operations, twin.is_cut = self.operations, instead is not None
-        twin._log = self._log.copy()
+        shadow = self.copy()
+        shadow.operations, shadow.is_cut = self.operations, instead is not None
+        shadow._log = self._log.copy()
         if instead is not None:
-            twin.operations += 1
-            twin._log.append(instead)
-        self.pictures.append((cut, twin, deepcopy(self._witness)))
+            shadow.operations += 1
+            shadow._log.append(instead)
+        self.pictures.append((cut, shadow, deepcopy(self._witness)))
 
 
 def _pictures(workload: Workload, cuts: list[int], witness: Any) -> list[tuple[int, CrashFS, Any]]:

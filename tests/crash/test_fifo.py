@@ -228,11 +228,11 @@ MUTATIONS = [
     # What nobody points at any more stays.
     Mutation(BARRIER, "for path in self.removals:", "for path in ():"),
     # Round the barrier: what is owed to it, and what recovery does with what it finds.
-    Mutation(APPENDFILE, "debts.directories[directory_of(sidecar)] = None", "pass"),
+    Mutation(APPENDFILE, "pending_syncs.directories[directory_of(checksum_file)] = None", "pass"),
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
     Mutation("diskq.engine.log.trust", "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation("diskq.engine.queue.recovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
-    Mutation("diskq.engine.log.recovery", "self._asides.freeze((), ()).pay(self._fs)", "pass"),
+    Mutation("diskq.engine.log.recovery", "self._asides.freeze((), ()).execute(self._fs)", "pass"),
 ]
 
 

@@ -139,7 +139,7 @@ MUTATIONS = [
     ),
     Mutation(streamloop.__name__, "if offset < ends[partition] else None", "if False else None"),
     Mutation(streamloop.__name__, "            following[partition] += 1\n", ""),
-    # It waits on the slate, and the barrier finds no room for it.
+    # It waits on the write-ahead log, and the barrier finds no room for it.
     Mutation(
         LOOP,
         "is_awake, door.is_awake = door.is_awake, False",

@@ -21,7 +21,7 @@ from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums
-from diskq.storage import write_ahead_log as slate
+from diskq.storage import write_ahead_log as wal
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
@@ -57,7 +57,8 @@ class Promises:
     """One of sej's was there. Of what it wrote no checksum tells, nor whether it wrote at all: behind what
     was synced a power cut may leave anything that looks like a record."""
     displaced: bool = False
-    """What stood on a slate found another writer's messages in its place, and is appended after them: where
+    """What stood on a write-ahead log found another writer's messages in its place, and is appended after
+    them: where
     that is cut short by a kill, some of it twice."""
     kept: set[bytes] = field(default_factory=set)
     """Then the values that are there after a kill."""
@@ -75,18 +76,18 @@ class Session:
         *,
         longest: int = 60,
         segment_size: int = 6000,
-        uses_slate: bool = False,
+        uses_wal: bool = False,
     ) -> None:
         self.fs = fs
         self.disk = FaultFS(fs)
         self.promises = promises
         self.longest = longest
         self.options = JournalOptions(segment_size=segment_size, sync_every=9, sync_timeout=1000.0)
-        self.uses_slate = uses_slate
+        self.uses_wal = uses_wal
         self.open()
 
     def open(self) -> None:
-        self.journal = Journal(ROOT, self.options, fs=self.disk, uses_slate=self.uses_slate)
+        self.journal = Journal(ROOT, self.options, fs=self.disk, uses_wal=self.uses_wal)
         # What was in memory when the last one ended is gone, and its offsets are free.
         promises = self.promises
         assert promises.written <= self.journal.next_offset <= len(promises.attempted)
@@ -123,8 +124,8 @@ class Session:
         assert durability != "synced" or not self.journal.unsynced_bytes
         promises.synced = max(promises.synced, self.journal.synced_offset)
 
-    def jot(self, count: int) -> None:
-        """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
+    def stage(self, count: int) -> None:
+        """As a channel does: they stand on the write-ahead log, and somebody is awake to write them soon."""
         self.journal.steps.buffer.is_awake = True
         append = self.journal.steps.buffer.appender(Mode.STAGED, Admission.COUNTED).append
         for _ in range(count):
@@ -190,7 +191,8 @@ class Session:
 def write_as_sej(fs: CrashFS, items: list[Item], first: int) -> None:
     """Its NewWriter, an Append and Sync for each, and Close. What it does not sync promises nothing."""
     lock = fs.open(LOCK, write=True, create=True)
-    # Emptied at its open: a file system with a journal has that on the platter before what is synced later.
+    # Emptied at its open: a file system with a journal has that on stable storage before what is synced
+    # later.
     fs.write_durably(LOCK, b"")
     assert fs.try_lock(lock)
     path = data(int(max(segments(fs)).removesuffix(".jnl"), 16))
@@ -217,7 +219,7 @@ ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
     (1, lambda session, rng: session.append(rng.randrange(2, 12), "synced")),
     (1, lambda session, rng: session.append(rng.randrange(2, 12), "memory")),
     (1, lambda session, rng: session.append_encoded(rng.randrange(1, 9), rng.choice(["written", "synced"]))),
-    (2, lambda session, rng: session.jot(rng.randrange(1, 12))),
+    (2, lambda session, rng: session.stage(rng.randrange(1, 12))),
     (0.5, lambda session, rng: session.flush()),
     (1, lambda session, rng: session.sync()),
     (0.8, lambda session, rng: session.fail()),
@@ -238,7 +240,7 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 14) -> Workload:
                 promises,
                 longest=rng.choice([60, 300, 900]),
                 segment_size=rng.choice([0, 700, 2500, 6000]),
-                uses_slate=rng.random() < 0.3,
+                uses_wal=rng.random() < 0.3,
             )
             for _ in range(acts):
                 rng.choices(choices, weights)[0](session, rng)
@@ -275,29 +277,31 @@ def held_on_a_full_disk(fs: CrashFS, promises: Promises) -> None:
         session.journal.close()
 
 
-def killed_with_a_slate(fs: CrashFS, promises: Promises) -> None:
+def killed_with_a_wal(fs: CrashFS, promises: Promises) -> None:
     """What stands on it was acknowledged, and is written by the next one."""
-    session = Session(fs, promises, uses_slate=True)
+    session = Session(fs, promises, uses_wal=True)
     session.append()
-    session.jot(6)
+    session.stage(6)
     session.end()
     session.open()
     session.append(durability="synced")
 
 
-def a_slate_of_long_ago(fs: CrashFS, promises: Promises) -> None:
-    """A process is killed, one of sej's writes where what stood on its slate belongs; then we come back."""
-    session = Session(fs, promises, uses_slate=True)
+def a_wal_of_long_ago(fs: CrashFS, promises: Promises) -> None:
+    """A process is killed, one of sej's writes where what stood on its write-ahead log belongs; then we come
+    back.
+    """
+    session = Session(fs, promises, uses_wal=True)
     session.append(durability="synced")
     before = promises.written
-    session.jot(6)
+    session.stage(6)
     session.end()
-    jotted = promises.attempted[before:]
+    staged = promises.attempted[before:]
     promises.kept = {its[3] for its in promises.attempted}
     promises.has_peer = promises.displaced = True
     del promises.attempted[before:]
     theirs = [(b"", number, 0, b"theirs %d" % number) for number in range(3)]
-    promises.attempted += [*theirs, *jotted]
+    promises.attempted += [*theirs, *staged]
     write_as_sej(fs, theirs, before)
     promises.kept |= {its[3] for its in theirs}
     Session(fs, promises)
@@ -356,9 +360,9 @@ NARROW: list[Workload] = [
     left_by_an_older_version,
     rolls_without_a_sync,
     a_sync_that_failed,
-    killed_with_a_slate,
+    killed_with_a_wal,
     held_on_a_full_disk,
-    a_slate_of_long_ago,
+    a_wal_of_long_ago,
     a_peer_behind_a_kill,
     a_peer_that_is_refused,
 ]
@@ -451,7 +455,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 
 JOURNAL = journalsteps.__name__
 WRITER = writer.__name__
-SLATE = slate.__name__
+WAL = wal.__name__
 RECOVERY, TRUST = recovery.__name__, trust.__name__
 FILES = journalfiles.__name__
 CHECKSUMS = checksums.__name__
@@ -466,7 +470,7 @@ MUTATIONS = [
         by=a_sync_that_failed,
     ),
     Mutation(JOURNAL, "active = self._segment.settle()", "active = self._segment.settle()[1:]"),
-    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "self.pending_syncs.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=a_sync_that_failed),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
@@ -487,14 +491,14 @@ MUTATIONS = [
     Mutation(FILES, "directories=(self.private,), installs", "installs", by=left_by_an_older_version),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
-    Mutation(JOURNAL, "was_ours = lock.previous is not None", "was_ours = True", by=a_slate_of_long_ago),
+    Mutation(JOURNAL, "was_ours = lock.previous is not None", "was_ours = True", by=a_wal_of_long_ago),
     # What recovery does with what it finds.
     Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(JOURNAL, "slates.put_back(in_place=was_ours)", "pass", by=killed_with_a_slate),
-    Mutation(JOURNAL, "self._append_again(displaced)", "pass", by=a_slate_of_long_ago),
-    Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_slate_of_long_ago),
-    Mutation(SLATE, "in_place and records.startswith(there)", "in_place", by=a_slate_of_long_ago),
+    Mutation(JOURNAL, "wals.put_back(in_place=was_ours)", "pass", by=killed_with_a_wal),
+    Mutation(JOURNAL, "self._append_again(displaced)", "pass", by=a_wal_of_long_ago),
+    Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
+    Mutation(WAL, "in_place and records.startswith(there)", "in_place", by=a_wal_of_long_ago),
 ]
 
 

@@ -80,7 +80,7 @@ class Session:
             offset = (open_marker.committed or 0) + 1
             self.promises.committed(open_marker.partition, offset)
             open_marker.move(offset)
-        assert joined(sync for _, sync in prepared).pay(self.fs)
+        assert joined(sync for _, sync in prepared).execute(self.fs)
         for open_marker, sync in prepared:
             open_marker.complete(sync, True)
             self.note(open_marker)
@@ -182,10 +182,10 @@ BARRIER = "diskq.storage.barrier"
 OFFSETS = "diskq.engine.log.committed_offset"
 
 MUTATIONS = [
-    # An fsync left out: of the marker before its name, of the twin before the next marker.
+    # An fsync left out: of the marker before its name, of the shadow copy before the next marker.
     Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
-    Mutation(OFFSETS, "if self._owes_twin and self._twin >= 0 else ()", "if False else ()"),
-    Mutation(OFFSETS, "self._owes_twin = True\n        try:", "try:"),
+    Mutation(OFFSETS, "if self._owes_shadow and self._shadow >= 0 else ()", "if False else ()"),
+    Mutation(OFFSETS, "self._owes_shadow = True\n        try:", "try:"),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
@@ -204,9 +204,11 @@ MUTATIONS = [
     Mutation(OFFSETS, "self.durable = sync.state", "self.durable = self.committed"),
     # What tells rot from a crash.
     Mutation(
-        OFFSETS, "and twin.stamp == stamp:", "and twin.stamp.modified_ns == (stamp and stamp.modified_ns):"
+        OFFSETS,
+        "and shadow.stamp == stamp:",
+        "and shadow.stamp.modified_ns == (stamp and stamp.modified_ns):",
     ),
-    Mutation(OFFSETS, "and twin.stamp == stamp:", "and True:"),
+    Mutation(OFFSETS, "and shadow.stamp == stamp:", "and True:"),
 ]
 
 

@@ -196,7 +196,7 @@ class Session:
             self.store.sync()
         barrier = self.store.steps.snapshot_barrier(snapshot)
         self.go_on(rng)
-        barrier.pay(cast(FileSystem, self.disk))
+        barrier.execute(cast(FileSystem, self.disk))
         self.store.steps.mark_snapshot(snapshot)
 
     def go_on(self, rng: random.Random) -> None:
@@ -330,10 +330,12 @@ MUTATIONS = [
     # An fsync left out: of the log, of a snapshot, of the directories in which they are found.
     Mutation(BARRIER, "fs.sync_files(self.files)", "pass"),
     Mutation(BARRIER, "files=(*self.files, *active)", "files=active"),
-    Mutation(SNAPSHOT, "Barrier(files=(handle,)).pay(fs)", "pass"),
+    Mutation(SNAPSHOT, "Barrier(files=(handle,)).execute(fs)", "pass"),
     Mutation(BARRIER, "directory_of(target) for _, target in self.installs", "_ for _ in ()"),
-    Mutation(SEGMENT, "debts.directories[self._files.log] = None", "pass"),
-    Mutation(SEGMENT, "debts.sync_and_close(self.handle)", "debts.closing.append(self.handle)"),
+    Mutation(SEGMENT, "pending_syncs.directories[self._files.log] = None", "pass"),
+    Mutation(
+        SEGMENT, "pending_syncs.sync_and_close(self.handle)", "pending_syncs.closing.append(self.handle)"
+    ),
     # Deletions before names.
     Mutation(
         BARRIER,
@@ -351,7 +353,7 @@ MUTATIONS = [
     Mutation(RECOVERY, "self._cut(handle, path, base, scanned.end, STALE)", "pass"),
     Mutation(RECOVERY, 'self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")', "pass"),
     Mutation(RECOVERY, "max(0, found.snapshot_lsn + 1 - base)", "max(0, found.snapshot_lsn - base)"),
-    Mutation(ACTS, "debts.asides.append((path, aside))", "pass"),
+    Mutation(ACTS, "pending_syncs.asides.append((path, aside))", "pass"),
     Mutation(RECOVERY, "if not is_ended(self.fs, handle, scanned):", "if False:"),
     # A barrier says that more is durable than it paid for.
     Mutation(STORE, "return (segment.handle,) if segment.is_open else ()", "return ()"),

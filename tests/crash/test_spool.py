@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import diskq
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SpoolStatus
 from diskq.options import Durability
 from diskq.testing import CrashFS
@@ -64,7 +64,7 @@ class Session:
         self.fs, self.promises = fs, promises
         self.queue = diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs)
         self.letters = diskq.DeadLetters(PATH, fs=fs)
-        self.outbox = Outbox(fs, PATH, self.queue.steps)
+        self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
         promises.left_durably = set(promises.left)
 
     def send(self, count: int, durability: Durability) -> None:
@@ -77,11 +77,11 @@ class Session:
             promises.synced = promises.accepted
 
     def batch(self) -> diskq.Batch | None:
-        bodies = self.queue.peek_many(*self.outbox.limits(MAX_ITEMS, 2**40))
+        bodies = self.queue.peek_many(*self.cursor.limits(MAX_ITEMS, 2**40))
         if not bodies:
             return None
-        self.outbox.take_up(bodies)
-        batch = self.outbox.begin_try()
+        self.cursor.take_up(bodies)
+        batch = self.cursor.begin_try()
         self.promises.head = number(batch[0]), batch.attempts
         for id_, message in zip(batch.ids, batch, strict=True):
             assert self.promises.ids.setdefault(id_, message) == message, "two messages have one id"
@@ -101,23 +101,23 @@ class Session:
         if (batch := self.batch()) is None:
             return
         items = sorted(rng.sample(range(len(batch)), rng.randrange(1, len(batch) + 1)))
-        self.letters.add(self.outbox.letters(batch, items, "no"))
+        self.letters.add(self.cursor.letters(batch, items, "no"))
         self.promises.dead |= {number(batch[item]) for item in items}
-        self.outbox.bury(items)
-        self.outbox.excuse_try()
+        self.cursor.bury(items)
+        self.cursor.excuse_try()
         self.remember()
         if len(items) == len(batch):
             self.commit(batch)
 
     def commit(self, batch: diskq.Batch) -> None:
         gone = self.promises.delivered | self.promises.dead
-        self.queue.advance(self.outbox.count)
-        self.outbox.commit()
+        self.queue.advance(self.cursor.count)
+        self.cursor.commit()
         self.promises.left |= gone
         self.promises.head = None
 
     def remember(self) -> None:
-        self.outbox.barrier(SpoolStatus()).pay(self.fs)
+        self.cursor.barrier(SpoolStatus()).execute(self.fs)
 
     def sync(self) -> None:
         self.queue.sync()
@@ -143,8 +143,8 @@ class Session:
         self.letters.purge([letter.id for letter in chosen])
 
     def close(self) -> None:
-        self.outbox.barrier(SpoolStatus(), is_open=False).pay(self.fs)
-        self.outbox.close()
+        self.cursor.barrier(SpoolStatus(), is_open=False).execute(self.fs)
+        self.cursor.close()
         self.letters.close()
         self.queue.close()
         self.promises.synced = self.promises.accepted
@@ -181,10 +181,10 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     with (
         diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
         diskq.DeadLetters(PATH, fs=fs) as dead,
-        Outbox(fs, PATH, queue.steps) as outbox,
+        DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
-        tries, letters = outbox.attempts, dead.list()
-        found, ids = still_to_deliver(queue, outbox)
+        tries, letters = cursor.attempts, dead.list()
+        found, ids = still_to_deliver(queue, cursor)
     pending = [number(message) for message in found]
     assert found == [body(n) for n in pending], "altered or invented"
 
@@ -210,29 +210,29 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     check_new_ids(fs.copy(), promises)
 
 
-def still_to_deliver(queue: diskq.FifoQueue, outbox: Outbox) -> tuple[list[bytes], list[str]]:
+def still_to_deliver(queue: diskq.FifoQueue, cursor: DeliveryCursor) -> tuple[list[bytes], list[str]]:
     """All that would be delivered from now on, and the ids. Leaves it there."""
     bodies = queue.peek_many(2**31)
     if not bodies:
         return [], []
-    fs_items = outbox.limits(len(bodies), 2**40)[0]
-    outbox.take_up(bodies[:fs_items])
-    first = outbox.batch()
-    rest = bodies[outbox.count :]
-    ends = queue.steps.head.peeked_ends(len(bodies))[outbox.count :]
-    return [*first, *rest], [*first.ids, *outbox.ids(rest, ends)]
+    fs_items = cursor.limits(len(bodies), 2**40)[0]
+    cursor.take_up(bodies[:fs_items])
+    first = cursor.batch()
+    rest = bodies[cursor.count :]
+    ends = queue.steps.head.peeked_ends(len(bodies))[cursor.count :]
+    return [*first, *rest], [*first.ids, *cursor.ids(rest, ends)]
 
 
 def check_new_ids(fs: CrashFS, promises: Promises) -> None:
     """What is sent from now on has ids that nothing had."""
     with (
         diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
-        Outbox(fs, PATH, queue.steps) as outbox,
+        DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
         there = queue.depth
         queue.put_many([b"%d" % i for i in range(30)])
         bodies = queue.peek_many(2**31)
-        ids = outbox.ids(bodies, queue.steps.head.peeked_ends(len(bodies)))
+        ids = cursor.ids(bodies, queue.steps.head.peeked_ends(len(bodies)))
     assert not promises.ids.keys() & set(ids[there:]), "an id was given to another message"
 
 
@@ -257,16 +257,16 @@ def two_power_cuts(seed: int) -> None:
     fs.make_directory_durably(PATH)
     session = Session(fs, Promises())
     session.queue.put_many([b"tick"] * 4)
-    session.outbox.take_up(session.queue.peek_many(4))
-    session.outbox.begin_try()
+    session.cursor.take_up(session.queue.peek_many(4))
+    session.cursor.begin_try()
     session.queue.advance(4)
-    session.outbox.commit()
+    session.cursor.commit()
     fs = fs.crash(rng)
     session = Session(fs, Promises())
     there = session.queue.depth
     session.queue.put_many([b"tick"] * 4, "synced")
     fs = fs.crash(rng)
-    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, Outbox(fs, PATH, queue.steps):
+    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         assert queue.depth == there + 4, "lost"
 
 
@@ -277,23 +277,23 @@ def test_a_note_says_nothing_of_what_came_after_it() -> None:
 
 # --- do they bite? ------------------------------------------------------------------------------
 
-OUTBOX, LETTERS = "diskq.engine.spool.delivery_cursor", "diskq.engine.spool.dead_letters"
+CURSOR, LETTERS = "diskq.engine.spool.delivery_cursor", "diskq.engine.spool.dead_letters"
 
 MUTATIONS = [
     # What has left is not noted; nor is a try, before it is made.
-    Mutation(OUTBOX, "self._bodies, self._ends = [], []\n        self._write_note()", "pass"),
-    Mutation(OUTBOX, "self.attempts += 1\n        self._write_note()", "self.attempts += 1"),
+    Mutation(CURSOR, "self._bodies, self._ends = [], []\n        self._write_note()", "pass"),
+    Mutation(CURSOR, "self.attempts += 1\n        self._write_note()", "self.attempts += 1"),
     # A note is believed too little, or too much.
-    Mutation(OUTBOX, "            self._resume(note)\n", "            pass\n"),
-    Mutation(OUTBOX, "if note.items and note.head <= queue.head.position < note.end:", "if False:"),
+    Mutation(CURSOR, "            self._resume(note)\n", "            pass\n"),
+    Mutation(CURSOR, "if note.items and note.head <= queue.head.position < note.end:", "if False:"),
     Mutation(
-        OUTBOX,
+        CURSOR,
         "queue.head.advance(count)\n        return True",
         "queue.head.advance(len(bodies))\n        return True",
     ),
     # A place that was given out is given out again.
-    Mutation(OUTBOX, "if state is None or state.is_open or state.tail != tail:", "if state is None:"),
-    Mutation(OUTBOX, "files=(self._handle,),\n                directories", "directories"),
+    Mutation(CURSOR, "if state is None or state.is_open or state.tail != tail:", "if state is None:"),
+    Mutation(CURSOR, "files=(self._handle,),\n                directories", "directories"),
     # A letter leaves before what becomes of it is durable; or was not durable when its message left.
     Mutation(
         LETTERS, '[letter.pack() for letter in letters], "synced"', "[letter.pack() for letter in letters]"

@@ -94,7 +94,7 @@ class Session:
         partition_count: int = 1,
         segment_size: int = 6000,
         encoding: Encoding = "fixed",
-        uses_slate: bool = False,
+        uses_wal: bool = False,
     ) -> None:
         self.fs = fs
         self.disk = FaultFS(fs)
@@ -108,11 +108,11 @@ class Session:
             sync_timeout=1000.0,
             encoding=encoding,
         )
-        self.uses_slate = uses_slate
+        self.uses_wal = uses_wal
         self.open()
 
     def open(self) -> None:
-        self.stream = Stream(ROOT, self.options, fs=self.disk, uses_slate=self.uses_slate)
+        self.stream = Stream(ROOT, self.options, fs=self.disk, uses_wal=self.uses_wal)
         # What was in memory when the last one ended is gone, and its offsets are free.
         for partition, offset in enumerate(self.stream.next_offsets):
             found = self.promises.attempted.setdefault(partition, [])
@@ -145,8 +145,8 @@ class Session:
             self.promises.attempted.setdefault(partition, []).append(one)
         return batch
 
-    def jot(self, count: int) -> None:
-        """As a channel does: they stand on the slate, and somebody is awake to write them soon."""
+    def stage(self, count: int) -> None:
+        """As a channel does: they stand on the write-ahead log, and somebody is awake to write them soon."""
         self.stream.steps.door.is_awake = True
         append = self.stream.steps.door.appender(Mode.STAGED, Admission.COUNTED).append
         for _ in range(count):
@@ -208,7 +208,7 @@ ACTS: list[tuple[float, Callable[[Session, random.Random], None]]] = [
     (4, lambda session, rng: session.append(rng.randrange(2, 12))),
     (1, lambda session, rng: session.append(rng.randrange(2, 12), "synced")),
     (1, lambda session, rng: session.append(rng.randrange(2, 12), "memory")),
-    (2, lambda session, rng: session.jot(rng.randrange(1, 12))),
+    (2, lambda session, rng: session.stage(rng.randrange(1, 12))),
     (0.5, lambda session, rng: session.flush()),
     (1, lambda session, rng: session.sync()),
     (0.8, lambda session, rng: session.fail()),
@@ -231,7 +231,7 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 12) -> Workload:
                 partition_count=rng.choice([2, 2, 3]),
                 segment_size=rng.choice([700, 2500, 6000]),
                 encoding="varuint" if seed % 4 == 3 else "fixed",
-                uses_slate=rng.random() < 0.3,
+                uses_wal=rng.random() < 0.3,
             )
             for _ in range(acts):
                 rng.choices(choices, weights)[0](session, rng)
@@ -260,11 +260,13 @@ def held_on_a_full_disk(fs: CrashFS, promises: Promises) -> None:
         session.stream.close()
 
 
-def a_slate_of_long_ago(fs: CrashFS, promises: Promises) -> None:
-    """Somebody removes the owner file of a process that was killed: what was on its slate is there still."""
-    session = Session(fs, promises, uses_slate=True)
+def a_wal_of_long_ago(fs: CrashFS, promises: Promises) -> None:
+    """Somebody removes the owner file of a process that was killed: what was on its write-ahead log is there
+    still.
+    """
+    session = Session(fs, promises, uses_wal=True)
     session.append(durability="synced")
-    session.jot(6)
+    session.stage(6)
     session.end()
     promises.was_left = True
     fs.unlink(OWNER)
@@ -284,7 +286,7 @@ def retained_before_the_points_are_told(fs: CrashFS, promises: Promises) -> None
 NARROW: list[Workload] = [
     rolls_without_a_sync,
     held_on_a_full_disk,
-    a_slate_of_long_ago,
+    a_wal_of_long_ago,
     retained_before_the_points_are_told,
 ]
 
@@ -441,11 +443,11 @@ MUTATIONS = [
     Mutation(STREAM, "data = self.segment.settle()", "data = self.segment.settle()[1:]"),
     Mutation(
         SEGMENT,
-        "debts.sync_and_close(self._timeindex, self._index)",
-        "debts.closing += (self._timeindex, self._index)",
+        "pending_syncs.sync_and_close(self._timeindex, self._index)",
+        "pending_syncs.closing += (self._timeindex, self._index)",
         by=7,
     ),
-    Mutation(RECOVERY, "self.debts.files.append(handle)", "pass"),
+    Mutation(RECOVERY, "self.pending_syncs.files.append(handle)", "pass"),
     Mutation(RECOVERY, "rewrite(self._fs, handle, start, end)", "pass", by=5),
     # A directory's fsync left out.
     Mutation(WRITER, "            self.pending.directories[path] = None", "            pass"),
@@ -475,12 +477,12 @@ MUTATIONS = [
     Mutation(FORMAT, "return is_complete and (", "return (", by=rolls_without_a_sync),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(CHECKSUMS, "if row.start != end and not over_gaps:", "if False:", by=7),
-    Mutation(RECOVERY, "debts.removals += removals", "pass", by=7),
+    Mutation(RECOVERY, "pending_syncs.removals += removals", "pass", by=7),
     Mutation(RECOVERY, "        self.bases.append(offset)\n", "        pass\n"),
     Mutation(
         SEGMENTS,
-        "Barrier(removals=tuple(files.orphans(found.bases))).pay(self._fs)",
-        "self._repairs._debts.removals += files.orphans(found.bases)",
+        "Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)",
+        "self._repairs._pending_syncs.removals += files.orphans(found.bases)",
     ),
     Mutation(
         FORMAT,
@@ -488,9 +490,9 @@ MUTATIONS = [
         "if False:",
         by=retained_before_the_points_are_told,
     ),
-    Mutation(STREAM, "slates.put_back(in_place=was_ours)", "pass", by=0),
-    Mutation(STREAM, "slates.put_back(in_place=was_ours)", "slates.put_back()", by=a_slate_of_long_ago),
-    Mutation(STREAM, "self._append_displaced(slates)", "slates.displaced.clear()", by=a_slate_of_long_ago),
+    Mutation(STREAM, "wals.put_back(in_place=was_ours)", "pass", by=0),
+    Mutation(STREAM, "wals.put_back(in_place=was_ours)", "wals.put_back()", by=a_wal_of_long_ago),
+    Mutation(STREAM, "self._append_displaced(wals)", "wals.displaced.clear()", by=a_wal_of_long_ago),
     Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
         MENDING, "self._write(self.timeindex, self.rows.timeindex_patches()", "self._write(self.timeindex, []"

@@ -97,12 +97,12 @@ class Session:
             encoding=encoding,
         )
         promises.count = self.options.partition_count or 0
-        self.uses_slate = rng.random() < 0.2
+        self.uses_wal = rng.random() < 0.2
         self.open()
 
     def open(self) -> None:
         promises = self.promises
-        self.stream = Stream(ROOT, self.options, fs=self.fs, uses_slate=self.uses_slate)
+        self.stream = Stream(ROOT, self.options, fs=self.fs, uses_wal=self.uses_wal)
         self.decide()
         # What was in memory when the last one ended is gone.
         there = held(self.fs, varuint=promises.varuint, may_skip=True)

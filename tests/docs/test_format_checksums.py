@@ -30,13 +30,13 @@ files = pytest.mark.parametrize("name, rows", ROWS.items(), ids=ROWS)
 
 
 def example(name: str) -> bytes:
-    """The sidecar of that file, as the document has it."""
+    """The checksum file of that file, as the document has it."""
     return hex_block(DOCUMENT, f"hex {name}.sums")
 
 
-def pieces(sidecar: bytes) -> list[bytes]:
-    assert len(sidecar) % 24 == 0
-    return [sidecar[at : at + 24] for at in range(0, len(sidecar), 24)]
+def pieces(checksum_file: bytes) -> list[bytes]:
+    assert len(checksum_file) % 24 == 0
+    return [checksum_file[at : at + 24] for at in range(0, len(checksum_file), 24)]
 
 
 def test_the_example_is_what_diskq_writes(tmp_path: Path) -> None:
@@ -97,51 +97,49 @@ def test_the_lock_file_is_what_the_document_shows(tmp_path: Path) -> None:
     assert parse_holder(b"nobody can read this") == Holder()
 
 
-def test_the_slate_is_what_the_document_says() -> None:
+def test_the_wal_is_what_the_document_says() -> None:
     fs = disk()
 
-    async def jot() -> CrashFS:
+    async def stage() -> CrashFS:
         async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
             await queue.send(b"written")
             for body in (b"one", b"two", b"three"):
                 await queue.send(body)
             return fs.kill()
 
-    killed = trio.run(jot)
-    slate = killed.read("/q/.diskq/events.slate")
-    assert slate[:64] == killed.identity().boot_id.encode().ljust(64, b"\n")
+    killed = trio.run(stage)
+    wal = killed.read("/q/.diskq/events.slate")
+    assert wal[:64] == killed.identity().boot_id.encode().ljust(64, b"\n")
     written = killed.read("/q/events.diskqueue.000000.dat")
-    magic, check = struct.unpack_from("=8sI", slate, 64)
-    assert (len(slate), magic, check) == (131072, b"diskqsl2", castagnoli(slate[:72]))
-    file, position, size, crc = struct.unpack_from("=qqII", slate, 88)
+    magic, check = struct.unpack_from("=8sI", wal, 64)
+    assert (len(wal), magic, check) == (131072, b"diskqsl2", castagnoli(wal[:72]))
+    file, position, size, crc = struct.unpack_from("=qqII", wal, 88)
     assert (file, position) == (0, len(written))
-    assert crc == castagnoli(slate[80:104] + slate[1024 : 1024 + size])
-    assert not any(slate[65536:])
-    assert oracle.frames(written + slate[1024 : 1024 + size]) == [b"written", b"one", b"two", b"three"]
-    rows = [
-        struct.unpack_from("=qQIIII", slate, at) for at in range(112, 944, 32) if any(slate[at : at + 32])
-    ]
+    assert crc == castagnoli(wal[80:104] + wal[1024 : 1024 + size])
+    assert not any(wal[65536:])
+    assert oracle.frames(written + wal[1024 : 1024 + size]) == [b"written", b"one", b"two", b"three"]
+    rows = [struct.unpack_from("=qQIIII", wal, at) for at in range(112, 944, 32) if any(wal[at : at + 32])]
     ends = (len(written) - 7, len(written))  # the first of a slice is written alone
     assert rows == [
-        (0, end, end, number, castagnoli(written[:end]), castagnoli(slate[at : at + 28]))
+        (0, end, end, number, castagnoli(written[:end]), castagnoli(wal[at : at + 28]))
         for number, (end, at) in enumerate(zip(ends, (112, 144), strict=True), 1)
     ]
     assert contents(killed, name="events") == [b"written", b"one", b"two", b"three"]
 
 
-def test_the_example_of_a_slate_is_what_a_kill_leaves() -> None:
+def test_the_example_of_a_wal_is_what_a_kill_leaves() -> None:
     fs = disk()
 
-    async def jot() -> CrashFS:
+    async def stage() -> CrashFS:
         async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
             for body in (b"next", b"one", b"two", b"three"):
                 await queue.send(body)
             return fs.kill()
 
-    slate = trio.run(jot).read("/q/.diskq/events.slate")
+    wal = trio.run(stage).read("/q/.diskq/events.slate")
     entry, records = (
-        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.slate, the records")
+        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.write-ahead log, the records")
     )
     if sys.byteorder == "little":
-        assert (entry, records) == (slate[80:176], slate[1024 : 1024 + len(records)])
+        assert (entry, records) == (wal[80:176], wal[1024 : 1024 + len(records)])
     assert oracle.frames(records) == [b"two", b"three"]

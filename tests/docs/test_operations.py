@@ -196,7 +196,7 @@ async def test_a_copy_opened_elsewhere_has_what_was_synced_before_it_began(kind:
 async def test_a_copy_in_the_other_order_lacks_messages(
     is_ours_first: bool, found: list[int], tmp_path: Path
 ) -> None:
-    """What is on the slate when the data is copied is in the data when the slate is."""
+    """What is on the write-ahead log when the data is copied is in the data when the write-ahead log is."""
     live = tmp_path / "live"
     live.mkdir()
     async with diskq.open_queue(live, "q", checkpoint_slice=60.0) as queue:
@@ -212,8 +212,8 @@ async def test_a_copy_in_the_other_order_lacks_messages(
             )
             await queue.sync()
             for number in (3, 4, 5):
-                await queue.send(body(number))  # the slate is used anew
-    assert content("queue", tmp_path / "copy", OsFileSystem()) == found  # 2 was on the slate
+                await queue.send(body(number))  # the write-ahead log is used anew
+    assert content("queue", tmp_path / "copy", OsFileSystem()) == found  # 2 was on the write-ahead log
 
 
 def ignored(names: list[str], group: list[Path]) -> set[str]:

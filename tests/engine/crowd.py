@@ -22,7 +22,7 @@ from typing import Any
 import diskq
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.convert.sources import entries
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from tests.torture.messages import message, number_of
 
 __all__ = ["CROWDS", "meet", "number_in"]
@@ -80,7 +80,7 @@ class Shared:
 
     def read_all(self) -> list[bytes]:
         """What is there when it was closed."""
-        return [each.value for thing in things_at(self.directory) for each in entries(thing)]
+        return [each.value for store in stores_at(self.directory) for each in entries(store)]
 
 
 class Queue(Shared):

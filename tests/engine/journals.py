@@ -49,7 +49,7 @@ def data(base: int = 0) -> str:
 
 
 def sums(base: int = 0) -> str:
-    return JournalFiles(CrashFS(), ROOT).sidecar(base)
+    return JournalFiles(CrashFS(), ROOT).checksum_file(base)
 
 
 def item(number: int, length: int = 30) -> Item:

@@ -14,7 +14,7 @@ from diskq.testing import CrashFS
 ROOT = "/s"
 GROUP = "g"
 MARKER = f"{ROOT}/groups/{GROUP}/000000"
-TWIN = f"{ROOT}/.diskq/groups/{GROUP}/000000.mark"
+SHADOW = f"{ROOT}/.diskq/groups/{GROUP}/000000.mark"
 
 
 def disk() -> CrashFS:

@@ -10,7 +10,7 @@ from diskq._native.stream import codec as triplet
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.time_lookup import TimeLookup
-from diskq.engine.stream.time_summary import TimeMarks
+from diskq.engine.stream.time_summary import TimeSummary
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -55,7 +55,7 @@ class Writer:
     size: int = 0
     value: bytes = b"value"
     varuint: bool = False
-    marks: TimeMarks | None = None
+    marks: TimeSummary | None = None
     """None: a peer writes."""
 
     @property
@@ -99,7 +99,7 @@ class Writer:
 def writer(fs: FileSystem, *, marks: bool = True, varuint: bool = False, root: str = ROOT) -> Writer:
     """An empty partition, its first segment begun."""
     files = partition(fs, root)
-    begun = Writer(fs, files, varuint=varuint, marks=TimeMarks(fs, files) if marks else None)
+    begun = Writer(fs, files, varuint=varuint, marks=TimeSummary(fs, files) if marks else None)
     begun.begin()
     return begun
 
@@ -118,7 +118,7 @@ def written(fs: FileSystem, *segments: Iterable[int], marks: bool = True) -> Par
 
 def remove_segment(fs: FileSystem, files: PartitionFiles, base: int) -> None:
     """As retention does."""
-    Barrier(removals=(*files.segment(base), *files.beside(base))).pay(fs)
+    Barrier(removals=(*files.segment(base), *files.beside(base))).execute(fs)
 
 
 # --- what a plain look says -------------------------------------------------------------------

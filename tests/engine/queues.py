@@ -53,7 +53,7 @@ def meta() -> str:
 
 
 LOCK = f"{ROOT}/.diskq/q.lock"
-SLATE = f"{ROOT}/.diskq/q.slate"
+WAL = f"{ROOT}/.diskq/q.slate"
 
 
 def records(*bodies: bytes) -> bytes:

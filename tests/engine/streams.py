@@ -57,7 +57,7 @@ def timeindex(base: int = 0, partition: int = 0) -> str:
 
 
 def sums(base: int = 0, partition: int = 0) -> str:
-    return part(partition).sidecar(base)
+    return part(partition).checksum_file(base)
 
 
 POINTS = f"{ROOT}/.diskq/points"

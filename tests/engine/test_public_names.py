@@ -35,7 +35,7 @@ FACTS = {
 }
 """Attributes of an open one."""
 
-INSIDE = {"log", "steps", "turn"}
+INSIDE = {"log", "steps", "guard"}
 """What a channel and the engine's own modules go by."""
 
 MOST = 25

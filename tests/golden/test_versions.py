@@ -2,10 +2,10 @@
 # once; and nothing is called damage that is none.
 #
 # versions/VERSION/ has directories of every kind, closed and killed (versions/make.py). What a killed process
-# had not written is on its slate. A slate counts only in the run of the machine that wrote it: it begins with
-# the kernel's name for that run, and lock files have that name, too. So each directory is opened twice: on a
-# disk that says that it is still that run, as after a kill, and on one of today's run, as after a power cut.
-# After a power cut only what was synced is promised.
+# had not written is on its write-ahead log. A write-ahead log counts only in the run of the machine that
+# wrote it: it begins with the kernel's name for that run, and lock files have that name, too. So each
+# directory is opened twice: on a disk that says that it is still that run, as after a kill, and on one of
+# today's run, as after a power cut. After a power cut only what was synced is promised.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from diskq.engine.stream.transactions.transaction import Transaction, committed
 from diskq.messages import JournalMessage, Message
 from diskq.storage.fs import Identity, OsFileSystem
 from diskq.storage.repairs import Repair
-from diskq.tools.stores import things_found
+from diskq.tools.stores import stores_found
 from diskq.tools.verify.verification import verify
 
 HERE = Path(__file__).parent / "versions"
@@ -97,7 +97,7 @@ def test_there_is_a_version_with_every_kind() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_verify_calls_nothing_damage_that_is_none(case: Path, left: Unpack) -> None:
     it = left(case)
-    found = [verify(thing, fs=it.fs) for thing in things_found(it.path, fs=it.fs)]
+    found = [verify(store, fs=it.fs) for store in stores_found(it.path, fs=it.fs)]
     assert found
     assert [each for each in found if each.lost or each.verdict == "damaged"] == []
     if it.told["ended"] == "closed":

@@ -1,4 +1,4 @@
-# A hub's journals on disks that fail, and with many at once. Law: what was answered is on the platter.
+# A hub's journals on disks that fail, and with many at once. Law: what was answered is on stable storage.
 
 from __future__ import annotations
 

@@ -77,13 +77,13 @@ async def test_everything_can_be_watched_at_once_and_scraped_from_a_thread(disk,
     progress = Progress()
     progress(ReplicationStatistics(messages=7))
     collector.watch(progress, "copy")
-    async with everything(disk) as things:
-        for kind, thing in things.items():
-            collector.watch(thing, kind)
+    async with everything(disk) as stores:
+        for kind, store in stores.items():
+            collector.watch(store, kind)
         await trio.testing.wait_all_tasks_blocked()
         found = await trio.to_thread.run_sync(scraped, collector)
     kinds = {dict(labels)["kind"] for _, labels in found}
-    assert kinds == {kind.replace(" ", "_") for kind in things} | {"replication"}
+    assert kinds == {kind.replace(" ", "_") for kind in stores} | {"replication"}
     lags = {
         dict(labels)["kind"]: lag
         for (name, labels), lag in found.items()

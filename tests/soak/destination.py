@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that fails by a plan: the far end of a spool.
+"""An HTTP server on loopback that fails by a plan: the destination of a spool.
 
     python tests/soak/destination.py SEED RECORD
 
@@ -82,7 +82,7 @@ def requests(record: Path) -> Iterator[Request]:
 # --- the server -----------------------------------------------------------------------------------
 
 
-class FarEnd:
+class Destination:
     def __init__(self, seed: int, record: BufferedWriter) -> None:
         self._fates = random.Random(f"fates {seed}")
         self._times = random.Random(f"times {seed}")
@@ -175,4 +175,4 @@ async def _read(connection: trio.socket.SocketType) -> tuple[str, bytes] | None:
 if __name__ == "__main__":
     seed, path = sys.argv[1:]
     with open(path, "wb") as record:
-        trio.run(FarEnd(int(seed), record).run)
+        trio.run(Destination(int(seed), record).run)

@@ -1,4 +1,4 @@
-# What a spool promised, held against what both ends saw. Law: the far end's record is the witness; of
+# What a spool promised, held against what both ends saw. Law: the destination's record is the witness; of
 # the senders it is believed what they were told, not what they did.
 #
 # A number is handed to a spool once in all its runs: the next run begins behind the last one that the
@@ -49,11 +49,11 @@ class Figures:
     """More than `sent`: the spool had them, and was killed before it could say so."""
     kills: int
     requests: Counter[str]
-    """How many met which fate at the far end."""
+    """How many met which fate at the destination."""
     repeated_by_kills: int
     """Messages that came again because a sender was killed before it could remember the answer,"""
     repeated_by_doubt: int
-    """and because their answer never came, though the far end had kept them."""
+    """and because their answer never came, though the destination had kept them."""
 
     def __str__(self) -> str:
         fates = ", ".join(f"{count} {fate}" for fate, count in self.requests.most_common())

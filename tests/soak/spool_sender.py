@@ -8,7 +8,7 @@ Sends the messages FIRST to GOAL - 1 in batches of any size; then it waits to be
     ready               the process runs, and opens the spool
     sending FIRST END   messages FIRST to END - 1 are handed to the spool
     sent FIRST END      and the spool has them
-    answered NUMBER     the far end answered request NUMBER with 200
+    answered NUMBER     the destination answered request NUMBER with 200
     finished            all is delivered, and the spool closed
 """
 
@@ -27,7 +27,7 @@ from tests.soak.destination import packed
 BATCH = 100
 """So many messages in a request at most."""
 TIMEOUT = 0.15
-"""Seconds for a request: more than the far end takes where it is slow."""
+"""Seconds for a request: more than the destination takes where it is slow."""
 
 
 def message(number: int) -> bytes:
@@ -60,7 +60,7 @@ class Sender:
             answer = b""
             while b"\r\n\r\n" not in answer:
                 if not (more := await connection.recv(4096)):
-                    raise ConnectionError("the far end went away")
+                    raise ConnectionError("the destination went away")
                 answer += more
         status = int(answer.split()[1])
         if status == 503:

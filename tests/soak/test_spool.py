@@ -1,4 +1,4 @@
-# A spool whose far end is down half the time, answers 5xx, hangs, resets connections and answers twice,
+# A spool whose destination is down half the time, answers 5xx, hangs, resets connections and answers twice,
 # while the process that has the spool is killed again and again. Law: what was accepted arrives at least
 # once, in order, as it was; and twice only where nobody could know better.
 #
@@ -102,4 +102,4 @@ def test_what_a_spool_accepted_arrives_whatever_happens(tmp_path: Path) -> None:
     print(f"\n{figures}; {time.monotonic() - began:.0f} s")
     assert runs[-1].is_finished
     assert (figures.sent, figures.kills) == (MESSAGES, KILLS)
-    assert len(figures.requests) > 5, "the far end was too kind to prove anything"
+    assert len(figures.requests) > 5, "the destination was too kind to prove anything"

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.core.append_buffer import BLOCK_SIZE, SLATE_HEADER, SLATE_ROWS, Mode
+from diskq._native.core.append_buffer import BLOCK_SIZE, WAL_HEADER, WAL_ROWS, Mode
 from diskq._native.core.gate import Admission, Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import NsqFraming
 from diskq.storage.append_file import AppendFile
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.checksums import Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
@@ -42,8 +42,8 @@ class File:
         self.gate = Gate()
         self.gate.left = WIDE
         self.append = AppendFile(fs, self.gate, lambda tell: NsqBuffer(fs, FRAMING, self.gate, tell))
-        self.debts = Debts()
-        self.append.begin(self.path, self.sums, self.debts)
+        self.pending_syncs = PendingSyncs()
+        self.append.begin(self.path, self.sums, self.pending_syncs)
         self.append.make_room_for_rows()
         self.buffer = self.append.buffer
         self.buffer.limit = WIDE
@@ -237,7 +237,7 @@ def test_a_row_that_cannot_be_written_shuts_the_gate_and_is_found_out_at_the_nex
         file.append.settle()
 
 
-def test_without_a_slate_the_row_of_a_block_is_written_when_it_ends():
+def test_without_a_wal_the_row_of_a_block_is_written_when_it_ends():
     file = in_memory()
     for number in range(3):
         assert file.write(b"x" * BLOCK_SIZE)
@@ -247,16 +247,16 @@ def test_without_a_slate_the_row_of_a_block_is_written_when_it_ends():
         rows.close()
 
 
-def test_with_a_slate_it_waits_for_others():
+def test_with_a_wal_it_waits_for_others():
     file = in_memory()
-    page = bytearray(SLATE_HEADER)
-    file.buffer.attach_slate(memoryview(page))
+    page = bytearray(WAL_HEADER)
+    file.buffer.attach_wal(memoryview(page))
     assert file.write(b"x" * BLOCK_SIZE)
     rows = Rows(file.fs, file.sums)
     assert rows.first_after(0) is None
     rows.close()
-    assert any(page[SLATE_ROWS:])
-    file.buffer.detach_slate()
+    assert any(page[WAL_ROWS:])
+    file.buffer.detach_wal()
 
 
 def test_a_file_that_cannot_be_begun_leaves_nothing_open():
@@ -266,7 +266,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing_open():
     append = AppendFile(faulty, gate := Gate(), lambda tell: NsqBuffer(faulty, FRAMING, gate, tell))
     faulty.fail("open", error=errno.EMFILE, path="/q/sums")
     with pytest.raises(OSError, match="Too many"):
-        append.begin("/q/data", "/q/sums", Debts())
+        append.begin("/q/data", "/q/sums", PendingSyncs())
     assert not append.is_open
     assert [call.verb for call in faulty.calls].count("close") == 1
 
@@ -296,9 +296,9 @@ def test_the_first_that_is_to_wait_is_refused_where_the_gate_is_asked():
     assert path.append(b"2")
     file.buffer.flush()
     path = file.buffer.appender(Mode.STAGED, Admission.TIMED)
-    assert path.append(b"3"), "without a slate it is written"
+    assert path.append(b"3"), "without a write-ahead log it is written"
     assert file.data == b"".join(map(frame, [b"1", b"2", b"3"]))
-    file.buffer.attach_slate(memory)
+    file.buffer.attach_wal(memory)
     assert not path.append(b"4")
     assert file.buffer.appender(Mode.STAGED, Admission.FORCED).append(b"4")
     assert path.append(b"5")
@@ -306,9 +306,9 @@ def test_the_first_that_is_to_wait_is_refused_where_the_gate_is_asked():
     assert frame(b"4") + frame(b"5") in memory
 
 
-def test_what_finds_no_room_on_the_slate_is_written_with_what_stands_there():
+def test_what_finds_no_room_on_the_wal_is_written_with_what_stands_there():
     file = in_memory()
-    file.buffer.attach_slate(bytearray(5000))
+    file.buffer.attach_wal(bytearray(5000))
     stage = file.buffer.appender(Mode.STAGED, Admission.FORCED).append
     large = b"x" * 3000
     assert stage(b"waits")
@@ -317,7 +317,7 @@ def test_what_finds_no_room_on_the_slate_is_written_with_what_stands_there():
     assert stage(large)
     assert file.data == frame(b"waits") + 2 * frame(large)
     assert stage(large)
-    assert file.buffer.flushed < file.buffer.end, "the slate is used again"
+    assert file.buffer.flushed < file.buffer.end, "the write-ahead log is used again"
 
 
 def test_what_is_held_and_cannot_be_written_when_it_is_much_is_not_in():
@@ -388,7 +388,7 @@ def test_a_file_descriptor_is_not_inherited_and_no_link_is_followed(tmp_path):
 # --- one that nobody closed ---------------------------------------------------------------------------
 
 
-def test_one_that_is_only_collected_gives_its_slate_back_first(monkeypatch):
+def test_one_that_is_only_collected_gives_its_wal_back_first(monkeypatch):
     class Box:
         def hear(self, *_: object) -> None:
             pass
@@ -397,7 +397,7 @@ def test_one_that_is_only_collected_gives_its_slate_back_first(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     box: Any = Box()
     buffer = NsqBuffer(CrashFS(), FRAMING, Gate(), box.hear)
-    buffer.attach_slate(memoryview(bytearray(4096)))
+    buffer.attach_wal(memoryview(bytearray(4096)))
     # The collector comes to the buffer before it comes to what refers to it.
     kept: list[Any] = []
     box.kept = kept

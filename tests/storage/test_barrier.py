@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from diskq.storage.barrier import Barrier, Debts, Replacement, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, write_all
 from diskq.testing import CrashFS, FaultFS
 
 POINTER = "/q/pointer"
@@ -55,7 +55,7 @@ def acts(fs: FaultFS[CrashFS]) -> list[str]:
 def test_a_barrier_is_paid_in_its_order(fs):
     barrier = everything(fs)
     fs.calls.clear()
-    assert barrier.pay(fs)
+    assert barrier.execute(fs)
     assert acts(fs) == [
         "sync_files /q/data",
         "sync_files /q/sums",
@@ -76,14 +76,14 @@ def test_a_barrier_is_paid_in_its_order(fs):
 
 
 def test_what_a_barrier_promised_is_there_after_a_power_cut(fs):
-    everything(fs).pay(fs)
+    everything(fs).execute(fs)
     after = fs.inner.crash()
     assert after.read("/q/data") == b"new data"
     assert after.read(POINTER) == b"new pointer"
 
 
 def test_nothing_owed_is_nothing_done(fs):
-    assert Barrier().pay(fs)
+    assert Barrier().execute(fs)
     assert not fs.calls
 
 
@@ -93,7 +93,7 @@ def test_a_failed_sync_ends_it_and_its_files_are_closed_all_the_same(fs, failing
     fs.fail("sync_files", path=failing)
     fs.calls.clear()
     with pytest.raises(OSError, match="Input/output"):
-        barrier.pay(fs)
+        barrier.execute(fs)
     assert [act.split()[0] for act in acts(fs)][-3:] == ["sync_files", "close", "close"]
     assert fs.inner.read(POINTER) == b"old pointer"
     assert fs.size_of("/q/consumed") is not None
@@ -104,7 +104,7 @@ def test_an_error_on_the_way_to_the_new_name_leaves_the_old_one_and_removes_noth
     barrier = Barrier(replacements=(pointing(b"new pointer"),), removals=("/q/consumed",))
     fs.fail(verb)
     with pytest.raises(OSError, match="Input/output"):
-        barrier.pay(fs)
+        barrier.execute(fs)
     fs.heal()
     assert fs.size_of("/q/consumed") is not None
     assert fs.inner.crash().read(POINTER) == b"old pointer"
@@ -117,7 +117,7 @@ def test_an_error_on_the_way_to_the_new_name_leaves_the_old_one_and_removes_noth
 def test_on_a_full_disk_what_is_consumed_goes_first_and_the_name_is_tried_again(fs):
     barrier = Barrier(replacements=(pointing(b"new"),), removals=("/q/consumed",))
     fs.capacity(0)
-    assert barrier.pay(fs)
+    assert barrier.execute(fs)
     assert fs.inner.read(POINTER) == b"new"
     assert fs.size_of("/q/consumed") is None
     assert acts(fs).index("unlink /q/consumed") < acts(fs).index("rename /q/pointer.2.tmp")
@@ -127,7 +127,7 @@ def test_where_nothing_makes_room_the_name_is_still_owed_and_everything_else_hol
     barrier = everything(fs)
     fs.capacity(0)
     fs.fail("unlink", error=errno.ENOENT, path="/q/consumed")
-    assert not barrier.pay(fs)
+    assert not barrier.execute(fs)
     assert fs.inner.read(POINTER) == b"old pointer"
     assert not [name for name in fs.list_directory("/q") if name.endswith(".tmp")]
     assert fs.inner.crash().read("/q/data") == b"new data"
@@ -138,15 +138,15 @@ def test_where_nothing_makes_room_the_name_is_still_owed_and_everything_else_hol
 def test_a_full_disk_has_many_words(fs, verb, error):
     barrier = Barrier(replacements=(pointing(b"new"),))
     fs.fail(verb, error=error, times=2)
-    assert not barrier.pay(fs)
+    assert not barrier.execute(fs)
     fs.heal()
-    assert barrier.pay(fs)
+    assert barrier.execute(fs)
     assert fs.inner.read(POINTER) == b"new"
 
 
 def test_what_is_gone_already_need_not_be_removed(fs):
     barrier = Barrier(removals=("/q/never was", "/q/consumed"), asides=(("/q/nor this", "/q/x"),))
-    assert barrier.pay(fs)
+    assert barrier.execute(fs)
     assert fs.size_of("/q/consumed") is None
 
 
@@ -161,12 +161,14 @@ def test_writing_all_of_it_is_several_writes_where_the_disk_takes_less(fs):
 
 
 def test_debts_are_frozen_into_one_barrier_and_then_gone():
-    debts = Debts(files=[3], directories={"/q": None}, asides=[("a", "b")], removals=["c"], closing=[3])
-    assert debts
-    barrier = debts.freeze((4, 5), (pointing(b""),))
+    pending_syncs = PendingSyncs(
+        files=[3], directories={"/q": None}, asides=[("a", "b")], removals=["c"], closing=[3]
+    )
+    assert pending_syncs
+    barrier = pending_syncs.freeze((4, 5), (pointing(b""),))
     assert barrier.files == (3, 4, 5), "what is sealed before what is active"
     assert (barrier.directories, barrier.asides, barrier.removals) == (("/q",), (("a", "b"),), ("c",))
     assert barrier.closing == (3,)
-    assert not debts
-    debts.removals.append("later")
+    assert not pending_syncs
+    pending_syncs.removals.append("later")
     assert barrier.removals == ("c",)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from diskq.storage.checksums import (
     ROW,
+    ChecksumFile,
     Row,
     Rows,
-    Sidecar,
     checksum,
     end_with,
     pack_row,
@@ -89,11 +89,11 @@ def test_the_checksum_is_castagnolis():
 
 
 class Table:
-    """A sidecar as time left it: rows, rotten rows, holes of zeros, and zeros ahead."""
+    """A checksum file as time left it: rows, rotten rows, holes of zeros, and zeros ahead."""
 
     def __init__(self, pieces: list[tuple[str, int]], ahead: int = 0) -> None:
         content = bytearray()
-        self.rows: list[tuple[Row, int]] = []  # each with the sidecar's byte behind it
+        self.rows: list[tuple[Row, int]] = []  # each with the checksum file's byte behind it
         end = 0
         for kind, size in pieces:
             if kind == "zeros":
@@ -180,11 +180,13 @@ def test_a_stretch_of_rows_ends_where_they_do_or_before_its_limit(pieces, positi
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.data())
 def test_blocks_agree_up_to_the_first_that_is_rotten_or_not_all_there(sizes, data):
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
     content = bytearray(sum(sizes))
     for size in sizes:
-        sidecar.add(sidecar.covered + size, size, 1, memoryview(content)[sidecar.covered :][:size])
-    sidecar.flush()
+        checksum_file.add(
+            checksum_file.covered + size, size, 1, memoryview(content)[checksum_file.covered :][:size]
+        )
+    checksum_file.flush()
     rotten = data.draw(st.integers(0, len(content)))
     if rotten < len(content):
         content[rotten] ^= 1
@@ -209,27 +211,27 @@ def test_a_row_in_a_long_table_is_found_by_halving():
 
 def test_rows_that_come_later_are_found_where_zeros_were():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.make_room()
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.make_room()
     rows = Rows(fs, PATH)
     assert rows.covering(0, 100) == []
-    sidecar.add(10, 10, 1, memoryview(bytes(10)))
+    checksum_file.add(10, 10, 1, memoryview(bytes(10)))
     assert rows.covering(0, 100) == [], "it waits in memory"
-    sidecar.flush()
+    checksum_file.flush()
     assert [row.end for row in rows.covering(0, 100)] == [10]
-    sidecar.add(30, 20, 1, memoryview(bytes(20)))
-    sidecar.flush()
+    checksum_file.add(30, 20, 1, memoryview(bytes(20)))
+    checksum_file.flush()
     assert [row.end for row in rows.covering(10, 100)] == [30]
 
 
-def test_a_sidecar_that_is_made_later_is_found():
+def test_a_checksum_file_that_is_made_later_is_found():
     fs = disk()
     rows = Rows(fs, PATH)
     rows.seek(0)
     assert rows.covering(0, 100) == []
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.add(10, 10, 1, memoryview(bytes(10)))
-    sidecar.flush()
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.add(10, 10, 1, memoryview(bytes(10)))
+    checksum_file.flush()
     assert [row.end for row in rows.covering(0, 100)] == [10]
 
 
@@ -243,7 +245,7 @@ def test_all_rows_behind_a_byte_are_told_though_they_are_many_and_have_gaps():
     assert rows_after(fs, "/q/none", 0) == []
 
 
-def test_where_there_is_no_sidecar_there_are_no_rows():
+def test_where_there_is_no_checksum_file_there_are_no_rows():
     rows = Rows(disk(), PATH)
     rows.seek(5)
     assert rows.covering(0, 100) == []
@@ -260,48 +262,48 @@ def test_a_row_that_is_not_whole_is_no_row():
 # --- the writing side ---------------------------------------------------------------------------
 
 
-def blocks(sidecar: Sidecar, count: int) -> None:
+def blocks(checksum_file: ChecksumFile, count: int) -> None:
     for _ in range(count):
-        sidecar.add(sidecar.covered + 4096, 4096, 1, memoryview(bytes(4096)))
+        checksum_file.add(checksum_file.covered + 4096, 4096, 1, memoryview(bytes(4096)))
 
 
 def test_rows_wait_until_there_are_sixteen():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    blocks(sidecar, 15)
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    blocks(checksum_file, 15)
     assert fs.read(PATH) == b""
-    blocks(sidecar, 1)
+    blocks(checksum_file, 1)
     assert len(fs.read(PATH)) == 16 * ROW.size
 
 
 def test_rows_are_written_over_zeros_that_are_there_so_the_file_does_not_grow():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.make_room()
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.make_room()
     size = len(fs.read(PATH))
-    assert size == sidecar.allocated == 4096
-    blocks(sidecar, 100)
-    sidecar.flush()
+    assert size == checksum_file.allocated == 4096
+    blocks(checksum_file, 100)
+    checksum_file.flush()
     assert len(fs.read(PATH)) == size
 
 
 def test_room_is_asked_for_while_there_is_still_some():
-    sidecar = Sidecar.open(disk(), PATH, 0, 0)
-    assert not sidecar.has_room
-    sidecar.make_room()
-    assert sidecar.has_room
-    while sidecar.has_room:
-        blocks(sidecar, 1)
-    assert sidecar.room > 60
+    checksum_file = ChecksumFile.open(disk(), PATH, 0, 0)
+    assert not checksum_file.has_room
+    checksum_file.make_room()
+    assert checksum_file.has_room
+    while checksum_file.has_room:
+        blocks(checksum_file, 1)
+    assert checksum_file.room > 60
 
 
 def test_a_seal_drops_the_zeros_and_says_where_the_file_ends():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.make_room()
-    blocks(sidecar, 3)
-    sidecar.seal()
-    assert len(fs.read(PATH)) == sidecar.allocated == 4 * ROW.size
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.make_room()
+    blocks(checksum_file, 3)
+    checksum_file.seal()
+    assert len(fs.read(PATH)) == checksum_file.allocated == 4 * ROW.size
     rows = Rows(fs, PATH)
     rows.seek(3 * 4096)
     assert rows.covering(3 * 4096, 100) == []
@@ -312,11 +314,11 @@ def test_a_seal_drops_the_zeros_and_says_where_the_file_ends():
 
 def test_who_goes_on_after_some_rows_cuts_off_the_others():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.make_room()
-    blocks(sidecar, 5)
-    sidecar.flush()
-    again = Sidecar.open(fs, PATH, 2 * ROW.size, 2 * 4096)
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.make_room()
+    blocks(checksum_file, 5)
+    checksum_file.flush()
+    again = ChecksumFile.open(fs, PATH, 2 * ROW.size, 2 * 4096)
     blocks(again, 1)
     again.flush()
     assert [row.end // 4096 for row in Rows(fs, PATH).covering(0, 10**6)] == [1, 2, 3]
@@ -324,27 +326,27 @@ def test_who_goes_on_after_some_rows_cuts_off_the_others():
 
 def test_last_rows_replace_those_in_their_place_and_may_leave_a_gap_before_them():
     fs = disk()
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    blocks(sidecar, 5)
-    sidecar.flush()
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    blocks(checksum_file, 5)
+    checksum_file.flush()
     last = [Row(10_000, 10_010, 1, 7), Row(10_010, 10_020, 1, 8)]
     end_with(fs, PATH, last)
     assert rows_after(fs, PATH, 2 * 4096) == last
     assert [row.end for row in rows_after(fs, PATH, 0)] == [4096, 2 * 4096, 10_010, 10_020]
 
 
-def test_a_full_disk_leaves_the_sidecar_as_it_was():
+def test_a_full_disk_leaves_the_checksum_file_as_it_was():
     fs = FaultFS(disk())
-    sidecar = Sidecar.open(fs, PATH, 0, 0)
-    sidecar.make_room()
-    allocated = sidecar.allocated
-    while sidecar.has_room:
-        blocks(sidecar, 1)
+    checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
+    checksum_file.make_room()
+    allocated = checksum_file.allocated
+    while checksum_file.has_room:
+        blocks(checksum_file, 1)
     fs.capacity(100)
     with pytest.raises(OSError, match="No space"):
-        sidecar.make_room()
-    assert sidecar.allocated == allocated
-    sidecar.flush()
+        checksum_file.make_room()
+    assert checksum_file.allocated == allocated
+    checksum_file.flush()
     rows = Rows(fs, PATH)
-    rows.seek(sidecar.covered)
-    assert rows.last_end == sidecar.covered
+    rows.seek(checksum_file.covered)
+    assert rows.last_end == checksum_file.covered

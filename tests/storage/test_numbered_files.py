@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.numbered_files import Naming, free_aside, private_path, sidecar_path
+from diskq.storage.numbered_files import Naming, checksum_file_path, free_aside, private_path
 from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS
 
@@ -87,4 +87,4 @@ def test_a_free_name_is_found_for_what_is_set_aside():
 
 def test_what_is_ours_alone_lies_where_no_peer_looks():
     assert private_path("/d", "q.lock") == "/d/.diskq/q.lock"
-    assert sidecar_path("/d", "/d/q.diskqueue.000000.dat") == "/d/.diskq/q.diskqueue.000000.dat.sums"
+    assert checksum_file_path("/d", "/d/q.diskqueue.000000.dat") == "/d/.diskq/q.diskqueue.000000.dat.sums"

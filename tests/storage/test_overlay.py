@@ -24,7 +24,7 @@ def filled() -> CrashFS:
 
 
 class Both:
-    """The same done to a file system, and to an overlay over its twin."""
+    """The same done to a file system, and to an overlay over its shadow copy."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

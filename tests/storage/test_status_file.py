@@ -25,15 +25,15 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "status")
 
 
-def pay(board: StatusBoard, clock: Clock, *seconds: float) -> None:
+def execute(board: StatusBoard, clock: Clock, *seconds: float) -> None:
     counter = DurationCounter()
     for each in seconds:
         counter.note(each)
-        board.paid(clock.now, each, counter)
+        board.executed(clock.now, each, counter)
 
 
 def test_who_is_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None:
-    pay(StatusBoard(clock, path), clock, 0.25)
+    execute(StatusBoard(clock, path), clock, 0.25)
     assert clock.size_of(path) is None
 
 
@@ -41,7 +41,7 @@ def test_after_a_second_the_next_barrier_is_told_with_those_before(clock: Clock,
     board = StatusBoard(clock, path)
     board.bound = DiskBound(1000, 10, is_shared=True)
     clock.now += 1
-    pay(board, clock, 0.25, 0.5)
+    execute(board, clock, 0.25, 0.5)
     board.close()
     note = read_status(clock, path)
     assert note is not None
@@ -53,16 +53,16 @@ def test_it_is_written_once_a_second_at_most(clock: Clock, path: str) -> None:
     board = StatusBoard(clock, path)
     for _ in range(30):
         clock.now += 0.1
-        pay(board, clock, 0.01)
+        execute(board, clock, 0.01)
         if (first := read_status(clock, path)) is not None:
             break
     clock.now += 0.9
     assert not board.is_due
-    pay(board, clock, 0.5)
+    execute(board, clock, 0.5)
     assert read_status(clock, path) == first
     clock.now += 0.2
     assert board.is_due
-    pay(board, clock, 0.01)
+    execute(board, clock, 0.01)
     board.close()
     note = read_status(clock, path)
     assert note is not None
@@ -74,10 +74,10 @@ def test_a_full_disk_keeps_nobody_from_anything(clock: Clock, path: str) -> None
     board = StatusBoard(faults, path)
     faults.fail("pwrite", error=errno.ENOSPC)
     clock.now += 1
-    pay(board, clock, 0.1)
+    execute(board, clock, 0.1)
     assert read_status(clock, path) is None
     clock.now += 1
-    pay(board, clock, 0.1)
+    execute(board, clock, 0.1)
     board.close()
     assert read_status(clock, path) is not None
 

@@ -143,7 +143,7 @@ def test_every_byte_after_a_power_cut_is_one_that_somebody_wrote_there(steps, se
                 durable, writes, sizes = fs.read("/q/a"), [], []
     found = fs.crash(random.Random(seed)).read("/q/a")
 
-    # Below this byte nothing was ever without a place on the platter.
+    # Below this byte nothing was ever without a place on stable storage.
     fresh = min([len(durable), *sizes])
     assert fresh <= len(found) <= max([len(durable), *sizes])
     for at, byte in enumerate(found):
@@ -489,13 +489,13 @@ def test_the_same_seed_makes_the_same_power_cut(fs):
 
 def test_what_happens_to_a_copy_does_not_touch_the_disk(fs):
     write(fs, "/q/a", b"x")
-    twin = fs.copy()
-    write(twin, "/q/a", b"y", sync=True)
-    write(twin, "/q/b", b"z")
-    twin.sync_directory("/q")
+    shadow = fs.copy()
+    write(shadow, "/q/a", b"y", sync=True)
+    write(shadow, "/q/b", b"z")
+    shadow.sync_directory("/q")
     assert fs.files() == {"/q/a": b"x"}
     assert fs.crash().files() == {}
-    assert twin.crash().files() == {"/q/a": b"y", "/q/b": b""}
+    assert shadow.crash().files() == {"/q/a": b"y", "/q/b": b""}
 
 
 def test_time_goes_on_over_a_power_cut_and_monotonic_time_starts_again(fs):

@@ -17,7 +17,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.stream import Stream
 from diskq.storage.fs import FileSystem, OsFileSystem
-from diskq.tools.stores import Kind, Thing
+from diskq.tools.stores import Kind, Store
 
 __all__ = ["COUNT", "KINDS", "body", "digest", "flip", "made", "messages_in"]
 
@@ -30,10 +30,10 @@ def body(number: int) -> bytes:
     return b"%03d" % number * (30 + number % 7)
 
 
-def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Thing:
+def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Store:
     """A thing with some files, in the directory `path`, which is there; a spool on a real disk only."""
     _MAKERS[kind](path, fs)
-    return Thing(kind, path, "events" if kind == "queue" else "")
+    return Store(kind, path, "events" if kind == "queue" else "")
 
 
 def _queue(path: str, fs: FileSystem | None) -> None:
@@ -83,20 +83,20 @@ _MAKERS: dict[Kind, Callable[[str, FileSystem | None], None]] = {
 }
 
 
-def messages_in(thing: Thing, fs: FileSystem | None = None) -> list[bytes]:
+def messages_in(store: Store, fs: FileSystem | None = None) -> list[bytes]:
     """What the thing still has, as its readers get it: queues and stores are opened for that."""
     disk = fs or OsFileSystem()
-    if thing.kind in ("queue", "spool"):
-        with FifoQueue(thing.path, thing.name or "spool", fs=disk) as queue:
+    if store.kind in ("queue", "spool"):
+        with FifoQueue(store.path, store.name or "spool", fs=disk) as queue:
             return queue.peek_many(10 * COUNT)
-    if thing.kind == "jobs":
-        with PriorityStore(thing.path, fs=disk) as store:
-            return [record.payload for record in store.peek(store.queue(), 10 * COUNT)]
-    if thing.kind == "journal":
-        with JournalReader(thing.path, fs=disk) as reader:
+    if store.kind == "jobs":
+        with PriorityStore(store.path, fs=disk) as jobs:
+            return [record.payload for record in jobs.peek(jobs.queue(), 10 * COUNT)]
+    if store.kind == "journal":
+        with JournalReader(store.path, fs=disk) as reader:
             reader.seek_oldest()
             return [message.value for message in reader.take_many(10 * COUNT)]
-    with PartitionReader(disk, StreamFiles(disk, thing.path).partition(0)) as stream:
+    with PartitionReader(disk, StreamFiles(disk, store.path).partition(0)) as stream:
         stream.seek_oldest()
         return [message.value for message in stream.take_many(10 * COUNT)]
 

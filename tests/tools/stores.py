@@ -17,7 +17,7 @@ from diskq.tools.convert.field_mapping import FORMATS, Format
 from diskq.tools.convert.sources import LinesFile, Source, entries
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 
 __all__ = ["FORMATS", "HAS", "at", "found", "made", "told_by"]
 
@@ -62,7 +62,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
                 its = store.create_queue(name) if name else store.queue()
                 some = list(group)
                 store.enqueue_many(its, [m.value for m in some], [m.priority or 0 for m in some])
-    return list(things_at(path, fs=fs))
+    return list(stores_at(path, fs=fs))
 
 
 def told_by(kind: Format, messages: Iterable[Entry]) -> list[Entry]:
@@ -89,4 +89,4 @@ def found(fs: FileSystem, source: Source | list[Source], *names: str) -> list[En
 
 def at(fs: FileSystem, kind: Format, path: str) -> list[Source]:
     """What a conversion has made."""
-    return [LinesFile(path)] if kind == "jsonl" else list(things_at(path, fs=fs))
+    return [LinesFile(path)] if kind == "jsonl" else list(stores_at(path, fs=fs))

@@ -8,16 +8,16 @@ import shutil
 import pytest
 
 from diskq.tools.info import FORMATS, info
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from tests.tools.verify.test_golden import CASES, GOLDEN, TORN, rows
 
 
 @pytest.mark.parametrize("format_, case, expected", rows(), ids=[f"{row[0]}-{row[1]}" for row in rows()])
 def test_what_a_peer_left_is_told(format_, case, expected):
-    found = [info(thing) for thing in things_at(GOLDEN / format_ / case / "data")]
+    found = [info(store) for store in stores_at(GOLDEN / format_ / case / "data")]
     assert len(found) == len(expected)
     for each, (verdict, messages, lost) in zip(found, expected, strict=True):
-        assert each.format == {"diskq": "triplet"}.get(format_, format_) == FORMATS[each.thing.kind]
+        assert each.format == {"diskq": "triplet"}.get(format_, format_) == FORMATS[each.store.kind]
         assert each.files > 0
         assert (each.holder is not None) == case.startswith("live_")
         if verdict == "clean" and each.messages is not None:
@@ -33,8 +33,8 @@ def test_a_store_is_told_with_what_the_next_open_does(case, tmp_path):
     root = tmp_path / "store"
     (root / "data").mkdir(parents=True)
     shutil.copytree(GOLDEN / "taskflux" / "cases" / case["id"], root, dirs_exist_ok=True)
-    (thing,) = things_at(root)
-    found = info(thing)
+    (store,) = stores_at(root)
+    found = info(store)
     told = case["diskq"]
     assert (found.format, found.holder) == ("taskflux", None)
     if told["outcome"] == "refused":

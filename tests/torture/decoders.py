@@ -20,7 +20,7 @@ from diskq._native.stream import codec as triplet
 from diskq._native.stream.codec import TripletFraming
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log import timestamps
-from diskq.engine.log.committed_offset import Twin
+from diskq.engine.log.committed_offset import ShadowCopy
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.engine.priority.files import read_settings
 from diskq.engine.queue.files import QueueMetadata, QueuePosition
@@ -229,9 +229,9 @@ def dead_letters(data: bytes) -> None:
 
 def small_rows(data: bytes) -> None:
     for content in (data, vouching.rows(data, max(5, len(data)))):
-        note, twin, status = Note.unpack(content), Twin.unpack(content), StatusNote.unpack(content)
+        note, shadow, status = Note.unpack(content), ShadowCopy.unpack(content), StatusNote.unpack(content)
         assert note is None or Note.unpack(note.pack()) == note
-        assert twin is None or Twin.unpack(twin.pack()) == twin
+        assert shadow is None or ShadowCopy.unpack(shadow.pack()) == shadow
         assert status is None or StatusNote.unpack(status.pack()) == status
 
 
@@ -343,7 +343,7 @@ DECODERS: dict[str, Decoder] = {
     "small rows": Decoder(
         [
             Note(QueuePosition(0, 14), Trace.of(b"body"), QueuePosition(0, 42), 2, 3, 1).pack(),
-            Twin(7, Stamp(11, 13)).pack(),
+            ShadowCopy(7, Stamp(11, 13)).pack(),
             StatusNote(4711, 1, 2, 3, 4, DiskBound(1 << 20, 5, True)).pack(),
         ],
         small_rows,

@@ -13,7 +13,7 @@ from diskq import FifoQueue, Journal, JournalOptions, PriorityStore, QueueOption
 from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
 from diskq.tools.convert.sources import open_reading
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
 from tests.engine.ram import RamFS
 from tests.torture.decoders import Decoder
@@ -21,7 +21,7 @@ from tests.torture.vouching import voucher_of
 
 __all__ = ["directories"]
 
-ROOT = "/thing"
+ROOT = "/store"
 SENT = [b"message %05d " % number + b"x" * (number % 90) for number in range(120)]
 KEYS = [b"key %d" % (number % 7) for number in range(len(SENT))]
 
@@ -81,7 +81,7 @@ def _open_store(fs: FileSystem) -> None:
         pass
 
 
-THINGS = {
+STORES = {
     "queue": _Kind(_queue, _open_queue),
     "stream": _Kind(_stream, _open_stream),
     "stream, varuint": _Kind(partial(_stream, encoding="varuint"), _open_stream),
@@ -107,18 +107,18 @@ def check(kind: str, files: dict[str, bytes], path: str, data: bytes) -> None:
 def _check(kind: str, files: dict[str, bytes], *, must_be_known: bool) -> None:
     """Look at all of it, read it as it lies, have it opened, and read it then."""
     fs = RamFS(files)
-    for thing in things_at(ROOT, fs=fs):
+    for store in stores_at(ROOT, fs=fs):
         with contextlib.suppress(DiskqError):
-            verify(thing, fs=fs)
+            verify(store, fs=fs)
     _read(fs, must_be_known=must_be_known)
     with contextlib.suppress(DiskqError):
-        THINGS[kind].opened(fs)
+        STORES[kind].opened(fs)
         _read(fs, must_be_known=must_be_known)
 
 
 def _read(fs: FileSystem, *, must_be_known: bool) -> None:
-    for thing in things_at(ROOT, fs=fs):
-        with contextlib.suppress(DiskqError), open_reading(thing, fs=fs) as reading:
+    for store in stores_at(ROOT, fs=fs):
+        with contextlib.suppress(DiskqError), open_reading(store, fs=fs) as reading:
             for batch in reading.batches():
                 invented = [value for value in batch.values if must_be_known and value not in KNOWN]
                 assert not invented, f"{len(invented)} messages that nobody sent: {invented[:3]}"
@@ -127,10 +127,10 @@ def _read(fs: FileSystem, *, must_be_known: bool) -> None:
 def directories() -> dict[str, Decoder]:
     """A decoder for each file of each thing."""
     found = {}
-    for kind, thing in THINGS.items():
+    for kind, store in STORES.items():
         fs = RamFS({})
         fs.make_directory(ROOT)
-        thing.made(fs)
+        store.made(fs)
         files = fs.files()
         for path, content in sorted(files.items()):
             if content:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from tests.torture.tracing import Call
 
-__all__ = ["Act", "Files", "Model", "Platter", "acts_of", "files_in", "write_files"]
+__all__ = ["Act", "DiskModel", "Files", "Model", "acts_of", "files_in", "write_files"]
 
 Model = Literal["journal", "posix"]
 Files = dict[str, bytes | None]
@@ -246,7 +246,7 @@ def _some_sectors(content: bytearray, act: Act, rng: random.Random) -> None:
         at = upto
 
 
-class Platter:
+class DiskModel:
     """The disks after the first so many of the acts."""
 
     def __init__(self, acts: Sequence[Act], model: Model) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import diskq
 from diskq.tools.convert.sources import entries
-from diskq.tools.stores import things_found
+from diskq.tools.stores import stores_found
 from diskq.tools.verify.verification import verify
 from tests.torture.killed_cases import Done, Killed, damage
 from tests.torture.killed_kinds import Said, Seen
@@ -127,7 +127,7 @@ def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
 def _verified(files: Path, verdict: Verdict) -> tuple[bool, int]:
     """Does `verify` find damage, and how many messages does it say are lost?"""
     try:
-        found = [verify(thing) for thing in things_found(files)]
+        found = [verify(store) for store in stores_found(files)]
     except (FileNotFoundError, diskq.DiskqError) as failure:
         verdict.notes.append(f"verify: {type(failure).__name__}: {failure}")
         return True, 0
@@ -143,11 +143,11 @@ def _read_early(files: Path, killed: Killed, done: Done, verdict: Verdict) -> No
     """By somebody who only looks, beside a writer that is dead."""
     known = killed.tried | set(done.written.sent)
     with contextlib.suppress(FileNotFoundError, diskq.DiskqError):
-        for thing in things_found(files):
-            strange = [each.value for each in entries(thing) if number_of(each.value) not in known]
+        for store in stores_found(files):
+            strange = [each.value for each in entries(store) if number_of(each.value) not in known]
             if strange:
                 verdict.fault(
-                    "early", f"{thing.kind}: {len(strange)} bodies, {strange[0][:40]!r}", len(strange)
+                    "early", f"{store.kind}: {len(strange)} bodies, {strange[0][:40]!r}", len(strange)
                 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.torture.disk import Files, Model, Platter, acts_of, files_in, write_files
+from tests.torture.disk import DiskModel, Files, Model, acts_of, files_in, write_files
 from tests.torture.judging import Tally, judge
 from tests.torture.systems import System
 from tests.torture.tracing import CHANGING, Call, Ran, Tamed, calls_of
@@ -153,15 +153,15 @@ def _power(bench: Bench, model: Model) -> Tally:
     for take_every in _ways(bench):
         calls, directory = record(bench, take_every)
         acts = acts_of(calls, directory)
-        platter = Platter(acts, model)
-        _check_recorder(platter.at(len(acts), None), files_in(directory))
+        disk_model = DiskModel(acts, model)
+        _check_recorder(disk_model.at(len(acts), None), files_in(directory))
         shutil.rmtree(directory)
-        cuts = platter.cuts()
+        cuts = disk_model.cuts()
         seen: set[object] = set()
         for number in range(bench.depth * 4):
             cut = cuts[number * 7919 % len(cuts)]
             rng = random.Random(f"{bench.random.random()} {cut}")
-            files, said = platter.at(cut, rng), platter.said(cut)
+            files, said = disk_model.at(cut, rng), disk_model.said(cut)
             state = (tuple(sorted(files.items(), key=lambda item: item[0])), tuple(said))
             if state in seen:
                 continue

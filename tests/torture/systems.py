@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import diskq
 from diskq.storage.fs import Identity, OsFileSystem
 from diskq.tools.convert.sources import entries
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
 from tests.torture.promises import DOCUMENTS, NOTHING, OURS, Documents
@@ -181,7 +181,7 @@ class _Log:
         raise NotImplementedError
 
     def read_all(self) -> list[bytes]:
-        return [each.value for thing in things_at(self.directory) for each in entries(thing, fs=self.fs)]
+        return [each.value for store in stores_at(self.directory) for each in entries(store, fs=self.fs)]
 
 
 class _Stream(_Log):

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.mutations import Mutation
 from tests.torture import toys
 from tests.torture.__main__ import main as torture
-from tests.torture.disk import Act, Platter
+from tests.torture.disk import Act, DiskModel
 from tests.torture.judging import Tally, judge
 from tests.torture.leaks import POOLED, SUBJECTS, Sample, grown, growth, most_owed, run
 from tests.torture.messages import message, number_of
@@ -136,7 +136,7 @@ def test_an_example_does_not_say_where_the_case_lay() -> None:
     assert tally.examples[0].endswith(": data/log/0000")
 
 
-# --- the platter ------------------------------------------------------------------------------------
+# --- stable storage ------------------------------------------------------------------------------------
 
 
 def test_what_was_synced_is_on_every_disk_and_the_rest_on_some() -> None:
@@ -147,15 +147,15 @@ def test_what_was_synced_is_on_every_disk_and_the_rest_on_some() -> None:
         Act("sync", ""),
         Act("data", file=0, offset=7, data=b"not"),
     ]
-    found = {Platter(acts, "posix").at(5, random.Random(seed)).get("a") for seed in range(60)}
+    found = {DiskModel(acts, "posix").at(5, random.Random(seed)).get("a") for seed in range(60)}
     assert {b"durable", b"durablenot", b"durable\0\0\0"} <= found
     assert all(content is not None and content.startswith(b"durable") for content in found)
 
 
 def test_a_name_is_durable_with_its_directory_in_posix_and_with_any_sync_in_a_journal() -> None:
     acts = [Act("create", "a", 0), Act("sync", file=0)]
-    assert {len(Platter(acts, "posix").at(2, random.Random(seed))) for seed in range(30)} == {0, 1}
-    assert {len(Platter(acts, "journal").at(2, random.Random(seed))) for seed in range(30)} == {1}
+    assert {len(DiskModel(acts, "posix").at(2, random.Random(seed))) for seed in range(30)} == {0, 1}
+    assert {len(DiskModel(acts, "journal").at(2, random.Random(seed))) for seed in range(30)} == {1}
 
 
 # --- the command ------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import CorruptionError, DiskqError, LockedError, UnsupportedFormatError
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.stores import Kind, Thing
+from diskq.tools.stores import Kind, Store
 from tests.torture.messages import message, number_of
 
 __all__ = ["DAMAGES", "KINDS", "Case", "Judged", "Root", "judge", "main", "run"]
@@ -63,11 +63,11 @@ class Verified:
     unseen: list[str] = field(default_factory=list)
 
     def of(self, kind: Kind) -> list[Verification]:
-        return [each for each in self.found if Path(each.thing.path).name == kind]
+        return [each for each in self.found if Path(each.store.path).name == kind]
 
     def of_others(self, kind: Kind) -> dict[str, tuple[str, int, int]]:
-        others = [each for each in self.found if Path(each.thing.path).name != kind]
-        return {Path(each.thing.path).name: (each.verdict, each.messages, each.lost) for each in others}
+        others = [each for each in self.found if Path(each.store.path).name != kind]
+        return {Path(each.store.path).name: (each.verdict, each.messages, each.lost) for each in others}
 
 
 def verified(path: Path) -> Verified:
@@ -78,7 +78,7 @@ def verified(path: Path) -> Verified:
     answer = json.loads(told.getvalue())
     found = [
         Verification(
-            thing=Thing(each["kind"], each["path"], each["name"] or ""),
+            store=Store(each["kind"], each["path"], each["name"] or ""),
             messages=each["messages"],
             size=each["size"],
             checksummed=each["checksummed"],

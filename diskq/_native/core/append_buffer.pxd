@@ -11,7 +11,7 @@ cdef enum:
 
 cpdef enum Mode:
     # Where a record is when the call that adds it returns; more may be done.
-    STAGED = 0                             # on the slate, or written where that is not there or has no room
+    STAGED = 0                             # on the write-ahead log, or written where that is not there or has no room
     WRITTEN = 1                            # in the page cache
     HELD = 2                               # in memory
 
@@ -32,7 +32,7 @@ cdef struct ShownRow:
     uint32_t check                         # crc32c of all before it
 
 
-cdef struct Slate:
+cdef struct WriteAheadLog:
     # A page of shared memory, for who comes after a kill: records accepted and not yet written, as an entry
     # that says itself where they belong; and the checksums of what is written and has no row in its file yet.
     char magic[8]
@@ -55,7 +55,7 @@ cdef class AppendBuffer:
     cdef Gate gate
     cdef object on_block
     cdef int handle
-    cdef public int64_t file_number        # of the file that the handle is of, for the slate
+    cdef public int64_t file_number        # of the file that the handle is of, for the write-ahead log
     cdef char* buffer
     cdef Py_ssize_t capacity
     cdef int64_t origin                    # where in the file the buffer's first byte lies
@@ -71,17 +71,17 @@ cdef class AppendBuffer:
     cdef Py_ssize_t summed                 # this byte of the buffer
     cdef int64_t blocks                    # finished blocks
     cdef int64_t flushes                   # so often the open block's checksum was shown
-    cdef Slate* slate                      # NULL: there is none
-    cdef uint32_t staged                   # bytes of the slate's entry
+    cdef WriteAheadLog* wal                      # NULL: there is none
+    cdef uint32_t staged                   # bytes of the write-ahead log's entry
     cdef uint32_t staged_crc
-    cdef Py_ssize_t slate_room             # bytes of records that it holds
-    cdef Py_buffer* slate_memory           # not one: the collector would take it apart before it is released
+    cdef Py_ssize_t wal_room             # bytes of records that it holds
+    cdef Py_buffer* wal_memory           # not one: the collector would take it apart before it is released
     cdef public int64_t limit              # the file may not grow past this without asking
     cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1
     cdef bint _stage(self, Py_ssize_t before) noexcept
     cdef void _begin_entry(self) noexcept
     cdef bint _goes_on(self, Py_ssize_t before) noexcept
-    cdef void _put_on_slate(self, Py_ssize_t before) noexcept
+    cdef void _put_on_wal(self, Py_ssize_t before) noexcept
     cdef void _sum_to(self, Py_ssize_t at) noexcept
     cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept
     cdef char* _room_for(self, Py_ssize_t size) except NULL

@@ -3,11 +3,11 @@
 # Law: a record is in whole or not at all; the page cache gets whole records, in order; what a
 # failed write left behind is not counted, and the next write goes over it.
 #
-# A message that was accepted survives the process, because it is written before its sender goes
-# on; or because it stands on the slate, a page of memory shared with a file, which is the page
-# cache already: there it waits, for no longer than others are kept from running, to be written
-# together with the next ones by one system call. After a kill the slate tells what was not; and of what
-# was written, the checksums that are not in their file yet.
+# A message that was accepted survives the process, because it is written before its sender goes on; or
+# because it stands on the write-ahead log, a page of memory shared with a file, which is the page cache
+# already: there it waits, for no longer than others are kept from running, to be written together with the
+# next ones by one system call. After a kill the write-ahead log tells what was not; and of what was written,
+# the checksums that are not in their file yet.
 #
 # The buffer holds what is not yet written, and the open checksum block: the records since the
 # last block ended. A block ends at the first record boundary at or past BLOCK_SIZE, and its
@@ -26,7 +26,7 @@ from libc.string cimport memcpy, memmove
 
 from diskq._native.core.crc32c cimport crc32c_of
 from diskq._native.core.read_ahead cimport ReadAhead
-from diskq._native.core.thread_guard cimport check_turn, give_turn, take_turn
+from diskq._native.core.thread_guard cimport check_guard, give_turn, take_turn
 
 cdef extern from "platform.h":
     void diskq_store(int64_t* where, int64_t value) nogil
@@ -37,15 +37,16 @@ cdef enum:
 
 BLOCK_SIZE = BLOCK
 
-# The slate, in the machine's own byte order: what `Slate` and `ShownRow` are in append_buffer.pxd.
-SLATE_MAGIC = b"diskqsl2"
+# The write-ahead log, in the machine's own byte order: what `WriteAheadLog` and `ShownRow` are in
+# append_buffer.pxd.
+WAL_MAGIC = b"diskqsl2"
 cdef enum:
     ENTRY = 24                     # bytes of an entry that its checksum covers before its records
     SHOWN = 28                     # bytes of a shown row that its check covers
 
-SLATE_HEADER = <Py_ssize_t> &(<Slate*> NULL).records
-SLATE_ROWS = <Py_ssize_t> &(<Slate*> NULL).open_rows
-SLATE_ROW_COUNT = 2 + SHOWN_ROWS
+WAL_HEADER = <Py_ssize_t> &(<WriteAheadLog*> NULL).records
+WAL_ROWS = <Py_ssize_t> &(<WriteAheadLog*> NULL).open_rows
+WAL_ROW_COUNT = 2 + SHOWN_ROWS
 
 
 cdef class AppendBuffer:
@@ -62,8 +63,8 @@ cdef class AppendBuffer:
         self.handle = -1
 
     def __dealloc__(self):
-        self.detach_slate()
-        PyMem_RawFree(self.slate_memory)
+        self.detach_wal()
+        PyMem_RawFree(self.wal_memory)
         PyMem_RawFree(self.buffer)
 
     # --- for a reader who has caught up -----------------------------------------------------------
@@ -77,36 +78,36 @@ cdef class AppendBuffer:
         ahead.hold(self.buffer + start, self.used - start)
         return True
 
-    # --- the slate --------------------------------------------------------------------------------
+    # --- the write-ahead log --------------------------------------------------------------------------------
 
-    def attach_slate(self, memory):
+    def attach_wal(self, memory):
         """Let messages wait on `memory`, which is shared with a file, zeros but for its header, and stays."""
-        assert self.slate == NULL
-        if self.slate_memory == NULL:
-            self.slate_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
-            if self.slate_memory == NULL:
+        assert self.wal == NULL
+        if self.wal_memory == NULL:
+            self.wal_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
+            if self.wal_memory == NULL:
                 raise MemoryError
-        PyObject_GetBuffer(memory, self.slate_memory, PyBUF_WRITABLE)
-        self.slate = <Slate*> self.slate_memory.buf
-        self.slate_room = self.slate_memory.len - SLATE_HEADER
+        PyObject_GetBuffer(memory, self.wal_memory, PyBUF_WRITABLE)
+        self.wal = <WriteAheadLog*> self.wal_memory.buf
+        self.wal_room = self.wal_memory.len - WAL_HEADER
         self.staged = 0
 
-    def detach_slate(self):
+    def detach_wal(self):
         """Let go of it. What stands on it stays there. Idempotent."""
-        if self.slate != NULL:
-            self.slate = NULL
-            PyBuffer_Release(self.slate_memory)
+        if self.wal != NULL:
+            self.wal = NULL
+            PyBuffer_Release(self.wal_memory)
 
     @property
-    def has_slate(self):
+    def has_wal(self):
         """Does a kill leave the checksums of all that is written, whether their rows are or not?"""
-        return self.slate != NULL
+        return self.wal != NULL
 
-    def wipe_slate(self):
+    def wipe_wal(self):
         """Everything is written: nothing need be told."""
-        if self.slate != NULL and self.used == self.written:
+        if self.wal != NULL and self.used == self.written:
             self.staged = 0
-            diskq_store(<int64_t*> &self.slate.state, 0)
+            diskq_store(<int64_t*> &self.wal.state, 0)
 
     # --- where it writes --------------------------------------------------------------------------
 
@@ -167,43 +168,43 @@ cdef class AppendBuffer:
         return 0
 
     cdef bint _stage(self, Py_ssize_t before) noexcept:
-        """Let what is in the buffer from `before` on stand on the slate, to be written later. False: not done."""
+        """Let what is in the buffer from `before` on stand on the write-ahead log, to be written later. False: not done."""
         cdef Py_ssize_t size = self.used - before
-        if self.slate == NULL or size > self.slate_room:
+        if self.wal == NULL or size > self.wal_room:
             return False
         if size == 0:
             return True
         if before == self.written:
             self._begin_entry()
-        elif not self._goes_on(before) or self.staged + size > self.slate_room:
+        elif not self._goes_on(before) or self.staged + size > self.wal_room:
             return False
-        self._put_on_slate(before)
+        self._put_on_wal(before)
         return True
 
     cdef void _begin_entry(self) noexcept:
         """Everything is written. What is staged next belongs here."""
-        diskq_store(<int64_t*> &self.slate.state, 0)
-        self.slate.sequence += 1
-        self.slate.file = self.file_number
-        self.slate.position = self.origin + self.written
+        diskq_store(<int64_t*> &self.wal.state, 0)
+        self.wal.sequence += 1
+        self.wal.file = self.file_number
+        self.wal.position = self.origin + self.written
         self.staged = 0
-        self.staged_crc = crc32c_of(0, &self.slate.sequence, ENTRY)
+        self.staged_crc = crc32c_of(0, &self.wal.sequence, ENTRY)
 
     cdef bint _goes_on(self, Py_ssize_t before) noexcept:
-        """Does all that waits stand on the slate? What is held in memory does not."""
-        return self.slate.position + self.staged == self.origin + before and self.slate.file == self.file_number
+        """Does all that waits stand on the write-ahead log? What is held in memory does not."""
+        return self.wal.position + self.staged == self.origin + before and self.wal.file == self.file_number
 
-    cdef void _put_on_slate(self, Py_ssize_t before) noexcept:
+    cdef void _put_on_wal(self, Py_ssize_t before) noexcept:
         """What is in the buffer from `before` on follows in the entry."""
         cdef Py_ssize_t size = self.used - before
-        memcpy(self.slate.records + self.staged, self.buffer + before, size)
+        memcpy(self.wal.records + self.staged, self.buffer + before, size)
         self.staged_crc = crc32c_of(self.staged_crc, self.buffer + before, size)
         self.staged += size
-        diskq_store(<int64_t*> &self.slate.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
+        diskq_store(<int64_t*> &self.wal.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
         """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
-        check_turn(self.gate.turn)
+        check_guard(self.gate.guard)
         return self._space_for(size)
 
     cdef char* _space_for(self, Py_ssize_t size) except NULL:
@@ -226,11 +227,11 @@ cdef class AppendBuffer:
 
     cdef int _flush(self) except -1:
         # The interpreter may be let go of in here, and `on_block` is Python.
-        take_turn(self.gate.turn)
+        take_turn(self.gate.guard)
         try:
             self._write_out()
         finally:
-            give_turn(self.gate.turn)
+            give_turn(self.gate.guard)
         return 0
 
     cdef int _write_out(self) except -1:
@@ -244,13 +245,13 @@ cdef class AppendBuffer:
         if self.cut_count:
             self._hand_over_blocks()
         self._sum_to(self.written)
-        if self.slate != NULL:
+        if self.wal != NULL:
             if self.written > self.block.at:
-                self._show(&self.slate.open_rows[self.flushes & 1], self.written, self.records_written)
+                self._show(&self.wal.open_rows[self.flushes & 1], self.written, self.records_written)
                 self.flushes += 1
             if self.staged:
                 self.staged = 0
-                diskq_store(<int64_t*> &self.slate.state, 0)
+                diskq_store(<int64_t*> &self.wal.state, 0)
         return 0
 
     cdef void _sum_to(self, Py_ssize_t at) noexcept:
@@ -303,8 +304,8 @@ cdef class AppendBuffer:
         cdef uint32_t crc
         self._sum_to(cut.at)
         crc = self.block_crc
-        if self.slate != NULL:
-            self._show(&self.slate.rows[self.blocks % SHOWN_ROWS], cut.at, cut.records)
+        if self.wal != NULL:
+            self._show(&self.wal.rows[self.blocks % SHOWN_ROWS], cut.at, cut.records)
             self.blocks += 1
         self.block = cut
         self.block_crc = 0

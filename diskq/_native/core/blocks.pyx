@@ -28,7 +28,7 @@ cdef struct Block:
     uint64_t end
     uint32_t records
     uint32_t crc
-    int64_t behind       # the byte of the sidecar behind its row
+    int64_t behind       # the byte of the checksum file behind its row
 
 
 cdef class _Memory:
@@ -42,15 +42,15 @@ cdef class _Memory:
 
 
 cdef class Blocks:
-    """Rows of one sidecar, in order. `crc` is the checksum's function, of bytes.
+    """Rows of one checksum file, in order. `crc` is the checksum's function, of bytes.
 
     Rows are looked at when they are come to; those whose check is wrong are passed over.
     """
 
     cdef object crc
     cdef _Memory memory
-    cdef bytes rows              # of the sidecar, whole ones
-    cdef int64_t start           # where in the sidecar they begin
+    cdef bytes rows              # of the checksum file, whole ones
+    cdef int64_t start           # where in the checksum file they begin
     cdef Py_ssize_t at           # the first of them that was not looked at yet
     cdef Block* known            # the blocks of those that were
     cdef Py_ssize_t capacity
@@ -66,14 +66,14 @@ cdef class Blocks:
         PyMem_RawFree(self.known)
 
     def load(self, bytes rows not None, int64_t start):
-        """Hold these rows instead, which begin at byte `start` of the sidecar. False: none of them is whole."""
+        """Hold these rows instead, which begin at byte `start` of the checksum file. False: none of them is whole."""
         self.rows = rows
         self.start = start
         self.at = self.count = self.head = 0
         return self._reach(1)
 
     def first(self):
-        """The first block: start, end, records, crc and the sidecar's byte behind its row. None: there is none."""
+        """The first block: start, end, records, crc and the checksum file's byte behind its row. None: there is none."""
         return self._told(self.head) if self._reach(1) else None
 
     def pass_to(self, uint64_t position):

@@ -86,7 +86,7 @@ def start_writeback(int fd):
 
 
 def full_sync(int fd):
-    """Have the file's bytes on the platter, not in a cache of the disk's own. Raises OSError."""
+    """Have the file's bytes on stable storage, not in a cache of the disk's own. Raises OSError."""
     cdef int failed
     while True:
         with nogil:

@@ -14,7 +14,7 @@ cpdef enum Admission:
 
 cdef class Gate:
     cdef public int64_t left               # records that may still pass
-    cdef readonly ThreadGuard turn                # whose it is to pass
+    cdef readonly ThreadGuard guard                # whose it is to pass
     cdef int64_t slice_ns
     cdef int64_t slice_end                 # on the monotonic clock, ns
     cdef bint admits(self) noexcept

@@ -19,13 +19,13 @@ cdef class Gate:
     """One for the writing and one for the reading side of a queue.
 
     `left` is the number of records that may pass; `time_slice` (seconds) is how long the gate
-    stays open after `restart()`, and 0 means that time does not shut it. Who passes has to have the `turn`,
+    stays open after `restart()`, and 0 means that time does not shut it. Who passes has to have the `guard`,
     or finds nobody inside.
     """
 
-    def __cinit__(self, double time_slice=0.0, ThreadGuard turn=None):
+    def __cinit__(self, double time_slice=0.0, ThreadGuard guard=None):
         self.left = 0
-        self.turn = ThreadGuard() if turn is None else turn
+        self.guard = ThreadGuard() if guard is None else guard
         self.slice_ns = <int64_t> (time_slice * 1e9)
         self.slice_end = 0
 

@@ -13,7 +13,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
 from diskq._native.core.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record
-from diskq._native.core.thread_guard cimport NOT_OURS, check_turn
+from diskq._native.core.thread_guard cimport NOT_OURS, check_guard
 
 from diskq._native.core.framing import STOPS as _STOPS
 
@@ -53,8 +53,8 @@ cdef class ReadAhead:
 
         Returns how many bytes there were. Raises OSError, MemoryError.
         """
-        if self.gate.turn.owner == NOT_OURS:
-            self.gate.turn.refuse()
+        if self.gate.guard.owner == NOT_OURS:
+            self.gate.guard.refuse()
         self._make_room(size)
         self.seek(start)
         self.loaded = self.door.pread(handle, self.buffer, size, start)
@@ -121,7 +121,7 @@ cdef class ReadAhead:
         cdef list bodies = []
         cdef Record record
         cdef Py_ssize_t left = max_bytes
-        check_turn(self.gate.turn)
+        check_guard(self.gate.guard)
         while max_items > 0 and self.at < self.admitted:
             if self._decode(&record) != END or (record.body_size > left and bodies):
                 break
@@ -174,7 +174,7 @@ cdef class ReadAhead:
     cdef object _take(self):
         cdef Record record
         cdef Py_ssize_t at = self.at
-        check_turn(self.gate.turn)
+        check_guard(self.gate.guard)
         if at >= self.admitted or self._decode(&record) != END:
             return None
         message = self._made(self.buffer + at, &record)

@@ -18,27 +18,27 @@ cdef class ThreadGuard:
     cdef leave_to(self, long process, error)
 
 
-cdef inline int take_turn(ThreadGuard turn) except -1:
+cdef inline int take_turn(ThreadGuard guard) except -1:
     """Come in. Raises where another thread is inside."""
     cdef long me = PyThread_get_thread_ident()
-    if turn.owner != me:
-        if turn.owner != 0:
-            turn.refuse()
-        turn.owner = me
-    turn.depth += 1
+    if guard.owner != me:
+        if guard.owner != 0:
+            guard.refuse()
+        guard.owner = me
+    guard.depth += 1
     return 0
 
 
-cdef inline int check_turn(ThreadGuard turn) except -1:
+cdef inline int check_guard(ThreadGuard guard) except -1:
     """For what is over before the interpreter is let go of: raises where another thread is inside."""
-    if turn.owner != 0 and turn.owner != <long> PyThread_get_thread_ident():
-        turn.refuse()
+    if guard.owner != 0 and guard.owner != <long> PyThread_get_thread_ident():
+        guard.refuse()
     return 0
 
 
-cdef inline void give_turn(ThreadGuard turn) noexcept:
+cdef inline void give_turn(ThreadGuard guard) noexcept:
     """Go out again. Nothing happens where another thread is inside, or none."""
-    if turn.owner == <long> PyThread_get_thread_ident():
-        turn.depth -= 1
-        if turn.depth == 0:
-            turn.owner = 0
+    if guard.owner == <long> PyThread_get_thread_ident():
+        guard.depth -= 1
+        if guard.depth == 0:
+            guard.owner = 0

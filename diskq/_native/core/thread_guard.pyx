@@ -4,8 +4,8 @@
 # does not see to that: it is let go of in system calls, and between any two lines of Python.
 #
 # A thread that is inside may come in again, as callbacks do, and has to go out as often. It is no lock:
-# nobody waits. A lock held by a thread that waits for the platter would stop whoever else comes, Trio among
-# them; and who takes turns already pays for a comparison, not for a lock.
+# nobody waits. A lock held by a thread that waits for stable storage would stop whoever else comes, Trio
+# among them; and who takes turns already pays for a comparison, not for a lock.
 #
 # A channel binds the turn to its thread for good: whoever comes from another one is refused by the same
 # comparison.
@@ -17,13 +17,13 @@ from cpython.pythread cimport PyThread_get_thread_ident
 
 from weakref import WeakSet
 
-_turns = WeakSet()
+_guards = WeakSet()
 
 
-def leave_turns_to(long process, error):
+def leave_guards_to(long process, error):
     """In a child: all turns that there are belong to `process`; who asks for one gets `error(path, process)`."""
-    for turn in list(_turns):
-        (<ThreadGuard> turn).leave_to(process, error)
+    for guard in list(_guards):
+        (<ThreadGuard> guard).leave_to(process, error)
 
 
 cdef class ThreadGuard:
@@ -42,7 +42,7 @@ cdef class ThreadGuard:
 
     def __cinit__(self, busy=None):
         self.busy = busy
-        _turns.add(self)
+        _guards.add(self)
 
     cdef leave_to(self, long process, error):
         if self.owner != NOT_OURS:
@@ -58,7 +58,7 @@ cdef class ThreadGuard:
 
     def check(self):
         """Raises what `busy` makes where it is another thread's; nobody comes in."""
-        check_turn(self)
+        check_guard(self)
 
     def take(self):
         """Come in. Raises what `busy` makes where another thread is inside."""

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 from diskq._native.core.append_buffer cimport FLUSH_AT, HELD, WRITTEN, AppendBuffer, Mode
 from diskq._native.core.framing cimport Framing
 from diskq._native.core.gate cimport FORCED, Admission, Gate
-from diskq._native.core.thread_guard cimport check_turn
+from diskq._native.core.thread_guard cimport check_guard
 
 
 cdef class NsqBuffer(AppendBuffer):
@@ -31,7 +31,7 @@ cdef class NsqBuffer(AppendBuffer):
         cdef Py_ssize_t n = len(bodies)
         cdef Py_ssize_t used = self.used
         cdef int64_t records = self.records
-        check_turn(self.gate.turn)  # once: nobody comes in between, but while it is flushed, which has the turn
+        check_guard(self.gate.guard)  # once: nobody comes in between, but while it is flushed, which has the turn
         try:
             while i < n and self._lay(bodies[i]):
                 i += 1
@@ -99,9 +99,9 @@ cdef class NsqAppender:
         if not self.buffer.gate.lets_pass(self.admission):
             return False
         if self.admission != FORCED and self.mode != WRITTEN and used == self.buffer.written:
-            if self.mode == HELD or (self.buffer.slate != NULL and self.buffer.slate_room > 0):
+            if self.mode == HELD or (self.buffer.wal != NULL and self.buffer.wal_room > 0):
                 return False
-        check_turn(self.buffer.gate.turn)
+        check_guard(self.buffer.gate.guard)
         if not self.buffer._lay(body):
             return False
         self.buffer._settle(used, records, self.mode)

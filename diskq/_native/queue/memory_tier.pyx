@@ -13,7 +13,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from diskq._native.core.gate cimport FORCED, Admission
-from diskq._native.core.thread_guard cimport check_turn
+from diskq._native.core.thread_guard cimport check_guard
 
 cdef enum:
     PLACE = 64             # bytes of memory beyond a message's own: its object, its place in the ring
@@ -142,7 +142,7 @@ cdef class MemoryTier:
         cdef list bodies = []
         cdef Py_ssize_t left = max_bytes
         cdef Py_ssize_t i, size
-        check_turn(self.gate_out.turn)
+        check_guard(self.gate_out.guard)
         for i in range(min(max_items, self.count)):
             body = self._at(i)
             size = PyBytes_GET_SIZE(body)
@@ -182,7 +182,7 @@ cdef class MemoryTier:
         size = PyBytes_GET_SIZE(body) + PLACE
         if self.size + size > self.limit:
             return False
-        check_turn(self.gate_in.turn)
+        check_guard(self.gate_in.guard)
         if self.count == self.capacity:
             self._grow()
         Py_INCREF(body)
@@ -194,7 +194,7 @@ cdef class MemoryTier:
         return True
 
     cdef object _take(self):
-        check_turn(self.gate_out.turn)
+        check_guard(self.gate_out.guard)
         if not self.is_next:
             return self.ahead._take()
         if self.count == 0:

@@ -39,7 +39,7 @@ class BarrierThread:
         """
         self._fs = fs
         self.board = None if status is None else StatusBoard(fs, status)
-        self.paid = DurationCounter()
+        self.executed = DurationCounter()
         """How long barriers took on the disk, those that failed not among them."""
         self._token = trio.lowlevel.current_trio_token()
         self._work: SimpleQueue[tuple[Callable[[], Any], OnDone] | None] = SimpleQueue()
@@ -47,7 +47,7 @@ class BarrierThread:
         self._thread.start()
 
     def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
-        """Call `on_executed` in Trio's thread with what `Barrier.pay` returned or raised."""
+        """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
         self.do(lambda: self._execute(sync.barrier), on_executed)
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
@@ -64,11 +64,11 @@ class BarrierThread:
 
     def _execute(self, barrier: Barrier) -> bool:
         began = self._fs.monotonic()
-        is_replaced = barrier.pay(self._fs)
+        is_replaced = barrier.execute(self._fs)
         now = self._fs.monotonic()
-        self.paid.note(now - began)
+        self.executed.note(now - began)
         if self.board is not None:
-            self.board.paid(now, now - began, self.paid)
+            self.board.executed(now, now - began, self.executed)
         return is_replaced
 
     def _run(self) -> None:

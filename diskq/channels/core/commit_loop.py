@@ -44,7 +44,7 @@ class EngineGate(Protocol):
     left: int
 
     @property
-    def turn(self) -> OwnThreadGuard:
+    def guard(self) -> OwnThreadGuard:
         """Whose it is to pass."""
 
     def restart(self) -> None: ...
@@ -136,7 +136,7 @@ class CommitLoop(ABC, Generic[E]):
         self._log = Log(self.subject)
         self._gates = tuple(engine.log.gates)
         title = f"{self.kind} {engine.name!r}"
-        self.own_thread = OwnThread(title, self._gates[0].turn if self._gates else None)
+        self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the sync of this number: its messages
         self._syncing: Line[int] = Line()  # the same: all messages there are
@@ -161,7 +161,7 @@ class CommitLoop(ABC, Generic[E]):
     @property
     def barrier_seconds(self) -> Durations:
         """How long its barriers took on the disk."""
-        return self._thread.paid.now()
+        return self._thread.executed.now()
 
     @property
     def title(self) -> str:
@@ -216,7 +216,7 @@ class CommitLoop(ABC, Generic[E]):
     # --- what a caller asks of the loop -----------------------------------------------------------
 
     async def barrier(self, *, with_metadata: bool) -> None:
-        """Return when all that is written by now is on the platter. Not cancellable: it is already in.
+        """Return when all that is written by now is on stable storage. Not cancellable: it is already in.
 
         With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
         """

@@ -72,7 +72,7 @@ class CommittingReceiver(TailReceiver[M]):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all commits are on the platter. Raises as `commit`, and DiskFullError."""
+        """Return when all commits are on stable storage. Raises as `commit`, and DiskFullError."""
         await self._begin()
         await self._committing().barrier(with_metadata=True)
 

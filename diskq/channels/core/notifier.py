@@ -12,7 +12,7 @@ import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Beside", "Neighbours", "NotifiedReader", "NotifyingWriter", "neighbours_of"]
+__all__ = ["Beside", "NotifiedReader", "Notifier", "NotifyingWriter", "notifier_of"]
 
 
 class NotifyingWriter(Protocol):
@@ -48,10 +48,10 @@ class Beside(Protocol):
     def end_waiting(self, reader: NotifiedReader) -> None: ...
 
 
-class Neighbours:
+class Notifier:
     """The writer and the readers of one stream or journal, as far as they are in this run."""
 
-    def __init__(self, place: Hashable, all_of_run: dict[Hashable, Neighbours]) -> None:
+    def __init__(self, place: Hashable, all_of_run: dict[Hashable, Notifier]) -> None:
         self._place = place
         self._all_of_run = all_of_run
         self._readers: dict[NotifiedReader, None] = {}
@@ -112,18 +112,18 @@ class Neighbours:
             self._all_of_run.pop(self._place, None)
 
 
-def neighbours_of(fs: FileSystem, path: str) -> Neighbours:
+def notifier_of(fs: FileSystem, path: str) -> Notifier:
     """Those of the stream or journal at `path`, which is there. Call it in a Trio task. Raises OSError."""
     place = fs.place_of(path)
-    all_of_run = _neighbours.get(None)
+    all_of_run = _notifier.get(None)
     if all_of_run is None:
         all_of_run = {}
-        _neighbours.set(all_of_run)
+        _notifier.set(all_of_run)
     if place not in all_of_run:
-        all_of_run[place] = Neighbours(place, all_of_run)
+        all_of_run[place] = Notifier(place, all_of_run)
     return all_of_run[place]
 
 
-_neighbours: trio.lowlevel.RunVar[dict[Hashable, Neighbours] | None] = trio.lowlevel.RunVar(
+_notifier: trio.lowlevel.RunVar[dict[Hashable, Notifier] | None] = trio.lowlevel.RunVar(
     "diskq neighbours", None
 )

@@ -28,26 +28,26 @@ class OwnThreadGuard(Protocol):
 
 
 class OwnThread:
-    """The thread in which this is made. `turn`, where there is one, is bound to it until `let_go`."""
+    """The thread in which this is made. `guard`, where there is one, is bound to it until `let_go`."""
 
-    def __init__(self, title: str, turn: OwnThreadGuard | None = None) -> None:
+    def __init__(self, title: str, guard: OwnThreadGuard | None = None) -> None:
         self._title = title
         self._thread = get_ident()
-        self._turn = turn
+        self._guard = guard
         self.check: Callable[[], None] = self._check
         """Raises BusyError in every other thread, and ForkedError in a child of a fork."""
-        if turn is None:
+        if guard is None:
             tell_of_forks(self)
         else:
-            turn.bind(self._error)
-            self.check = turn.check  # the same, compiled
+            guard.bind(self._error)
+            self.check = guard.check  # the same, compiled
 
     def let_go(self) -> None:
         """The turn is anybody's again. Idempotent."""
-        turn, self._turn = self._turn, None
-        if turn is not None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
             self.check = self._check
-            turn.unbind()
+            guard.unbind()
 
     def leave_to_parent(self, pid: int) -> None:
         """In a child of a fork: what has no turn is the parent's as well."""

@@ -34,7 +34,7 @@ class SenderStatistics:
     written_bytes: int
     """Of their records, with keys and framing."""
     unsynced_bytes: int
-    """Accepted, and not yet on the platter."""
+    """Accepted, and not yet on stable storage."""
     barriers: int
     barrier_seconds: Durations
     """How long barriers took on the disk: a sync of files and directories, or several."""
@@ -127,7 +127,7 @@ class Sender(SendingHandle, Generic[P]):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all messages sent are on the platter, with all that belongs to them."""
+        """Return when all messages sent are on stable storage, with all that belongs to them."""
         await self._begin()
         await self._loop.barrier(with_metadata=True)
 

@@ -16,7 +16,7 @@ import trio
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.commit_loop import Engine
 from diskq.channels.core.gathering import Gathered
-from diskq.channels.core.notifier import Neighbours
+from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.log.append_mode import Admission, Mode
@@ -86,7 +86,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self,
         engine: E,
         thread: BarrierThread,
-        neighbours: Neighbours,
+        notifier: Notifier,
         fs: FileSystem,
         door: FastAppend,
     ) -> None:
@@ -95,15 +95,15 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self.door = door
         self._put_untimed: Callable[..., P | None] = door.appender(Mode.STAGED, Admission.COUNTED).append
         self._put_through: Callable[..., P | None] = door.appender(Mode.WRITTEN, Admission.COUNTED).append
-        self._neighbours = neighbours
-        self.waiting = neighbours.waiting
+        self._notifier = notifier
+        self.waiting = notifier.waiting
         self._senders: Line[Sending] = Line()
         self._has_written = False  # in the running slice; or much is written, slice by slice
         self._has_asked = False  # the loop for the rest, in this slice
         self.gathered: GatheredMessages[P] | None = None
         """What waits to be written before the next barrier. Nothing passes a gate meanwhile."""
         super().__init__(engine, thread, (self._senders,))
-        neighbours.writer_comes(self)
+        notifier.writer_comes(self)
 
     def new_slice(self) -> None:
         self._has_written = self._has_asked
@@ -188,7 +188,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         if gathered is None:
             return
         door = self.door
-        # It is not to wait on the slate: that it finds no room is for who sent it.
+        # It is not to wait on the write-ahead log: that it finds no room is for who sent it.
         is_awake, door.is_awake = door.is_awake, False
         try:
             for task, failure in gathered.write():
@@ -206,7 +206,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self.door.flush()
         except OSError:
             self._ask_for_rest()  # it is in: that it found no room is for the loop to tell
-        self._neighbours.tell(partition)
+        self._notifier.tell(partition)
 
     def _follow_up(self) -> None:
         """Have the rest of what is written follow: at once, or with others of this slice."""
@@ -276,7 +276,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             # What is met here the last sync meets too, and tells.
             with contextlib.suppress(DiskqError, OSError):
                 self._writer.flush()
-        self._neighbours.writer_leaves()
+        self._notifier.writer_leaves()
 
     def _flush_held(self) -> None:
         super()._flush_held()

@@ -128,7 +128,7 @@ class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
     def __init__(
-        self, fs: FileSystem, gate: EngineGate, neighbours: Beside, kind: str, checkpoint_slice: float
+        self, fs: FileSystem, gate: EngineGate, notifier: Beside, kind: str, checkpoint_slice: float
     ) -> None:
         """`gate` is that of all readers' fast doors; `kind` is what people call who reads."""
         self.is_strict = checkpoint_slice == 0
@@ -141,7 +141,7 @@ class Tail:
         """Called when there may be partitions that nobody has added. May raise DiskqError, OSError."""
         self.is_open_ended = False
         """May there be partitions later that are to be read? Then it does not end with those there are."""
-        self._neighbours = neighbours
+        self._notifier = notifier
         self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
         self._served: TailPart | None = None  # whose turn it was last
         self._idle: dict[TailPart, None] = {}  # those that have none, until somebody tells of a change
@@ -154,14 +154,14 @@ class Tail:
         self._listener: Listener = listen(fs, self._notice)
         self._directories: dict[str, TailPart | None] = {}  # that are watched; None: that of all partitions
         self._of_path: dict[str, TailPart] = {}
-        self.own_thread = OwnThread(f"this {kind}", gate.turn)
-        neighbours.reader_comes(self)
+        self.own_thread = OwnThread(f"this {kind}", gate.guard)
+        notifier.reader_comes(self)
 
     # --- which partitions -------------------------------------------------------------------------
 
     def add(self, part: TailPart) -> None:
         self.parts[part.index] = part
-        writer = self._neighbours.writer
+        writer = self._notifier.writer
         part.reader.produced_by(writer.live(part.index) if writer is not None else None)
         self._idle[part] = None
         self.wake(part)
@@ -306,7 +306,7 @@ class Tail:
 
     def _wake_written(self) -> None:
         """What the writer in this run has written without anybody waiting for it."""
-        if self._neighbours.writer is not None:
+        if self._notifier.writer is not None:
             for part in [part for part in self._idle if _has_news(part)]:
                 self.wake(part)
 
@@ -400,13 +400,13 @@ class Tail:
                 self.gate.left = 0
 
     def _begin_to_wait(self) -> None:
-        if self._neighbours.writer is not None:
-            self._neighbours.begin_to_wait(self)
+        if self._notifier.writer is not None:
+            self._notifier.begin_to_wait(self)
         self._listener.begin_to_wait()
 
     def _settle(self) -> None:
         if not self._receivers and not self._lessee:
-            self._neighbours.end_waiting(self)
+            self._notifier.end_waiting(self)
             self._listener.end_waiting()
 
     # --- who tells of changes ---------------------------------------------------------------------
@@ -504,7 +504,7 @@ class Tail:
         """Let go of everything. Idempotent."""
         self._is_closed = True
         self.gate.left = 0
-        self._neighbours.reader_leaves(self)
+        self._notifier.reader_leaves(self)
         self._listener.close()
         for part in self.parts.values():
             part.reader.close()

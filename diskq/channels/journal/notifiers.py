@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from diskq.channels.core.notifier import Neighbours, NotifiedReader, NotifyingWriter
+from diskq.channels.core.notifier import NotifiedReader, Notifier, NotifyingWriter
 
-__all__ = ["AllNeighbours"]
+__all__ = ["Notifiers"]
 
 
-class AllNeighbours:
+class Notifiers:
     """Each journal has a number, and its own neighbours; the tail sees one writer of all of them."""
 
     def __init__(self) -> None:
@@ -17,10 +17,10 @@ class AllNeighbours:
         self._each: dict[int, _One] = {}
         self._writers: dict[int, NotifyingWriter] = {}
 
-    def add(self, number: int, neighbours: Neighbours) -> None:
+    def add(self, number: int, notifier: Notifier) -> None:
         """One journal more. Before the tail has it."""
-        one = self._each[number] = _One(self, number, neighbours)
-        neighbours.reader_comes(one)
+        one = self._each[number] = _One(self, number, notifier)
+        notifier.reader_comes(one)
 
     # --- what the tail asks of its neighbours -----------------------------------------------------
 
@@ -38,15 +38,15 @@ class AllNeighbours:
 
     def reader_leaves(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
-            one.neighbours.reader_leaves(one)
+            one.notifier.reader_leaves(one)
 
     def begin_to_wait(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
-            one.neighbours.begin_to_wait(one)
+            one.notifier.begin_to_wait(one)
 
     def end_waiting(self, tail: NotifiedReader) -> None:
         for one in self._each.values():
-            one.neighbours.end_waiting(one)
+            one.notifier.end_waiting(one)
 
     # --- what its journals tell -------------------------------------------------------------------
 
@@ -72,10 +72,10 @@ class AllNeighbours:
 class _One:
     """Reads one of them, as its neighbours see it."""
 
-    def __init__(self, all_of_them: AllNeighbours, number: int, neighbours: Neighbours) -> None:
+    def __init__(self, all_of_them: Notifiers, number: int, notifier: Notifier) -> None:
         self._all = all_of_them
         self._number = number
-        self.neighbours = neighbours
+        self.notifier = notifier
 
     def look(self) -> None:
         self._all.look_at(self._number)

@@ -18,7 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
-from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.offset_loop import MarkerLoop
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.core.tail import Tail, TailPart
@@ -247,7 +247,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
             tail = Tail(
                 self._fs,
                 reader.gate,
-                neighbours_of(self._fs, reader.path),
+                notifier_of(self._fs, reader.path),
                 "scanner",
                 self._options.checkpoint_slice,
             )

@@ -10,10 +10,10 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.receiving import End
 from diskq.channels.core.tail import Tail
-from diskq.channels.journal.notifiers import AllNeighbours
+from diskq.channels.journal.notifiers import Notifiers
 from diskq.channels.journal.scanner import OpeningScanner, Scanner, ScannerLoop, ScannerStatistics, part_of
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.shards import Shard, ShardSet
@@ -81,11 +81,11 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
     async def _open(self) -> tuple[ScannerLoop | None, ShardScanner]:
         clock = trio.lowlevel.current_clock()
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
-        self._neighbours = AllNeighbours()
+        self._notifier = Notifiers()
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, found)
             self._tail = tail = Tail(
-                self._fs, self._first.gate, self._neighbours, "scanner", self._options.checkpoint_slice
+                self._fs, self._first.gate, self._notifier, "scanner", self._options.checkpoint_slice
             )
             opened.callback(tail.close)
             for shard, reader, limit in found:
@@ -136,7 +136,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
             raise
 
     def _add(self, shard: Shard, reader: JournalReader, limit: float) -> None:
-        self._neighbours.add(shard.number, neighbours_of(self._fs, shard.path))
+        self._notifier.add(shard.number, notifier_of(self._fs, shard.path))
         self._tail.add(part_of(reader, shard.number, limit))
 
     def _add_more(self) -> None:

@@ -105,7 +105,7 @@ class ShardWriter:
         return offsets
 
     async def sync(self) -> None:
-        """Return when all that was sent is on the platter.
+        """Return when all that was sent is on stable storage.
 
         Raises trio.BrokenResourceError where a disk has failed, DiskFullError; also of journals that were
         closed meanwhile.

@@ -16,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import checked_word
-from diskq.channels.core.notifier import Neighbours, neighbours_of
+from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
@@ -45,7 +45,7 @@ class JournalStatistics(SenderStatistics):
     next_offset: int
     """The offset that the next message gets."""
     synced_offset: int
-    """All messages before this one are on the platter."""
+    """All messages before this one are on stable storage."""
 
 
 class GatheredJournalMessages(GatheredMessages[int]):
@@ -90,9 +90,9 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     subject = "journal"
 
     def __init__(
-        self, engine: JournalSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+        self, engine: JournalSteps, thread: BarrierThread, notifier: Notifier, fs: FileSystem
     ) -> None:
-        super().__init__(engine, thread, neighbours, fs, engine.buffer)
+        super().__init__(engine, thread, notifier, fs, engine.buffer)
 
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live
@@ -237,10 +237,10 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
     ) -> None:
         checked = dataclasses.replace(options or JournalOptions(), **changes)
         time_slice = checked.checkpoint_slice
-        super().__init__(partial(Journal, path, checked, uses_slate=time_slice > 0), time_slice, fs)
+        super().__init__(partial(Journal, path, checked, uses_wal=time_slice > 0), time_slice, fs)
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
-        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
+        notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
         thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = JournalLoop(engine.steps, thread, neighbours, self._fs)
+        loop = JournalLoop(engine.steps, thread, notifier, self._fs)
         return loop, JournalWriter(loop)

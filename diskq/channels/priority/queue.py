@@ -66,7 +66,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         """Add a message; the smallest `priority` is received first. Returns its id in the queue.
 
         Returns when it is as durable as `durability` (by default the options') says. Nobody receives a
-        `synced` one before it is on the platter; any other may be received at once.
+        `synced` one before it is on stable storage; any other may be received at once.
 
         Waits while the queue holds `max_size` messages (`on_full="wait"`), or too much is unsynced.
         `Cancelled` means: the message is not in the queue; waiting for `synced` is not cancelled, as it

@@ -1,11 +1,11 @@
 # Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in one
-# of its own; the log that it covers is removed when both are on the platter.
+# of its own; the log that it covers is removed when both are on stable storage.
 #
 #   asked for     the log has grown, or somebody asks           `go_on`, in a turn of the loop
 #   written       in the thread, while the store goes on        `_note_written`
 #   installed     when the log up to it is durable: a barrier   `_install`, in the thread again
 #
-# The thread is not the one that pays barriers: whoever waits for the platter waits for his own sync only.
+# The thread is not the one that pays barriers: whoever waits for stable storage waits for his own sync only.
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Snapshots:
             return
         barrier = self._engine.snapshot_barrier(self._snapshot)
         self._is_installing = True
-        self._thread.do(lambda: barrier.pay(self._fs), self._note)
+        self._thread.do(lambda: barrier.execute(self._fs), self._note)
 
     # --- who waits --------------------------------------------------------------------------------
 

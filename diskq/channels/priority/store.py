@@ -114,7 +114,7 @@ class DiskPriorityStore(Calls):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all that was sent, acknowledged, created and deleted is on the platter."""
+        """Return when all that was sent, acknowledged, created and deleted is on stable storage."""
         await self._begin()
         await self._loop.barrier(with_metadata=True)
 

@@ -65,7 +65,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self._is_leased = False  # somebody peeks at the head, and may commit it
         self._write = engine.tail.appender("synced", can_yield=False).append
         self._has_written = False  # in the running slice
-        self._has_paid_again = False
+        self._has_executed_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when somebody has looked for a message, and found none."""
@@ -92,10 +92,11 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.own_thread.check()
         if self._receivers:
             return self._pass_on(bodies)
-        return len(bodies) == 1 and not self.engine.has_tier and self._begin_slate(bodies[0])
+        return len(bodies) == 1 and not self.engine.has_tier and self._begin_wal(bodies[0])
 
-    def _begin_slate(self, body: Any) -> bool:
-        """The first message of a slice is written at once, the next ones wait on the slate for each other.
+    def _begin_wal(self, body: Any) -> bool:
+        """The first message of a slice is written at once, the next ones wait on the write-ahead log for each
+        other.
 
         They wait until the running task lets others run: the loop, whose bell is rung, is among them.
         """
@@ -282,10 +283,10 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         await self.barrier(with_metadata=True)
 
     def _syncs_again(self, is_replaced: bool) -> bool:
-        is_first, self._has_paid_again = not self._has_paid_again, False
+        is_first, self._has_executed_again = not self._has_executed_again, False
         if not is_replaced and is_first and self.engine.tail.can_give_way:
-            self._has_paid_again = True
-        return self._has_paid_again
+            self._has_executed_again = True
+        return self._has_executed_again
 
     async def empty(self) -> None:
         self.engine.tail.forget_all()

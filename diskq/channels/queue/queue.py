@@ -281,7 +281,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all messages sent, and what was received, are on the platter, and the metadata too."""
+        """Return when all messages sent, what was received, and the metadata are on stable storage."""
         await self._begin()
         await self._loop.sync()
 
@@ -339,8 +339,8 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         **changes: Any,
     ) -> None:
         checked = dataclasses.replace(options or QueueOptions(), **changes)
-        uses_slate = checked.checkpoint_slice > 0 and not checked.memory_size
-        engine = partial(FifoQueue, directory, name, checked, uses_slate=uses_slate)
+        uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
+        engine = partial(FifoQueue, directory, name, checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:

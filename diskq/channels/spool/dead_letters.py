@@ -12,13 +12,13 @@ from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, Letters
 from diskq.errors import StorageFailedError
 from diskq.storage.repairs import Repair
 
-__all__ = ["SpoolLetters"]
+__all__ = ["SpoolDeadLetters"]
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 
-class SpoolLetters:
+class SpoolDeadLetters:
     """The messages that could not be delivered, for who has the spool open. Made by `open_spool`."""
 
     def __init__(

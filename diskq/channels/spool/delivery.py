@@ -15,9 +15,9 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from diskq.channels.core.retrying import Again, Attempt, tries
 from diskq.channels.queue.io_loop import QueueLoop
-from diskq.channels.spool.dead_letters import SpoolLetters
+from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.pacing import Pacing
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
 from diskq.messages import Batch
 from diskq.options import SpoolOptions
@@ -29,7 +29,7 @@ __all__ = ["Deliver", "Delivery"]
 log = Log("spool")
 
 Deliver = Callable[[Batch], Awaitable[object]]
-"""Returns when the far end has the batch. May raise `Retry` and `Permanent`."""
+"""Returns when the destination has the batch. May raise `Retry` and `Permanent`."""
 
 _LONGEST_ERROR = 500
 # What could not be read is tried again after so many seconds.
@@ -50,20 +50,20 @@ class Delivery:
     def __init__(
         self,
         loop: QueueLoop,
-        outbox: Outbox,
-        letters: SpoolLetters,
+        cursor: DeliveryCursor,
+        letters: SpoolDeadLetters,
         deliver: Deliver,
         options: SpoolOptions,
         on_change: Callable[[], None],
     ) -> None:
         """`on_change` is called when there is something new to be said of it."""
         self._loop = loop
-        self._outbox = outbox
+        self._cursor = cursor
         self._letters = letters
         self._deliver = deliver
         self._options = options
         self._on_change = on_change
-        self._name = f"spool {outbox.path!r}"
+        self._name = f"spool {cursor.path!r}"
         self._retry_on = options.retry_on if isinstance(options.retry_on, tuple) else (options.retry_on,)
         self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
         self.pacing = Pacing(options)
@@ -75,7 +75,7 @@ class Delivery:
     @enable_ki_protection
     async def run(self) -> None:
         """Deliver for ever. Raises what `deliver` raised, where that is not to be tried again."""
-        loop, outbox, options = self._loop, self._outbox, self._options
+        loop, cursor, options = self._loop, self._cursor, self._options
         self._task = trio.lowlevel.current_task()
         point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
         while True:
@@ -83,7 +83,7 @@ class Delivery:
             await loop.schedule_point()
             try:
                 await self._wait_for_messages()
-                bodies = loop.lease(*outbox.limits(options.max_items, options.max_bytes))
+                bodies = loop.lease(*cursor.limits(options.max_items, options.max_bytes))
             except StorageFailedError as failure:
                 loop.broke(failure)
             except OSError as failure:
@@ -94,7 +94,7 @@ class Delivery:
             if not bodies:
                 loop.release(0)  # what was there a moment ago was given up for room
                 continue
-            outbox.take_up(bodies)
+            cursor.take_up(bodies)
             is_done = False
             try:
                 await self._see_through()
@@ -126,19 +126,19 @@ class Delivery:
         was_idle = not loop.engine.head.depth
         await loop.take(lambda: True)  # nobody else takes: what is there stays there
         if was_idle:
-            self._outbox.note_arrival()
+            self._cursor.note_arrival()
             self._on_change()
-        if options.linger and not self._outbox.is_tried:
+        if options.linger and not self._cursor.is_tried:
             await loop.linger(options.max_items, options.linger)
 
     def _release(self, is_done: bool) -> None:
-        loop, outbox = self._loop, self._outbox
+        loop, cursor = self._loop, self._cursor
         if loop.is_broken:
             return
         try:
-            loop.release(outbox.count if is_done else 0)
+            loop.release(cursor.count if is_done else 0)
             if is_done:
-                outbox.commit()
+                cursor.commit()
         except StorageFailedError as failure:
             loop.broke(failure)
 
@@ -192,13 +192,13 @@ class Delivery:
 
     async def _try(self) -> None:
         """Return when nothing is left of the batch. Raises Again."""
-        outbox = self._outbox
-        while outbox.live:
-            await self.pacing.turn(outbox.live)
+        cursor = self._cursor
+        while cursor.live:
+            await self.pacing.turn(cursor.live)
             if self._is_tried_enough:
                 await self._bury_all(self.last_error or "the process ended while it was being delivered")
                 return
-            batch = outbox.begin_try()
+            batch = cursor.begin_try()
             try:
                 with trio.move_on_after(self._options.deliver_timeout or math.inf) as limit:
                     await self._call(batch)
@@ -207,7 +207,7 @@ class Delivery:
             except Exception as raised:
                 await self._judge(batch, _single(raised))
             except BaseException:
-                outbox.take_back_try()  # nobody knows what would have come of it
+                cursor.take_back_try()  # nobody knows what would have come of it
                 raise
             else:
                 self._succeeded()
@@ -227,7 +227,7 @@ class Delivery:
     @property
     def _is_tried_enough(self) -> bool:
         limit = self._options.max_attempts
-        return limit is not None and self._outbox.failed_attempts >= limit
+        return limit is not None and self._cursor.failed_attempts >= limit
 
     async def _judge(self, batch: Batch, raised: Exception) -> None:
         """What a failed try means. Returns where what is left may be tried at once; raises Again."""
@@ -242,7 +242,7 @@ class Delivery:
                 raised = mistake
             else:
                 await self._bury(batch, items, raised.reason)
-                self._outbox.excuse_try()
+                self._cursor.excuse_try()
                 self._succeeded()
                 return
         if not isinstance(raised, (Permanent, Retry, trio.TooSlowError, *self._retry_on)):
@@ -264,7 +264,7 @@ class Delivery:
                 "%s delivers again, after %d failures",
                 self._name,
                 failures,
-                path=self._outbox.path,
+                path=self._cursor.path,
                 failures=failures,
             )
         self._complaint = self.last_error = None
@@ -281,7 +281,7 @@ class Delivery:
                 "%s cannot deliver: %s",
                 self._name,
                 self.last_error,
-                path=self._outbox.path,
+                path=self._cursor.path,
                 error=failure,
                 failures=self.pacing.failures,
                 exc_info=failure,
@@ -291,18 +291,18 @@ class Delivery:
     # --- dead letters -----------------------------------------------------------------------------
 
     async def _bury_all(self, reason: str) -> None:
-        batch = self._outbox.batch()
+        batch = self._cursor.batch()
         await self._bury(batch, range(len(batch)), f"gave up after {batch.attempts} attempts: {reason}")
 
     async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
         """Make dead letters of them. Raises Again where there is no room for letters."""
         try:
             with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
-                await self._letters.add(self._outbox.letters(batch, items, reason))
+                await self._letters.add(self._cursor.letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
             raise Again(self.pacing.failed()) from full
-        self._outbox.bury(items)
+        self._cursor.bury(items)
         self.buried += len(items)
         log.tell(
             "dead_letters",
@@ -310,7 +310,7 @@ class Delivery:
             self._name,
             len(items),
             reason,
-            path=self._outbox.path,
+            path=self._cursor.path,
             count=len(items),
             reason=reason,
         )

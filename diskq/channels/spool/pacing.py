@@ -1,5 +1,5 @@
-# When a far end may be tried: not while somebody has paused the spool, not faster than its rate, and after
-# many failures in a row not for a while (a circuit that is open).
+# When a destination may be tried: not while somebody has paused the spool, not faster than its rate, and
+# after many failures in a row not for a while (a circuit that is open).
 #
 # Law: whoever waits here can be sent on by `resume`, and nothing is in anybody's hands meanwhile.
 
@@ -72,7 +72,7 @@ class Pacing:
         self._is_open = False
 
     def failed(self) -> float | None:
-        """Seconds that the far end is to be left alone; None: the back-off decides."""
+        """Seconds that the destination is to be left alone; None: the back-off decides."""
         self.failures += 1
         limit = self._options.pause_after
         self._is_open = limit is not None and self.failures >= limit

@@ -1,4 +1,4 @@
-# The spool: accept now, deliver when the far end is there.
+# The spool: accept now, deliver when the destination is there.
 #
 # A queue's loop, and two tasks of the block's own: one delivers, one writes down how things are. What the
 # first cannot go on with ends the block. Law: the files are closed before the block is left, whoever is
@@ -22,12 +22,12 @@ from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.opening import Opening
 from diskq.channels.queue.io_loop import QueueLoop
 from diskq.channels.queue.queue import DiskQueue
-from diskq.channels.spool.dead_letters import SpoolLetters
+from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.delivery import Deliver, Delivery
 from diskq.engine.queue.fifo_queue import Body, FifoQueue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SPOOL, SpoolStatus
 from diskq.errors import StorageFailedError
 from diskq.options import Durability, SpoolOptions
@@ -91,7 +91,7 @@ T = TypeVar("T")
 
 
 class Spool(Leaving, trio.abc.SendChannel[bytes]):
-    """Messages on their way to a far end that may not be there. Made by `open_spool`.
+    """Messages on their way to a destination that may not be there. Made by `open_spool`.
 
     Any number of tasks may send at once. Every async method is a cancellation point, and a schedule
     point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
@@ -100,7 +100,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
     def __init__(
         self,
         loop: QueueLoop,
-        outbox: Outbox,
+        cursor: DeliveryCursor,
         letters: DeadLetters,
         deliver: Deliver,
         options: SpoolOptions,
@@ -109,15 +109,15 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self._queue = DiskQueue(loop)
         self._loop = loop
         self._engine = loop.engine
-        self._outbox = outbox
+        self._cursor = cursor
         self._fs = fs
         self._is_over = False  # nobody delivers any more
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=_RATED)  # (time, accepted, delivered)
         self._progress = trio.Event()
         self._news = trio.Event()
         self._news.set()
-        self._dead_letters = SpoolLetters(letters, self._put_back)
-        self._delivery = Delivery(loop, outbox, self._dead_letters, deliver, options, self._tell)
+        self._dead_letters = SpoolDeadLetters(letters, self._put_back)
+        self._delivery = Delivery(loop, cursor, self._dead_letters, deliver, options, self._tell)
         loop.on_empty = self._note_empty
 
     # --- sending ----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self._queue.send_nowait(body)
 
     async def sync(self) -> None:
-        """Return when all messages that were taken, and what was delivered, are on the platter."""
+        """Return when all messages that were taken, and what was delivered, are on stable storage."""
         await self._queue.sync()
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self._tell()
 
     @property
-    def dead_letters(self) -> SpoolLetters:
+    def dead_letters(self) -> SpoolDeadLetters:
         """What could not be delivered: to be listed, sent again or removed."""
         return self._dead_letters
 
@@ -195,7 +195,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 
     def statistics(self) -> SpoolStatistics:
         """The spool as it is now. Cheap, and from any thread."""
-        accepted_at, wait = self._outbox.accepted_at(), self._wait()
+        accepted_at, wait = self._cursor.accepted_at(), self._wait()
         return self._told(
             SpoolStatistics,
             oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
@@ -210,7 +210,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         return self._told(
             SpoolStatus,
             written_at=now,
-            accepted_at=self._outbox.accepted_at(),
+            accepted_at=self._cursor.accepted_at(),
             next_try_at=None if wait is None else now + wait,
         )
 
@@ -232,7 +232,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             failed_tries=delivery.failed_tries,
             dead_letters=len(self._dead_letters),
             failures=pacing.failures,
-            attempts=self._outbox.attempts,
+            attempts=self._cursor.attempts,
             last_error=delivery.last_error,
             is_paused=pacing.is_paused,
             arrival_rate=arrivals,
@@ -279,7 +279,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             if not self._engine.head.depth:
                 await self._news.wait()
             self._news = trio.Event()
-            self._outbox.ages.add(self._engine.tail.position, self._fs.wall_clock())
+            self._cursor.ages.add(self._engine.tail.position, self._fs.wall_clock())
             self._samples.append((trio.current_time(), self._engine.accepted_total, self._delivery.delivered))
             status = self._status()
             say = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
@@ -288,10 +288,10 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             await trio.sleep(_TICK)
 
     async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
-        """Have it on the platter. False: the disk is full, and still says what it said before."""
-        barrier = self._outbox.barrier(status, is_open=is_open)
+        """Have it on stable storage. False: the disk is full, and still says what it said before."""
+        barrier = self._cursor.barrier(status, is_open=is_open)
         try:
-            return await in_a_thread(barrier.pay, self._fs)
+            return await in_a_thread(barrier.execute, self._fs)
         except OSError as failure:
             try:
                 self._engine.log.fail(failure)
@@ -335,13 +335,13 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
     async def _open(self) -> tuple[QueueLoop, Spool]:
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
-        engine, self._letters, self._outbox = parts
+        engine, self._letters, self._cursor = parts
         with ExitStack() as opened:  # all of it goes again where a step fails
             for part in parts:
                 opened.callback(part.close)
             loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
             opened.pop_all()
-        return loop, Spool(loop, self._outbox, self._letters, self._deliver, self._options, self._fs)
+        return loop, Spool(loop, self._cursor, self._letters, self._deliver, self._options, self._fs)
 
     @enable_ki_protection
     async def __aenter__(self) -> Spool:
@@ -414,7 +414,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
             if not self._loop_is_broken:
                 await self._handle._write(self._handle._status(), is_open=False)
         finally:
-            await in_a_thread(_close, self._outbox, self._letters)
+            await in_a_thread(_close, self._cursor, self._letters)
 
     @property
     def _loop_is_broken(self) -> bool:
@@ -423,7 +423,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
 
 def _open_files(
     fs: FileSystem, path: str, options: SpoolOptions, clock: Callable[[], float]
-) -> tuple[FifoQueue, DeadLetters, Outbox]:
+) -> tuple[FifoQueue, DeadLetters, DeliveryCursor]:
     make_directories(fs, path)
     with ExitStack() as opened:
         queue = opened.enter_context(
@@ -434,19 +434,19 @@ def _open_files(
                 fs=fs,
                 clock=clock,
                 time_slice=options.queue.checkpoint_slice,
-                uses_slate=options.queue.checkpoint_slice > 0,
+                uses_wal=options.queue.checkpoint_slice > 0,
             )
         )
         letters = opened.enter_context(DeadLetters(path, fs=fs))
-        outbox = opened.enter_context(Outbox(fs, path, queue.steps))
+        cursor = opened.enter_context(DeliveryCursor(fs, path, queue.steps))
         opened.pop_all()
-    return queue, letters, outbox
+    return queue, letters, cursor
 
 
-def _close(*things: Closing) -> None:
+def _close(*stores: Closing) -> None:
     with ExitStack() as closing:
-        for thing in things:
-            closing.callback(thing.close)
+        for store in stores:
+            closing.callback(store.close)
 
 
 def _one_of(failure: BaseException) -> BaseException:

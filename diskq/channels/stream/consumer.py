@@ -18,7 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
-from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.channels.stream.group_loop import GroupLoop
@@ -193,9 +193,9 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         self._stream = stream
         with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
             opened.callback(self._abandon, parts)
-            neighbours = neighbours_of(self._fs, stream.path)
+            notifier = notifier_of(self._fs, stream.path)
             tail = self._tail = Tail(
-                self._fs, stream.gate, neighbours, "consumer", self._options.checkpoint_slice
+                self._fs, stream.gate, notifier, "consumer", self._options.checkpoint_slice
             )
             opened.callback(tail.close)
             for part in parts:

@@ -9,7 +9,7 @@ import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
-from diskq.channels.core.notifier import Neighbours
+from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
 from diskq.engine.log.tail import Lending
@@ -83,12 +83,12 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     subject = "stream"
 
     def __init__(
-        self, engine: StreamSteps, thread: BarrierThread, neighbours: Neighbours, fs: FileSystem
+        self, engine: StreamSteps, thread: BarrierThread, notifier: Notifier, fs: FileSystem
     ) -> None:
         self._rows = engine.door
         self._is_dropping = False  # old segments are being removed
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
-        super().__init__(engine, thread, neighbours, fs, engine.door)
+        super().__init__(engine, thread, notifier, fs, engine.door)
 
     def live(self, partition: int) -> Lending | None:
         return self.engine.live(partition)

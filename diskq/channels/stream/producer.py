@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import checked_word
-from diskq.channels.core.notifier import neighbours_of
+from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.stream.loop import StreamLoop
@@ -172,11 +172,11 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     ) -> None:
         checked = dataclasses.replace(options or StreamOptions(), **changes)
         time_slice = checked.checkpoint_slice
-        engine = partial(Stream, path, checked, take_over=take_over, uses_slate=time_slice > 0)
+        engine = partial(Stream, path, checked, take_over=take_over, uses_wal=time_slice > 0)
         super().__init__(engine, time_slice, fs)
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
-        neighbours = neighbours_of(self._fs, engine.path)  # before there is a thread: it may fail
+        notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
         thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = StreamLoop(engine.steps, thread, neighbours, self._fs)
+        loop = StreamLoop(engine.steps, thread, notifier, self._fs)
         return loop, StreamProducer(loop)

@@ -42,7 +42,7 @@ is possible (writing, syncing, reading, copying in memory), then diskq's engines
 send        one task, a message at a time, into the page cache
 send_many   one task, in batches of up to 500 messages
 receive     one task, a message at a time; of jobs, each acknowledged
-synced      1, 16 or 64 tasks, each waiting for the platter before it sends again: they share syncs
+synced      1, 16 or 64 tasks, each waiting for stable storage before it sends again: they share syncs
 
 Figures are medians of several rounds, in random order; ± is half of what lies between the slowest and the
 fastest round. CPU is all that this process uses for a message, on all cores. What else runs on the machine

@@ -24,7 +24,7 @@ from diskq.channels.stream.producer import open_producer
 __all__ = ["ENGINES", "PRODUCERS", "WORKS", "Measured", "run_engine", "synced_by"]
 
 PRODUCERS = (1, 16, 64)
-"""So many tasks, each waiting for the platter before it sends again."""
+"""So many tasks, each waiting for stable storage before it sends again."""
 
 
 def synced_by(tasks: int) -> str:
@@ -136,7 +136,7 @@ async def run_engine(name: str, directory: str, size: int, seconds: float) -> di
         found, sent = {}, 0
         found["send"], sent = await _send(ends, body, seconds)
         found["send_many"], more = await _send_many(ends, body, seconds)
-        await ends.send_synced(body)  # what waits for the platter is not to be paid for by others
+        await ends.send_synced(body)  # what waits for stable storage is not to be paid for by others
         found["receive"] = await _receive(ends, sent + more, seconds)
         for tasks in PRODUCERS:
             found[synced_by(tasks)] = await _send_synced(ends, body, tasks, seconds)

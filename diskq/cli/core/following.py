@@ -1,8 +1,8 @@
 # Waiting for what another process does to files. Law: who is told looks for himself, and looks once more
 # when everything is watched; now and then he looks unasked.
 #
-# What stands on a slate is written through a mapping, of which no kernel tells. Its owner writes it to the
-# files soon, unless he is killed before.
+# What stands on a write-ahead log is written through a mapping, of which no kernel tells. Its owner writes it
+# to the files soon, unless he is killed before.
 
 from __future__ import annotations
 

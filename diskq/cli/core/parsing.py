@@ -217,7 +217,7 @@ class CommandParser(argparse.ArgumentParser):
             "--durability",
             choices=DURABILITY_WORDS[::-1],
             default="written",
-            help="what to wait for after each batch: the platter (survives a power cut), the page cache "
+            help="what to wait for after each batch: stable storage (survives a power cut), the page cache "
             "(survives a killed process), or nothing (default: written)",
         )
 

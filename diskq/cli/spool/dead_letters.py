@@ -14,7 +14,7 @@ from diskq.cli.core.parsing import CommandError, UsageError
 from diskq.cli.core.terminal import note, preview, printable, show_table, shown
 from diskq.cli.core.times import show_moment
 from diskq.cli.spool.view import check_spool
-from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, look_at_letters
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, view_dead_letters
 
 __all__ = ["purge", "replay", "show"]
 
@@ -23,7 +23,7 @@ __all__ = ["purge", "replay", "show"]
 
 def show(args: argparse.Namespace) -> None:
     check_spool(args.path)
-    letters = look_at_letters(args.path)
+    letters = view_dead_letters(args.path)
     if args.ids:
         _check_ids(args, letters)
         letters = [letter for letter in letters if letter.id in args.ids]
@@ -77,7 +77,7 @@ def _do(args: argparse.Namespace, act: Callable[[DeadLetters, list[str]], int], 
     check_spool(args.path)
 
     def done() -> list[str]:
-        if not look_at_letters(args.path) and args.all:
+        if not view_dead_letters(args.path) and args.all:
             return []
         with DeadLetters(args.path) as letters:
             found = letters.list()

@@ -16,7 +16,7 @@ __all__ = ["add_parser"]
 
 ABOUT = """
 A spool is a directory that keeps messages (bytes, any bytes) until they are delivered: a program accepts
-them at any time and delivers them in order, in batches, when the far end is there. What can never be
+them at any time and delivers them in order, in batches, when the destination is there. What can never be
 delivered becomes a dead letter, with the reason. Its queues are NSQ's: `spool`, and `dead`.
 
 One process has a spool at a time. These commands are for people beside it.
@@ -72,7 +72,7 @@ EXAMPLES_RUN = """
 """
 
 ABOUT_DEAD = """
-Dead letters: messages that the far end refused for good, or that were tried too often. Looking takes no
+Dead letters: messages that the destination refused for good, or that were tried too often. Looking takes no
 lock; to replay or to purge them, the spool must not be open in a process.
 """
 

@@ -76,10 +76,10 @@ SORTS = ("name", "in/s", "out/s", "depth", "lag", "oldest", "sync", "disk")
 
 def cells(reading: WatchReading, bars: int = 20) -> dict[str, str]:
     """By column; `bars` is how many characters the last minute may have."""
-    thing, sample = reading.thing, reading.sample
+    store, sample = reading.store, reading.sample
     told = {
-        "kind": thing.kind,
-        "name": shown(os.path.join(thing.path, thing.name) if thing.name else thing.path),
+        "kind": store.kind,
+        "name": shown(os.path.join(store.path, store.name) if store.name else store.path),
     }
     if sample is None:
         return told | {"problems": printable((reading.failure or "").encode())}
@@ -126,7 +126,7 @@ def totals(readings: Sequence[WatchReading], bars: int = 20) -> dict[str, str]:
         "out B/s": lambda each: each.bytes_out,
     }
     samples = [reading.sample for reading in readings if reading.sample is not None]
-    told = {"kind": "all", "name": f"{len(readings)} {'thing' if len(readings) == 1 else 'things'}"}
+    told = {"kind": "all", "name": f"{len(readings)} {'store' if len(readings) == 1 else 'things'}"}
     for name, of in rates.items():
         told[name] = (_bytes_rate if "B" in name else _rate)(_sum(of(each) for each in readings))
     problems = sum(len(sample.problems) for sample in samples) + len(readings) - len(samples)
@@ -183,7 +183,7 @@ def _depth(sample: Sample) -> str:
 def _lag(sample: Sample) -> int | None:
     """Of the last of its readers; a store's queues lag behind nothing."""
     lags = [part.lag for part in sample.parts if part.lag is not None]
-    return max(lags) if lags and sample.thing.kind != "jobs" else None
+    return max(lags) if lags and sample.store.kind != "jobs" else None
 
 
 def _age(reading: WatchReading) -> str:
@@ -228,7 +228,7 @@ def sort_key(column: str) -> Callable[[WatchReading], tuple[Any, ...]]:
 
     def key(reading: WatchReading) -> tuple[Any, ...]:
         value = known(reading)
-        return value is None, -(value or 0), reading.thing.path, reading.thing.name
+        return value is None, -(value or 0), reading.store.path, reading.store.name
 
     return key
 
@@ -238,8 +238,8 @@ def sort_key(column: str) -> Callable[[WatchReading], tuple[Any, ...]]:
 
 def as_json(reading: WatchReading) -> dict[str, Any]:
     """What is known of it. Sizes in bytes, times in seconds, rates a second."""
-    thing, sample = reading.thing, reading.sample
-    told: dict[str, Any] = {"kind": thing.kind, "path": shown(thing.path), "name": shown(thing.name)}
+    store, sample = reading.store, reading.sample
+    told: dict[str, Any] = {"kind": store.kind, "path": shown(store.path), "name": shown(store.name)}
     if sample is None:
         return told | {"failure": reading.failure}
     status = sample.status

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from diskq.cli.core.terminal import printable
 from diskq.cli.top.rows import COLUMNS, NUMERIC, SORTS, cells, part_cells, sort_key, totals
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.watch import WatchReading
 
 __all__ = ["Screen"]
@@ -45,7 +45,7 @@ class Screen:
     column: str = SORTS[0]
     """By which it is sorted."""
     chosen: int = 0
-    unfolded: set[Thing] = field(default_factory=set)
+    unfolded: set[Store] = field(default_factory=set)
 
     def press(self, key: str) -> None:
         """A key: a character, or "up", "down", "left", "right", "enter"."""
@@ -62,7 +62,7 @@ class Screen:
             case "down" | "j":
                 self.chosen = min(len(self.readings) - 1, self.chosen + 1)
             case "enter":
-                self._unfold(self._chosen_thing not in self.unfolded)
+                self._unfold(self._chosen_store not in self.unfolded)
             case "right":
                 self._unfold(True)
             case "left":
@@ -73,14 +73,14 @@ class Screen:
         return sorted(self.readings, key=sort_key(self.column))
 
     @property
-    def _chosen_thing(self) -> Thing | None:
+    def _chosen_store(self) -> Store | None:
         there = self._sorted
-        return there[min(self.chosen, len(there) - 1)].thing if there else None
+        return there[min(self.chosen, len(there) - 1)].store if there else None
 
     def _unfold(self, is_wanted: bool) -> None:
-        thing = self._chosen_thing
-        if thing is not None:
-            (self.unfolded.add if is_wanted else self.unfolded.discard)(thing)
+        store = self._chosen_store
+        if store is not None:
+            (self.unfolded.add if is_wanted else self.unfolded.discard)(store)
 
     # --- drawing ----------------------------------------------------------------------------------
 
@@ -117,18 +117,18 @@ class Screen:
     def _rows(self) -> list[tuple[Mapping[str, str], bool]]:
         """The lines of the table, and whether each is the chosen one."""
         rows: list[tuple[Mapping[str, str], bool]] = []
-        chosen = self._chosen_thing
+        chosen = self._chosen_store
         for reading in self._sorted:
-            rows.append((cells(reading, _BARS), reading.thing == chosen))
+            rows.append((cells(reading, _BARS), reading.store == chosen))
             sample = reading.sample
-            if sample is not None and reading.thing in self.unfolded:
+            if sample is not None and reading.store in self.unfolded:
                 rows += [(part_cells(reading, part), False) for part in sample.parts]
         return rows
 
     def _details(self) -> list[str]:
         """Of the chosen one, if it is unfolded, what takes words."""
-        chosen = self._chosen_thing
-        sample = next((each.sample for each in self.readings if each.thing == chosen), None)
+        chosen = self._chosen_store
+        sample = next((each.sample for each in self.readings if each.store == chosen), None)
         if sample is None or chosen not in self.unfolded:
             return []
         holder = [f"open in {sample.holder}"] if sample.holder is not None else []

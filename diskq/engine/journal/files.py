@@ -7,14 +7,14 @@
 #     jnl/%016x.jnl                   segments, by the offset of their first message
 #     ofs/<name>.ofs .lck             how far a reader has come, and its lock
 #     .diskq/                         ours:
-#       points                          up to where everything is known to be on the platter
-#       slate                           what was accepted and waits to be written
+#       points                          up to where everything is known to be on stable storage
+#       write-ahead log                           what was accepted and waits to be written
 #       repair/                         while one is carried out: files that are to take others' places
 #       gaps                            offsets whose messages a repair could not save
 #       journal-data/%016x.jnl.sums     checksums of a segment; and what repairs set aside
-#       ofs/<name>.mark                 the twin of an offset
+#       ofs/<name>.mark                 the shadow copy of an offset
 #
-# A temporary is `.diskq/<name>.<number>.tmp`, or stands beside the twin of its offset.
+# A temporary is `.diskq/<name>.<number>.tmp`, or stands beside the shadow copy of its offset.
 #
 # Older versions had `.diskq/jnl/` for `.diskq/journal-data/`. sej takes every directory with a `jnl/` in
 # it for a journal, dot files too, and writes there. So a writer moves those files when it opens the journal,
@@ -58,21 +58,23 @@ class JournalFiles:
         self.private_offsets = join(self.private, "ofs")
         self.points = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
-        self.slate = private_path(path, "slate")
+        self.wal = private_path(path, "slate")
         self.swap = "repair"  # a directory of that name, among what is private
         self.status = private_path(path, "status")
 
     @property
     def staging(self) -> Staging:
-        """The slate, and what it tells of."""
-        return Staging(self.slate, self.data, self.sidecar, lambda base: base >= max(self.bases(), default=0))
+        """The write-ahead log, and what it tells of."""
+        return Staging(
+            self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
+        )
 
     # --- segments ---------------------------------------------------------------------------------
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))
 
-    def sidecar(self, base: int) -> str:
+    def checksum_file(self, base: int) -> str:
         name = _SUMS.name(base)
         old = join(self._old_data, name)
         # Where both are there, a version that knows only the old place has written after one of ours.
@@ -102,7 +104,7 @@ class JournalFiles:
         except (FileNotFoundError, NotADirectoryError):
             raise JournalNotFoundError(self.path) from None
 
-    def sidecars(self) -> list[int]:
+    def checksum_files(self) -> list[int]:
         """The segments of which checksums are there, ascending."""
         listed = (_SUMS.listed(self._fs, directory) for directory in self.data_places())
         return sorted({base for bases in listed for base in bases})
@@ -144,9 +146,9 @@ class JournalFiles:
             if is_foreign or (is_taken and _SUMS.parse(name) is None):
                 target = free_aside(fs, target, {other for _, other in moves})
             moves.append((path, target))
-        Barrier(directories=(self.private,), installs=tuple(moves), removals=tuple(doubled)).pay(fs)
+        Barrier(directories=(self.private,), installs=tuple(moves), removals=tuple(doubled)).execute(fs)
         with contextlib.suppress(OSError):  # a file that came in this moment is moved by the next open
-            Barrier(emptied=(old,)).pay(fs)
+            Barrier(emptied=(old,)).execute(fs)
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class JournalFiles:
     def offset_lock(self, name: str) -> str:
         return join(self.offsets, f"{name}.lck")
 
-    def offset_twin(self, name: str) -> str:
+    def offset_shadow(self, name: str) -> str:
         """What our last offset said, so that a rotten one is told from one that a peer has moved."""
         return join(self.private_offsets, f"{name}.mark")
 

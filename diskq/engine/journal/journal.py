@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from diskq._native.journal import codec as sej
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.options import Durability, JournalOptions
 from diskq.storage.fs import AnyPath, FileSystem
 
@@ -35,20 +35,20 @@ class Journal(LogEngine):
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
-        uses_slate: bool = False,
+        uses_wal: bool = False,
         first_offset: int = 0,
     ) -> None:
         """Open the journal in the directory `path`, which is made, with those above it, if it is not there.
 
         Returns when it is whole and durable; `repairs` tells what was mended. `clock` (seconds, monotonic)
-        is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
-        messages may be jotted down, to be written by `flush` soon after: all for a channel. A journal that
+        is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_wal`
+        messages may be staged down, to be written by `flush` soon after: all for a channel. A journal that
         has never had a message begins with `first_offset`: the copy of one whose oldest messages are gone.
 
         Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
         """
-        self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_slate, first_offset)
+        self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_wal, first_offset)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
@@ -80,14 +80,14 @@ class Journal(LogEngine):
         if not isinstance(value, bytes) or timestamp is not None:
             value, key, timestamp, type = self.steps.checked(value, key, timestamp, type)
         try:
-            self.turn.take()
+            self.guard.take()
             while self.steps.obstacle(len(value)):
                 self.log.sync()
             self.steps.check_offset(offset)
             given = self.steps.accept(value, key, timestamp, type, is_held=word == "memory")
             self.log.after_append(word)
         finally:
-            self.turn.give()
+            self.guard.give()
         return given
 
     def append_many(
@@ -101,7 +101,7 @@ class Journal(LogEngine):
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(items)
-        with self.turn:
+        with self.guard:
             while self.steps.obstacle(self.steps.buffer.size_of(batch)):
                 self.log.sync()
             self.steps.check_offset(offset)
@@ -109,7 +109,7 @@ class Journal(LogEngine):
             self.log.after_append(word)
         return offsets
 
-    @alone
+    @exclusive
     def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
         """Add records that are encoded, which begin with the next offset. Returns their offsets.
 
@@ -137,7 +137,7 @@ class Journal(LogEngine):
 
     @property
     def synced_offset(self) -> int:
-        """All messages before this offset are on the platter."""
+        """All messages before this offset are on stable storage."""
         return self.steps.synced_offset
 
     @property

@@ -67,7 +67,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
     # --- what its segments are --------------------------------------------------------------------
 
     def _open_segment(self, base: int) -> JournalSegmentReader:
-        shown = partial(rows_on, self._fs, self.files.slate, base)
+        shown = partial(rows_on, self._fs, self.files.wal, base)
         return JournalSegmentReader(self._fs, self.ahead, self.files, base, shown)
 
     def another(self) -> JournalReader:

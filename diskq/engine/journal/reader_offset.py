@@ -39,7 +39,7 @@ class ReaderOffset:
 def _place_of(files: JournalFiles, name: str) -> MarkerPlace:
     return MarkerPlace(
         path=files.offset(name),
-        twin=files.offset_twin(name),
+        shadow=files.offset_shadow(name),
         temporary=files.offset_temporary(name),
         leftovers=lambda: files.offset_leftovers(name),
         above=(files.path, files.private, files.private_offsets, files.offsets),

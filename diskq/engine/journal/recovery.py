@@ -20,8 +20,8 @@ from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
-from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.barrier import PendingSyncs
+from diskq.storage.checksums import ChecksumFile, Vouched, vouched
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, last_byte
@@ -34,7 +34,7 @@ _AT_ONCE = 1024 * 1024
 def recover_journal(
     fs: FileSystem,
     files: JournalFiles,
-    debts: Debts,
+    pending_syncs: PendingSyncs,
     *,
     point: RecoveryPoint | None,
     trust: Trust,
@@ -47,7 +47,7 @@ def recover_journal(
     since, for certain. Raises CorruptionError if `strict` and
     something other than a torn tail was found, and OSError.
     """
-    repairs = OpenRepairs(fs, debts, strict=strict)
+    repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
     judge = _JournalJudge(fs, files, repairs, found)
     return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
@@ -62,7 +62,7 @@ def judge_the_middle(
     that: it is set aside, unless a peer has written there. Before `recover_journal`, and once: that one
     vouches for what it finds, a peer's too. Raises as that.
     """
-    repairs = OpenRepairs(fs, Debts(), strict=strict)
+    repairs = OpenRepairs(fs, PendingSyncs(), strict=strict)
     _JournalJudge(fs, files, repairs, FoundLog(repairs.made)).look_at_the_middle(point)
     return repairs.made
 
@@ -138,13 +138,13 @@ class _JournalJudge:
                 continue
             for other in later:
                 self.set_aside(other)
-            self.repairs.pay_asides()
+            self.repairs.execute_asides()
             break
 
     def _has_unvouched(self, base: int) -> bool:
         """Are there bytes in this segment that no checksum of ours covers?"""
         path = self.files.data(base)
-        return vouched(self.fs, path, self.files.sidecar(base), 0).end < (self.fs.size_of(path) or 0)
+        return vouched(self.fs, path, self.files.checksum_file(base), 0).end < (self.fs.size_of(path) or 0)
 
     # --- after a power cut ------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class _JournalJudge:
 
     def set_aside(self, base: int) -> int:
         path = self.files.data(base)
-        removals = (self.files.sidecar(base),)
+        removals = (self.files.checksum_file(base),)
         self.repairs.set_aside(path, UNSYNCED, beside=self.files.kept(path), removals=removals)
         return 0  # its offsets are given again
 
@@ -169,15 +169,17 @@ class _JournalJudge:
     def _cover(self, base: int, handle: int, walked: Walk) -> None:
         """Vouch for the records that no checksum covers: they were looked at."""
 
-        def fill(sums: Sidecar, covered: int) -> None:
+        def fill(sums: ChecksumFile, covered: int) -> None:
             for part in walked.stretches:
                 if part.end > covered:
                     self._cover_stretch(sums, handle, part, covered)
 
         if walked.stretches:
-            self.repairs.cover(self.files.sidecar(base), walked.end, fill)
+            self.repairs.cover(self.files.checksum_file(base), walked.end, fill)
 
-    def _cover_stretch(self, sidecar: Sidecar, handle: int, part: RecordStretch, covered: int) -> None:
+    def _cover_stretch(
+        self, checksum_file: ChecksumFile, handle: int, part: RecordStretch, covered: int
+    ) -> None:
         position, offset = part.start, part.offset
         if position < covered:
             position = covered
@@ -193,7 +195,7 @@ class _JournalJudge:
                 break  # a row's block ends where no record begins: nobody vouches for the rest
             start = 0
             for end, records in found:
-                sidecar.add(position + end, end - start, records, memoryview(window)[start:end])
+                checksum_file.add(position + end, end - start, records, memoryview(window)[start:end])
                 start = end
                 offset += records
             position += start

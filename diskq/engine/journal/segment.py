@@ -10,7 +10,7 @@ from diskq._native.journal.append_buffer import SejBuffer
 from diskq._native.journal.codec import SejFraming
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.log.segment import OffsetSegment
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.fs import FileSystem
 
 __all__ = ["JournalSegment"]
@@ -32,9 +32,11 @@ class JournalSegment(OffsetSegment[SejBuffer]):
         """Once, before the first record: it gets this offset. `on_full` is told of each file that is full."""
         self.buffer.count_from(next_offset, clock, on_full)
 
-    def resume(self, base: int, end: int, rows: int, debts: Debts) -> None:
+    def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
         """Go on in a segment that is there: behind byte `end` of its data, its checksums behind `rows`."""
-        self.append.begin(self._files.data(base), self._files.sidecar(base), debts, end=end, rows=rows)
+        self.append.begin(
+            self._files.data(base), self._files.checksum_file(base), pending_syncs, end=end, rows=rows
+        )
         self.buffer.begin(base)
         self.buffer.file_number = base
         # One that is full already takes one more: sej asks behind each record.

@@ -32,7 +32,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, Slates
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
 
 __all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
 
@@ -61,7 +61,7 @@ class JournalSteps(DirectorySteps):
         fs: FileSystem | None,
         clock: Callable[[], float] | None,
         time_slice: float | None,
-        uses_slate: bool,
+        uses_wal: bool,
         first_offset: int,
     ) -> None:
         self.options = checked_options(options, JournalOptions)
@@ -69,10 +69,10 @@ class JournalSteps(DirectorySteps):
         super().__init__(fs, path, self.options, log, "journal", clock, time_slice)
         self.files = JournalFiles(fs, self.path)
         self._first_offset = first_offset
-        self._uses_slate = uses_slate
+        self._uses_wal = uses_wal
         self._settled = -1  # so many records a sync has been prepared for
         self.synced_offset = 0
-        """All messages before this offset are on the platter."""
+        """All messages before this offset are on stable storage."""
         framing = SejFraming(
             self.options.min_message_size, self.options.max_message_size, self.options.max_key_size
         )
@@ -100,9 +100,9 @@ class JournalSteps(DirectorySteps):
         was_ours = lock.previous is not None
         if not points.partitions and points.is_readable:
             keep_path(fs, self.path)  # once: where there is a point, it was done
-        slates = writer.use_slates(Slates(fs, lock, {0: files.staging}, points.staged))
-        slates.put_back(in_place=was_ours)
-        writer.repairs += [*slates.untold, *slates.repairs]
+        wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}, points.staged))
+        wals.put_back(in_place=was_ours)
+        writer.repairs += [*wals.untold, *wals.repairs]
         if not was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
@@ -111,8 +111,8 @@ class JournalSteps(DirectorySteps):
             files,
             writer.pending,
             point=points.partitions.get(0) or self._beginning(),
-            trust=trust_of_points(points, 0, slates, was_ours=was_ours),
-            has_run_on=slates.has_run_on,
+            trust=trust_of_points(points, 0, wals, was_ours=was_ours),
+            has_run_on=wals.has_run_on,
             strict=self.options.strict,
         )
         writer.repairs += found.repairs
@@ -127,12 +127,12 @@ class JournalSteps(DirectorySteps):
         if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
             raise DiskFullError(self.path, NO_ROOM)
         writer.note()
-        for displaced in slates.displaced:
+        for displaced in wals.displaced:
             self._append_again(displaced)
-        slates.clear()
+        wals.clear()
         log.all_repaired(writer.repairs, told)
         # Only now, with what stood on the old one written and synced, may there be a new one.
-        slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
+        wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
 
     def _append_again(self, displaced: Displaced) -> None:
         """Another writer has taken the place of accepted messages: append them again, durably."""
@@ -322,7 +322,7 @@ class JournalSteps(DirectorySteps):
 
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
-        staged = (0,) if self._uses_slate and not is_closing else ()
+        staged = (0,) if self._uses_wal and not is_closing else ()
         point = self._segment.point._replace(first=self._segments.bases[0])
         return (RecoveryPoints(is_closing, {0: point}, staged=staged).replacing(self.files),)
 
@@ -333,10 +333,10 @@ class JournalSteps(DirectorySteps):
         self.synced_offset = state
 
     def finish(self) -> None:
-        # What found no room stands on the slate for who opens it next.
+        # What found no room stands on the write-ahead log for who opens it next.
         self.log.is_closing = not self.waiting_bytes
         sync = self.log.prepare(full=True)
         self.log.run(sync)
-        if self.log.slates is not None:
-            self.log.slates.retire()
+        if self.log.wals is not None:
+            self.log.wals.retire()
         self.log.tell_left_out(sync)

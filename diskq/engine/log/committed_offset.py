@@ -5,21 +5,21 @@
 # while there is none. go-diskq overwrites it in place, without a sync. We replace it: the old one or the
 # new one is there, whatever happens.
 #
-# Eight bytes cannot say that they rotted, so beside our own things lies a twin of what we wrote last:
+# Eight bytes cannot say that they rotted, so beside our own things lies a shadow copy of what we wrote last:
 #
 #     value u64 | file u64 | modified i64 (ns) | crc32c of these 24 bytes u32
 #
 # with the marker's stamp as it was once the marker had its name. Then
 #
-#     the marker has the twin's value                     it is believed
-#     it has another, and another stamp                   a peer moved it since: it is believed
-#     it has another, and the stamp of the twin           nobody wrote that: it rotted, the twin is believed
-#     it has 1 to 7 bytes                                 the twin is believed, if there is one
+#     the marker has the shadow copy's value          it is believed
+#     it has another value, and another stamp         a peer moved it since: it is believed
+#     another value, and the shadow copy's stamp      it rotted: the shadow copy is believed
+#     it has 1 to 7 bytes                             the shadow copy is believed, if there is one
 #
-# The twin is written in place when the marker is durable, and is not waited for: torn, or left behind by
-# a power cut, it disagrees with the marker's stamp, and the marker is believed. It is synced before the
-# next marker gets its name. So a twin on the platter is of this marker or of the one before, which was
-# another file: no marker of ours can have the stamp of a twin with another value.
+# The shadow copy is written in place when the marker is durable, and is not waited for: torn, or left behind
+# by a power cut, it disagrees with the marker's stamp, and the marker is believed. It is synced before the
+# next marker gets its name. So a shadow copy on stable storage is of this marker or of the one before, which
+# was another file: no marker of ours can have the stamp of a shadow copy with another value.
 #
 # The readers of a journal have markers as well, with another meaning (the offset that is read next) and the
 # bytes the other way round: journal/reader_offset.py.
@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple
 
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import DiskFullError, ForkedError
-from diskq.storage.barrier import NO_ROOM, Barrier, Debts, Replacement, write_all
+from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
 from diskq.storage.forks import tell_of_forks
@@ -60,29 +60,29 @@ __all__ = [
 log = Log("offsets")
 
 MARKER_SIZE = 8
-TWIN = struct.Struct("<QQqI")
+SHADOW = struct.Struct("<QQqI")
 LARGEST_OFFSET = NO_NUMBER - 1
 _TRIES = 3
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-class Twin(NamedTuple):
+class ShadowCopy(NamedTuple):
     """What we wrote last into a marker, and the stamp that the marker had then."""
 
     value: int
     stamp: Stamp
 
     def pack(self) -> bytes:
-        row = TWIN.pack(self.value, *self.stamp, 0)[:-4]
+        row = SHADOW.pack(self.value, *self.stamp, 0)[:-4]
         return row + checksum(row).to_bytes(4, "little")
 
     @classmethod
-    def unpack(cls, row: bytes) -> Twin | None:
-        """None for bytes that are no twin, or a torn or rotten one."""
-        if len(row) != TWIN.size:
+    def unpack(cls, row: bytes) -> ShadowCopy | None:
+        """None for bytes that are no shadow copy, or a torn or rotten one."""
+        if len(row) != SHADOW.size:
             return None
-        value, file, modified_ns, crc = TWIN.unpack(row)
+        value, file, modified_ns, crc = SHADOW.unpack(row)
         return cls(value, Stamp(file, modified_ns)) if checksum(row[:-4]) == crc else None
 
 
@@ -91,7 +91,7 @@ class MarkerPlace:
     """Where a marker is, and what belongs to it."""
 
     path: str
-    twin: str
+    shadow: str
     temporary: Callable[[int], str]
     leftovers: Callable[[], list[str]]
     """Temporaries that a crash left, if asked by who has the marker."""
@@ -107,10 +107,10 @@ class FoundOffset(NamedTuple):
     """The last offset that was processed; None: none yet."""
     stamp: Stamp | None
     """Of the file that says so; None where it was written while we looked."""
-    has_twin: bool
-    """Does the twin agree, so that rot will be noticed?"""
+    has_shadow: bool
+    """Does the shadow copy agree, so that rot will be noticed?"""
     repair: Repair | None
-    """What was wrong with it, where the twin was believed instead."""
+    """What was wrong with it, where the shadow copy was believed instead."""
 
 
 def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
@@ -119,15 +119,15 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
     content, stamp = _read_stamped(fs, path)
     if content is None:
         return None
-    twin = Twin.unpack(read_small(fs, place.twin, TWIN.size) or b"")
+    shadow = ShadowCopy.unpack(read_small(fs, place.shadow, SHADOW.size) or b"")
     value = int.from_bytes(content[:MARKER_SIZE], place.byte_order) if len(content) >= MARKER_SIZE else None
     if content and value is None:
         reason = f"{len(content)} bytes instead of {MARKER_SIZE}"
-    elif twin is not None and twin.value != value and twin.stamp == stamp:
+    elif shadow is not None and shadow.value != value and shadow.stamp == stamp:
         reason = f"it says {value}, which nobody has written: bits rotted"
     else:
-        return FoundOffset(value, stamp, twin == (value, stamp), None)
-    offset = twin.value if twin is not None else None
+        return FoundOffset(value, stamp, shadow == (value, stamp), None)
+    offset = shadow.value if shadow is not None else None
     repair = Repair(
         path=path,
         kept=0,
@@ -187,8 +187,8 @@ class Marker(Synced, Closing):
         super().__init__(fs, log, place.path, what, policy, clock or fs.monotonic)
         self._place = place
         tell_of_forks(self)
-        self._twin = -1
-        self._owes_twin = True  # it may not be synced, whoever wrote it
+        self._shadow = -1
+        self._owes_shadow = True  # it may not be synced, whoever wrote it
         found = read_marker(fs, place)
         if found is None:
             with room_wanted(self.path):
@@ -196,19 +196,19 @@ class Marker(Synced, Closing):
                 fs.close(fs.open(self.path, write=True, create=True))
             found = FoundOffset(None, None, False, None)
         self.committed = self.durable = found.offset
-        """What it says, and what of that is on the platter; None: nothing yet."""
+        """What it says, and what of that is on stable storage; None: nothing yet."""
         self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)
         """What was wrong with the marker when it was opened."""
         self._is_wrong = found.repair is not None  # the file, which is to be written anew
         # Whoever made them may have died before they were durable.
         above = place.above
-        self._debts = Debts(directories=dict.fromkeys(above))
-        self._debts.removals += place.leftovers()
+        self._pending_syncs = PendingSyncs(directories=dict.fromkeys(above))
+        self._pending_syncs.removals += place.leftovers()
         try:
-            self._open_twin()
+            self._open_shadow()
             if found.repair is None:
                 # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
-                self._write_twin()
+                self._write_shadow()
         except BaseException:
             self.abandon()
             raise
@@ -226,7 +226,7 @@ class Marker(Synced, Closing):
             self.sync()
 
     def sync(self) -> None:
-        """Return when the last commit is on the platter.
+        """Return when the last commit is on stable storage.
 
         Raises DiskFullError where there is no room: it is pending still. Raises StorageFailedError, after
         which the marker is of no use but to be closed.
@@ -250,9 +250,9 @@ class Marker(Synced, Closing):
     def abandon(self) -> None:
         """Close it without a promise. Idempotent."""
         self.is_closed = True
-        if self._twin >= 0:
-            twin, self._twin = self._twin, -1
-            self._fs.close(twin)
+        if self._shadow >= 0:
+            shadow, self._shadow = self._shadow, -1
+            self._fs.close(shadow)
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
@@ -289,50 +289,50 @@ class Marker(Synced, Closing):
         order = self._place.byte_order
         content = b"" if self.committed is None else self.committed.to_bytes(MARKER_SIZE, order)
         temporary = self._place.temporary
-        twin = (self._twin,) if self._owes_twin and self._twin >= 0 else ()
-        barrier = self._debts.freeze(twin, (Replacement(self.path, content, temporary),))
+        shadow = (self._shadow,) if self._owes_shadow and self._shadow >= 0 else ()
+        barrier = self._pending_syncs.freeze(shadow, (Replacement(self.path, content, temporary),))
         self._in_flight = Sync(barrier=barrier, state=self.committed)
         return self._in_flight
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         self._landed(sync)
-        self._owes_twin = False
+        self._owes_shadow = False
         if not is_replaced:
             self._note_not_replaced(self.path)
             return
         self.durable = sync.state
         self._is_wrong = False
-        self._write_twin()
+        self._write_shadow()
 
     def leave_to_parent(self, pid: int) -> None:
         """In a child of a fork: it is the parent's."""
         self.failure = ForkedError(self.path, pid)
-        self._twin = -1
+        self._shadow = -1
 
-    def _open_twin(self) -> None:
+    def _open_shadow(self) -> None:
         try:
-            self._twin = self._fs.open(self._place.twin, write=True, create=True)
+            self._shadow = self._fs.open(self._place.shadow, write=True, create=True)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
             # There is none, then, and no room for one: the marker is believed without.
 
-    def _write_twin(self) -> None:
-        """Let the twin say what the marker says, if that is what we know to be durable."""
-        if self._twin < 0:
+    def _write_shadow(self) -> None:
+        """Let the shadow copy say what the marker says, if that is what we know to be durable."""
+        if self._shadow < 0:
             return
-        self._owes_twin = True
+        self._owes_shadow = True
         try:
             content, stamp = _read_stamped(self._fs, self.path)
             value = -1 if self.durable is None else self.durable
             if stamp is None or value < 0 or content != value.to_bytes(MARKER_SIZE, self._place.byte_order):
-                self._fs.truncate(self._twin, 0)
+                self._fs.truncate(self._shadow, 0)
             else:
-                write_all(self._fs, self._twin, Twin(value, stamp).pack(), 0)
+                write_all(self._fs, self._shadow, ShadowCopy(value, stamp).pack(), 0)
         except OSError as failure:
             # As it is it tells of an older marker, whose number and time the next one may have again.
             with contextlib.suppress(OSError):
-                self._fs.truncate(self._twin, 0)
+                self._fs.truncate(self._shadow, 0)
             log.tell(
                 "unguarded",
                 "%s: rot in it would not be noticed: %s",

@@ -16,7 +16,7 @@ class LogEngine(Closing):
 
     def __init__(self, log: LogWriter) -> None:
         self.log = log
-        self.turn: ThreadGuard = log.turn
+        self.guard: ThreadGuard = log.guard
 
     def close(self) -> None:
         """Sync everything, and let go of the files. Idempotent.
@@ -30,7 +30,7 @@ class LogEngine(Closing):
         self.log.flush()
 
     def sync(self) -> None:
-        """Return when everything that was accepted is on the platter.
+        """Return when everything that was accepted is on stable storage.
 
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which it is of no use but to be closed.
@@ -39,7 +39,7 @@ class LogEngine(Closing):
 
     @property
     def unsynced_bytes(self) -> int:
-        """Accepted since the open, and not yet on the platter."""
+        """Accepted since the open, and not yet on stable storage."""
         return self.log.unsynced_bytes
 
     @property

@@ -13,9 +13,9 @@ __all__ = ["told_end"]
 
 
 class _EndFiles(Protocol):
-    def sidecars(self) -> list[int]: ...
+    def checksum_files(self) -> list[int]: ...
 
-    def sidecar(self, base: int) -> str: ...
+    def checksum_file(self, base: int) -> str: ...
 
 
 def told_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
@@ -24,10 +24,10 @@ def told_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
     `bases`: the segments that are there. 0 where no checksum is of the last of them, or of one after it.
     """
     last = bases[-1] if bases else 0
-    for base in reversed(files.sidecars()):
+    for base in reversed(files.checksum_files()):
         if base < last:
             break
-        _, records = checksummed(fs, files.sidecar(base))
+        _, records = checksummed(fs, files.checksum_file(base))
         if records:
             return base + records
     return 0

@@ -15,7 +15,7 @@ __all__ = ["missing_start"]
 
 def missing_start(
     bases: list[int],
-    sidecars: Iterable[int],
+    checksum_files: Iterable[int],
     data: Callable[[int], str],
     *,
     noted: int | None,
@@ -23,13 +23,13 @@ def missing_start(
 ) -> Repair | None:
     """What is missing before the first of the segments; None: nothing.
 
-    `sidecars` are the segments of which checksums are there, `data` names a segment's file, `noted` is the
-    first segment as the recovery point has it (None: unknown), and before segment `first` retention has
+    `checksum_files` are the segments of which checksums are there, `data` names a segment's file, `noted` is
+    the first segment as the recovery point has it (None: unknown), and before segment `first` retention has
     removed all. Where no segment is left, the recovery point tells.
     """
     if not bases:
         return None
-    begun = sidecars if noted is None else (*sidecars, max(noted, first))
+    begun = checksum_files if noted is None else (*checksum_files, max(noted, first))
     gone = [base for base in begun if first <= base < bases[0]]
     if not gone:
         return None

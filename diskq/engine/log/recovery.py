@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar, rows_before
+from diskq.storage.barrier import PendingSyncs
+from diskq.storage.checksums import ChecksumFile, rows_before
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, cut_tail, rewrite
@@ -61,18 +61,18 @@ class OpenRepairs:
     """The acts of one open, and the report on them."""
 
     def __init__(
-        self, fs: FileSystem, debts: Debts, *, strict: bool = False, is_overlay: bool = False
+        self, fs: FileSystem, pending_syncs: PendingSyncs, *, strict: bool = False, is_overlay: bool = False
     ) -> None:
-        """The first barrier pays `debts`. `strict`: damage is an error, and nothing is done about it.
+        """The first barrier pays `pending_syncs`. `strict`: damage is an error, and nothing is done about it.
 
         `is_overlay`: what is done in `fs` changes no disk. Nothing is synced then, and no copy made of what
         is cut, which may be a whole file: it is there still, in the file system below.
         """
         self._fs = fs
-        self.debts = debts
+        self.pending_syncs = pending_syncs
         self._strict = strict
         self._is_overlay = is_overlay
-        self._asides = Debts()
+        self._asides = PendingSyncs()
         self.made: list[Repair] = []
 
     # --- the report -------------------------------------------------------------------------------
@@ -98,14 +98,14 @@ class OpenRepairs:
         for path, start in places:
             if not self._is_overlay and self._fs.size_of(path) is not None:
                 handle = self._fs.open(path, write=True)
-                self.debts.closing.append(handle)
+                self.pending_syncs.closing.append(handle)
                 self.keep_open(handle, start, self._fs.size(handle))
-        if len(self.debts.closing) >= _MOST_OPEN:
-            self.debts.pay_files(self._fs)
+        if len(self.pending_syncs.closing) >= _MOST_OPEN:
+            self.pending_syncs.execute_files(self._fs)
 
     def keep_open(self, handle: int, start: int, end: int) -> None:
         """The same of bytes start:end of an open file. Raises OSError."""
-        self.debts.files.append(handle)
+        self.pending_syncs.files.append(handle)
         # After a failed sync the kernel holds what it did not write for written.
         rewrite(self._fs, handle, start, end)
 
@@ -146,41 +146,43 @@ class OpenRepairs:
         removals: Iterable[str] = (),
         by_barrier: bool = False,
     ) -> None:
-        """Give a file another name, with `pay_asides`; `removals` belong to it, and go. Raises OSError.
+        """Give a file another name, with `execute_asides`; `removals` belong to it, and go. Raises OSError.
 
         `by_barrier`: the first barrier does it instead, so that nothing has changed if the open is refused.
         That is for a format whose records have checksums of their own: the next open comes to the same.
         """
         aside = free_aside(self._fs, beside or path)
-        debts = self.debts if by_barrier else self._asides
-        debts.asides.append((path, aside))
-        debts.removals += removals
+        pending_syncs = self.pending_syncs if by_barrier else self._asides
+        pending_syncs.asides.append((path, aside))
+        pending_syncs.removals += removals
         if directory_of(aside) != directory_of(path):
-            debts.directories[directory_of(aside)] = None
+            pending_syncs.directories[directory_of(aside)] = None
         if size := self._fs.size_of(path):
             self.made.append(
                 Repair(path=path, kept=0, dropped=size, reason=reason, records=records, saved_as=aside)
             )
 
-    def pay_asides(self) -> None:
+    def execute_asides(self) -> None:
         """Have them set aside now. Raises OSError; then nothing may be believed."""
-        self._asides.freeze((), ()).pay(self._fs)
+        self._asides.freeze((), ()).execute(self._fs)
 
     # --- checksums --------------------------------------------------------------------------------
 
-    def cover(self, sidecar: str, end: int, fill: Callable[[Sidecar, int], None], *, start: int = 0) -> None:
+    def cover(
+        self, checksum_file: str, end: int, fill: Callable[[ChecksumFile, int], None], *, start: int = 0
+    ) -> None:
         """Have `fill` add the checksums of bytes `start`:`end` of the data, which were looked at.
 
         It is called with the byte up to which there are checksums, if that is before `end`. On a full disk
         the records do without. Raises OSError.
         """
-        kept, covered = rows_before(self._fs, sidecar, end)
+        kept, covered = rows_before(self._fs, checksum_file, end)
         begin = max(covered, start)
         if begin >= end:
             return
         try:
-            sums = Sidecar.open(self._fs, sidecar, kept, begin)
-            self.debts.sync_and_close(sums.handle)
+            sums = ChecksumFile.open(self._fs, checksum_file, kept, begin)
+            self.pending_syncs.sync_and_close(sums.handle)
             fill(sums, begin)
             sums.flush()
         except OSError as failure:

@@ -63,7 +63,7 @@ class RecoveryPoints:
     was_left: bool = False
     """Was our owner file gone since? Then a peer may have written, of whose bytes no checksum tells."""
     staged: tuple[int, ...] = ()
-    """The slates in use, in case a peer empties the lock file, which names them too."""
+    """The write-ahead logs in use, in case a peer empties the lock file, which names them too."""
 
     @property
     def is_left_open(self) -> bool:
@@ -131,5 +131,5 @@ def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
         return
     left = replace(points, was_left=True)
     replacement = left.replacing(files)
-    if not Barrier(replacements=(replacement,)).pay(fs) and not write_over(fs, replacement):
+    if not Barrier(replacements=(replacement,)).execute(fs) and not write_over(fs, replacement):
         raise DiskFullError(files.path, NO_ROOM)

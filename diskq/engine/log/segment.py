@@ -15,7 +15,7 @@ from diskq._native.core.offset_buffer import OffsetBuffer
 from diskq._native.core.read_ahead import ReadAhead
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.storage.append_file import AppendFile, OnBlock
-from diskq.storage.barrier import Debts, cut_to
+from diskq.storage.barrier import PendingSyncs, cut_to
 from diskq.storage.fs import FileSystem
 
 __all__ = ["ActiveSegment", "OffsetSegment", "SegmentedLog"]
@@ -36,10 +36,10 @@ class ActiveSegment(Protocol):
     def next_offset(self) -> int:
         """The offset of the next record: the name of the next segment, when this one is full."""
 
-    def begin(self, base: int, debts: Debts) -> None:
+    def begin(self, base: int, pending_syncs: PendingSyncs) -> None:
         """Make the files of the segment `base`, and write there. Raises OSError; it is then not open."""
 
-    def finish(self, debts: Debts) -> None:
+    def finish(self, pending_syncs: PendingSyncs) -> None:
         """The segment is complete: the next barrier syncs and closes it. Raises OSError: as before."""
 
     def abandon(self) -> None:
@@ -57,15 +57,15 @@ class SegmentedLog(Generic[A]):
         self.bases = bases
         """Offsets of the segments' first records, ascending."""
 
-    def roll(self, debts: Debts) -> None:
+    def roll(self, pending_syncs: PendingSyncs) -> None:
         """Leave a full segment for the next one, or make up for a roll that failed.
 
         Raises OSError where there is no room, or no handle, for it: call it again before the next record.
         """
         if self.active.is_open:
-            self.active.finish(debts)
+            self.active.finish(pending_syncs)
         base = self.active.next_offset
-        self.active.begin(base, debts)
+        self.active.begin(base, pending_syncs)
         if base not in self.bases[-1:]:
             self.bases.append(base)
 
@@ -122,19 +122,19 @@ class OffsetSegment(Generic[B]):
         """May a record be appended without looking after anything first?"""
         return self.append.is_ready and not self.buffer.is_full
 
-    def resume(self, base: int, end: int, rows: int, debts: Debts) -> None:
+    def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
         """Go on in a segment that is there: behind byte `end` of its data, its checksums behind `rows`.
 
         Raises OSError; it is then not open.
         """
         raise NotImplementedError
 
-    def begin(self, base: int, debts: Debts) -> None:
-        self.resume(base, 0, 0, debts)
+    def begin(self, base: int, pending_syncs: PendingSyncs) -> None:
+        self.resume(base, 0, 0, pending_syncs)
 
-    def finish(self, debts: Debts) -> None:
+    def finish(self, pending_syncs: PendingSyncs) -> None:
         self.buffer.flush()
-        self.append.finish(debts)
+        self.append.finish(pending_syncs)
         self.buffer.retarget(-1, 0, 0)
 
     def abandon(self) -> None:

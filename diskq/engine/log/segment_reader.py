@@ -19,7 +19,7 @@ A = TypeVar("A", bound=OffsetAhead)
 class _SegmentFiles(Protocol):
     def data(self, base: int) -> str: ...
 
-    def sidecar(self, base: int) -> str: ...
+    def checksum_file(self, base: int) -> str: ...
 
 
 class LogSegmentReader(ABC, Generic[A]):
@@ -37,7 +37,7 @@ class LogSegmentReader(ABC, Generic[A]):
         """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
         self._fs = fs
         self.path = files.data(base)
-        self.blocks = BlockReader(fs, ahead, self.path, files.sidecar(base), 0, shown, takeable)
+        self.blocks = BlockReader(fs, ahead, self.path, files.checksum_file(base), 0, shown, takeable)
         self.base = base
         self._messages: A = ahead
         self._messages.next_offset = base

@@ -27,13 +27,13 @@ __all__ = ["Followed", "Judge", "LogRecovery"]
 class _RecoveryFiles(Protocol):
     def bases(self) -> list[int]: ...
 
-    def sidecars(self) -> list[int]: ...
+    def checksum_files(self) -> list[int]: ...
 
     def orphans(self, bases: Iterable[int]) -> list[str]: ...
 
     def data(self, base: int) -> str: ...
 
-    def sidecar(self, base: int) -> str: ...
+    def checksum_file(self, base: int) -> str: ...
 
     def kept(self, path: str) -> str: ...
 
@@ -128,11 +128,13 @@ class LogRecovery:
         found, files, judge, trust = self._found, self._files, self._judge, self._trust
         found.bases = files.bases()
         noted = None if point is None else point.start(has_run_on=self._counts_told)
-        missing = missing_start(found.bases, files.sidecars(), files.data, noted=noted, first=judge.first)
+        missing = missing_start(
+            found.bases, files.checksum_files(), files.data, noted=noted, first=judge.first
+        )
         found.repairs += [missing] if missing is not None else []
         told = told_end(self._fs, files, found.bases)
         # Before a segment is begun that has one of these names.
-        Barrier(removals=tuple(files.orphans(found.bases))).pay(self._fs)
+        Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)
         oldest = found.bases[0] if found.bases else 0
         known = point or RecoveryPoint(oldest, 0, oldest)
         promised = known.next_offset
@@ -161,7 +163,7 @@ class LogRecovery:
             self._begin_after(given, promised, known)
         else:
             judge.cover(found.bases[-1], found.end)
-            found.rows, _ = rows_before(self._fs, files.sidecar(found.bases[-1]), found.end)
+            found.rows, _ = rows_before(self._fs, files.checksum_file(found.bases[-1]), found.end)
         return found
 
     def _follow(self, base: int, point: RecoveryPoint) -> Followed:
@@ -182,7 +184,7 @@ class LogRecovery:
 
     def _keep(self, base: int, point: RecoveryPoint) -> None:
         data, *others = self._judge.durable(base, point)
-        self._repairs.keep(data, (self._files.sidecar(base), 0), *others)
+        self._repairs.keep(data, (self._files.checksum_file(base), 0), *others)
 
     def _believe_checksums(self, point: RecoveryPoint, *, has_point: bool) -> None:
         """Keep what they vouch for, without a gap, from the point on; set the rest aside.
@@ -197,10 +199,10 @@ class LogRecovery:
             base = pending.pop(0)
             found.bases.append(base)
             told = None
-            if has_point or self._fs.size_of(files.sidecar(base)) is not None:
+            if has_point or self._fs.size_of(files.checksum_file(base)) is not None:
                 data = files.data(base)
                 start = point.end if base == point.base else 0
-                told = vouched(self._fs, data, files.sidecar(base), start)
+                told = vouched(self._fs, data, files.checksum_file(base), start)
                 self._repairs.cut(data, told.end, UNSYNCED, beside=files.kept(data))
                 followed = self._take(base, point, judge.believe(base, told, point))
             else:
@@ -208,7 +210,7 @@ class LogRecovery:
             is_followed = bool(pending) and judge.is_followed(pending[0], told, followed)
         for base in pending:
             self._given = max(self._given, judge.set_aside(base))
-        self._repairs.pay_asides()
+        self._repairs.execute_asides()
 
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
         """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""

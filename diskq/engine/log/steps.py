@@ -58,7 +58,7 @@ class DirectorySteps(LogSteps):
             time_slice=time_slice,
             most_waiting=most_waiting,
         )
-        self.turn = self.log.turn
+        self.guard = self.log.guard
 
     def obstacle(self, size: int) -> str | None:
         """What keeps `size` more bytes from being accepted now: "unsynced" if they wait for a sync."""

@@ -25,7 +25,7 @@ __all__ = ["Sync", "Synced"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """A sync that is prepared, as data: any thread may execute it, by `barrier.pay`."""
+    """A sync that is prepared, as data: any thread may execute it, by `barrier.execute`."""
 
     barrier: Barrier
     state: Any
@@ -80,9 +80,9 @@ class Synced(ABC):
         return self.policy.deadline()
 
     def run(self, sync: Sync) -> bool:
-        """Execute it here, and complete it: as `Barrier.pay`. Raises StorageFailedError."""
+        """Execute it here, and complete it: as `Barrier.execute`. Raises StorageFailedError."""
         try:
-            is_replaced = sync.barrier.pay(self._fs)
+            is_replaced = sync.barrier.execute(self._fs)
         except OSError as failure:
             self.fail(failure)
         self.complete(sync, is_replaced)
@@ -90,7 +90,7 @@ class Synced(ABC):
 
     @abstractmethod
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        """It was executed; `is_replaced` is what `Barrier.pay` returned."""
+        """It was executed; `is_replaced` is what `Barrier.execute` returned."""
 
     # --- for the subclass -------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
 from diskq.storage.write_ahead_log import Waiting, holds_all, tells_nothing
-from diskq.storage.write_ahead_logs import Slates, was_restarted
+from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
 
@@ -49,16 +49,16 @@ class Trust(enum.Enum):
         return cls.POWER_CUT if was_restarted else cls.KILLED
 
 
-def trust_of_points(points: RecoveryPoints, partition: int, slates: Slates, *, was_ours: bool) -> Trust:
+def trust_of_points(points: RecoveryPoints, partition: int, wals: WriteAheadLogs, *, was_ours: bool) -> Trust:
     """For a journal, and a partition of a stream, after what was staged was put back.
 
     `was_ours`: the lock, or the owner file, is as we left it.
     """
     # Where our owner file was gone once, a peer may have written, of whose bytes no checksum tells.
     is_ours = was_ours and not points.was_left
-    is_restarted = is_ours and slates.was_restarted
+    is_restarted = is_ours and wals.was_restarted
     # Where a process was killed, points that are not there have been removed.
-    was_closed = points.was_closed(partition, was_killed=slates.was_killed and not is_restarted)
+    was_closed = points.was_closed(partition, was_killed=wals.was_killed and not is_restarted)
     return Trust.after(was_ours=is_ours, was_restarted=is_restarted, was_closed=was_closed)
 
 
@@ -95,28 +95,30 @@ class QueueUse:
     """The staged messages that are where they belong, with or without checksums."""
 
     @classmethod
-    def before(cls, previous: Holder | None, slates: Slates, *, never_empty: bool) -> QueueUse:
+    def before(cls, previous: Holder | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
         """For who opens it, after what was staged was put back. `never_empty`: no message is empty."""
-        is_told = never_empty or (slates.was_killed and not slates.repairs)
+        is_told = never_empty or (wals.was_killed and not wals.repairs)
         return cls(
             was_ours=previous is not None,
-            was_restarted=slates.was_restarted,
-            was_killed=slates.was_killed,
+            was_restarted=wals.was_restarted,
+            was_killed=wals.was_killed,
             has_all_checksums=is_told or (previous is not None and previous.is_closed),
-            staged=slates.restored.get(0),
+            staged=wals.restored.get(0),
         )
 
     @classmethod
-    def seen(cls, fs: FileSystem, lock: str, slate: str, *, is_free: bool) -> QueueUse:
-        """For who only looks. `is_free`: no process has it, for certain, so that its slate is complete."""
+    def seen(cls, fs: FileSystem, lock: str, wal: str, *, is_free: bool) -> QueueUse:
+        """For who only looks. `is_free`: no process has it, for certain, so that its write-ahead log is
+        complete.
+        """
         holder = read_holder(fs, lock)
         is_named = holder is not None and bool(holder.staged or holder.recovering_since)
         is_told = holder is not None and (holder.is_closed or holder.never_empty)
         return cls(
             was_ours=holder is not None,
-            was_restarted=was_restarted(fs, holder, [slate]) is True,
-            was_killed=is_named or not tells_nothing(fs, slate),
-            has_all_checksums=is_told or (is_free and holds_all(fs, slate)),
+            was_restarted=was_restarted(fs, holder, [wal]) is True,
+            was_killed=is_named or not tells_nothing(fs, wal),
+            has_all_checksums=is_told or (is_free and holds_all(fs, wal)),
         )
 
     def trust(self, *, is_foreign: bool) -> Trust:

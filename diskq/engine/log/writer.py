@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
-from diskq.storage.barrier import Debts, Replacement, close_all
+from diskq.storage.barrier import PendingSyncs, Replacement, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import Lock
@@ -30,7 +30,7 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.sync_policy import SyncPolicy
-from diskq.storage.write_ahead_logs import Slates
+from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["MOST_WAITING", "LogWriter"]
 
@@ -72,16 +72,16 @@ class LogWriter(Synced):
         self._durability = options.durability
         self._max_unsynced = options.max_unsynced
         self._most_waiting = most_waiting
-        self.turn = ThreadGuard(partial(BusyError, where or path))
+        self.guard = ThreadGuard(partial(BusyError, where or path))
         """Of the thread that is inside."""
         self.gates: tuple[Gate, ...] = ()
         """What passes the compiled calls without asking goes through these."""
         self._keeps_time = time_slice is None
         self._time_slice = min(options.sync_timeout, _A_DAY) if time_slice is None else time_slice
-        self.pending = Debts()
+        self.pending = PendingSyncs()
         """What the next sync has to do beyond the active files."""
         self.repairs: list[Repair] = []
-        self.slates: Slates | None = None
+        self.wals: WriteAheadLogs | None = None
         self.is_closing = False
         """True while the last syncs are prepared."""
         self.is_half_unsynced = False
@@ -97,7 +97,7 @@ class LogWriter(Synced):
 
     def new_gate(self) -> Gate:
         """One more gate, for the compiled calls of the format."""
-        gate = Gate(self._time_slice, self.turn)
+        gate = Gate(self._time_slice, self.guard)
         self.gates = (*self.gates, gate)
         return gate
 
@@ -131,11 +131,11 @@ class LogWriter(Synced):
         self.on_release(self._close_pending)
         return lock
 
-    def use_slates(self, slates: Slates) -> Slates:
+    def use_wals(self, wals: WriteAheadLogs) -> WriteAheadLogs:
         """Have them for as long as this is open, or until others are used."""
-        self.slates = slates
-        self.on_release(slates.close)
-        return slates
+        self.wals = wals
+        self.on_release(wals.close)
+        return wals
 
     def make_directories(self, *paths: str) -> None:
         """Make those that are not there; durably with the next sync. Raises OSError."""
@@ -151,7 +151,7 @@ class LogWriter(Synced):
     def _close_pending(self) -> None:
         close_all(self._fs, self.pending.freeze((), ()).closing)
 
-    @alone
+    @exclusive
     def close(self) -> None:
         """Sync for the last time, as the format does, and release everything. Idempotent."""
         if self.is_closed:
@@ -159,8 +159,8 @@ class LogWriter(Synced):
         try:
             if self.failure is None:
                 self.is_closing = True
-                if self.slates is not None:
-                    self.slates.flush_to_the_end(self.flush)
+                if self.wals is not None:
+                    self.wals.flush_to_the_end(self.flush)
                 self._format.finish()
         finally:
             self.release()
@@ -227,7 +227,7 @@ class LogWriter(Synced):
         """True if every message that was accepted is in the page cache."""
         return self._format.is_flushed
 
-    @alone
+    @exclusive
     def flush(self) -> None:
         """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
         self.check_usable()
@@ -243,7 +243,7 @@ class LogWriter(Synced):
         segments.roll(self.pending)
         self.bound_waiting()
 
-    @alone
+    @exclusive
     def segment_filled(self, segments: SegmentedLog[Any]) -> None:
         """A compiled call filled the segment. The message is in: a failure is for the next one."""
         try:
@@ -264,7 +264,9 @@ class LogWriter(Synced):
         if waiting >= self._most_waiting:
             # So many in one batch: nobody else could give their handles back.
             try:
-                self.pending.pay(self._fs, self._in_flight.barrier if self._in_flight is not None else None)
+                self.pending.execute(
+                    self._fs, self._in_flight.barrier if self._in_flight is not None else None
+                )
             except OSError as failure:
                 self.fail(failure)
 
@@ -304,14 +306,14 @@ class LogWriter(Synced):
 
     @property
     def unsynced_bytes(self) -> int:
-        """Accepted, and not yet on the platter."""
+        """Accepted, and not yet on stable storage."""
         return self._format.accepted_bytes - self._synced_bytes
 
     # --- syncing ----------------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def sync(self) -> None:
-        """Return when everything that was accepted is on the platter.
+        """Return when everything that was accepted is on stable storage.
 
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which it is of no use but to be closed.
@@ -335,7 +337,7 @@ class LogWriter(Synced):
         """Sync what is pending, and what is given, at once: as `run`."""
         return self.run(self._frozen(handles, tuple(metadata), None))
 
-    @alone
+    @exclusive
     def prepare(self, *, full: bool) -> Sync:
         """A sync of all that was accepted and can be written. Have it executed, and `complete` it, or `fail`.
 
@@ -382,7 +384,7 @@ class LogWriter(Synced):
         )
         return self._in_flight
 
-    @alone
+    @exclusive
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         self._landed(sync)
         self._synced_bytes = sync.written

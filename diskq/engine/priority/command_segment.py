@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD
 from diskq.engine.priority.files import StoreFiles
-from diskq.storage.barrier import Debts, cut_to, open_at, write_all
+from diskq.storage.barrier import PendingSyncs, cut_to, open_at, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
 __all__ = ["CommandSegment"]
@@ -53,7 +53,7 @@ class CommandSegment:
         """A batch goes on in the next segment behind the record that takes so many bytes or more."""
         return max(0, self._hard_limit - self.end)
 
-    def begin(self, base: int, debts: Debts) -> None:
+    def begin(self, base: int, pending_syncs: PendingSyncs) -> None:
         # A rest of one that could not be begun is cut.
         handle = open_at(self._fs, self._files.segment(base), 0)
         try:
@@ -61,7 +61,7 @@ class CommandSegment:
         except BaseException:
             self._fs.close(handle)
             raise
-        debts.directories[self._files.log] = None
+        pending_syncs.directories[self._files.log] = None
         self.handle = handle
         self.base = self.next_offset = base
         self.end = len(FILE_HEAD)
@@ -119,9 +119,9 @@ class CommandSegment:
         cut_to(self._fs, self.handle, size)
         self._allocated = size
 
-    def finish(self, debts: Debts) -> None:
+    def finish(self, pending_syncs: PendingSyncs) -> None:
         self.trim()
-        debts.sync_and_close(self.handle)
+        pending_syncs.sync_and_close(self.handle)
         self.handle = -1
 
     def abandon(self) -> None:

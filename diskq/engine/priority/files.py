@@ -107,11 +107,11 @@ class StoreFiles:
 
 @dataclass(frozen=True, slots=True)
 class StorePoint:
-    """What is known of the log before it is read: every segment before `base` is on the platter.
+    """What is known of the log before it is read: every segment before `base` is on stable storage.
 
     So damage there is damage. From `base` on it may be what a power cut left, also where segments that
     were begun later got further. `closed` is the end of segment `base`, the last one, where the store was
-    closed: all of it is on the platter then.
+    closed: all of it is on stable storage then.
     """
 
     base: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 from diskq._native.priority.state_codec import METADATA_SIZE, StoreMetadata, decode_metadata, encode_metadata
 from diskq.engine.priority.files import StoreFiles
 from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.numbered_files import private_path
@@ -23,20 +23,20 @@ class MetadataFile:
         self,
         fs: FileSystem,
         files: StoreFiles,
-        debts: Debts,
+        pending_syncs: PendingSyncs,
         what: str,
         *,
         as_document: bool,
         begins_anew: bool,
     ) -> None:
-        """Lock it and read it. Where it is not there it is made, and all `debts` are paid with it.
+        """Lock it and read it. Where it is not there it is made, and all `pending_syncs` are paid with it.
 
         Raises LockedError, which names `what`, where another program has it; UnsupportedFormatError, OSError,
         and DamagedStoreError where no writer wrote it: unless it `begins_anew` then.
         """
         self._fs = fs
         self._files = files
-        self._debts = debts
+        self._pending_syncs = pending_syncs
         self._what = what
         self._as_document = as_document
         self._handle = -1
@@ -100,4 +100,4 @@ class MetadataFile:
     def _write(self) -> None:
         """Beside it, and renamed: a part of it in its place would be worse than none."""
         content = encode_metadata(1, -1, self._as_document)
-        self._debts.freeze((), (self._files.metadata_as(content),)).pay(self._fs)
+        self._pending_syncs.freeze((), (self._files.metadata_as(content),)).execute(self._fs)

@@ -2,7 +2,7 @@
 # loses what was acknowledged as synced, never brings an acknowledged record back, and tells what it did.
 # It refuses where a command is missing that was complete and durable: to go on would be to invent a state.
 #
-# Which it is, the point under `.diskq/` says: segments before it were on the platter, all of them. From it
+# Which it is, the point under `.diskq/` says: segments before it were on stable storage, all of them. From it
 # on, what is torn or missing is what a power cut left (log/trust.py), and what was begun behind that is no
 # part of the log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be
 # torn.
@@ -33,7 +33,7 @@ from diskq.engine.priority.salvage import DamagedStretch, pass_over
 from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
 from diskq.engine.priority.state import State, StoredQueue, UnknownImplementation
 from diskq.errors import DamagedStoreError, UnsupportedFormatError
-from diskq.storage.barrier import Barrier, Debts, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
 from diskq.storage.numbered_files import free_aside, private_path
 from diskq.storage.repairs import Repair, last_byte
@@ -75,7 +75,7 @@ def recover_store(
     fs: FileSystem,
     files: StoreFiles,
     point: StorePoint | None,
-    debts: Debts,
+    pending_syncs: PendingSyncs,
     *,
     strict: bool,
     trust: Trust,
@@ -95,8 +95,8 @@ def recover_store(
         fs=fs,
         files=files,
         point=point,
-        debts=debts,
-        acts=OpenRepairs(fs, debts, strict=strict),
+        pending_syncs=pending_syncs,
+        acts=OpenRepairs(fs, pending_syncs, strict=strict),
         trust=trust,
         newest=newest,
         repairs_damage=repairs_damage,
@@ -114,7 +114,7 @@ class _StoreRecovery:
     fs: FileSystem
     files: StoreFiles
     point: StorePoint | None
-    debts: Debts
+    pending_syncs: PendingSyncs
     acts: OpenRepairs
     trust: Trust
     newest: int
@@ -134,7 +134,7 @@ class _StoreRecovery:
         self._read_snapshot(bases)
         self.next_applied = found.snapshot_lsn + 1
         needed = self._needed(bases)
-        self.debts.removals += map(self.files.segment, bases[: len(bases) - len(needed)])
+        self.pending_syncs.removals += map(self.files.segment, bases[: len(bases) - len(needed)])
         self.next_lsn = needed[0] if needed else found.snapshot_lsn + 1
         for number, base in enumerate(needed):
             if base != self.next_lsn:
@@ -278,7 +278,7 @@ class _StoreRecovery:
                 return False
             if is_ours:
                 self._sync_again(handle, scanned)
-                self.debts.closing.append(handle)
+                self.pending_syncs.closing.append(handle)
                 stack.pop_all()
             return True
 
@@ -441,7 +441,7 @@ class _StoreRecovery:
     def _begin_at(self, lsn: int) -> None:
         """Go on in a new segment, and sync nothing of the old ones."""
         self.let_go()
-        self.debts.files.clear()
+        self.pending_syncs.files.clear()
         self.found.bases = [lsn]
         self.found.end = self.found.records = 0
 
@@ -468,7 +468,7 @@ class _StoreRecovery:
         self._refuse(path, 0, "no segment's head", "corrupt_log", base)
 
     def _is_closed(self, base: int, scanned: SegmentScan) -> bool:
-        """Was the log left like this, with everything on the platter?"""
+        """Was the log left like this, with everything on stable storage?"""
         point = self.point
         return point is not None and (point.base, point.closed) == (base, scanned.ending)
 
@@ -501,7 +501,7 @@ class _StoreRecovery:
             self._sync_again(handle, scanned)
         else:
             self._end(handle, scanned)
-            self.debts.files.append(handle)
+            self.pending_syncs.files.append(handle)
 
     def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
         """Its head was not written: it will be begun again."""
@@ -554,6 +554,6 @@ class _StoreRecovery:
         # Not where it only came back: a removal that no power cut has to keep.
         is_told = self.point is not None and found.bases[-1] < self.point.base
         self._warn("log_behind_snapshot", not is_told)
-        self.debts.removals += map(self.files.segment, found.bases)
+        self.pending_syncs.removals += map(self.files.segment, found.bases)
         self.next_lsn = found.snapshot_lsn + 1
         self._begin_at(self.next_lsn)

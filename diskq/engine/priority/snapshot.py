@@ -95,7 +95,7 @@ class StateSnapshot:
                 self._keep_old()
             with opened(fs, path, write=True, create=True, exclusive=True) as handle:
                 self._write_to(handle)
-                Barrier(files=(handle,)).pay(fs)
+                Barrier(files=(handle,)).execute(fs)
         except (OSError, SnapshotStopped):
             self.path = path
             self.drop()
@@ -118,7 +118,7 @@ class StateSnapshot:
             write_all(self._fs, handle, piece, at)
             at += len(piece)
             if at - synced >= _MOST_UNSYNCED:
-                Barrier(files=(handle,)).pay(self._fs)
+                Barrier(files=(handle,)).execute(self._fs)
                 synced = at
         assert at == len(head) + self.length
         write_all(self._fs, handle, crc.to_bytes(_CRC, "big"), at)
@@ -148,7 +148,7 @@ class StateSnapshot:
         path, self.path = self.path, ""
         if path:
             with contextlib.suppress(OSError):
-                Barrier(removals=(path,)).pay(self._fs)
+                Barrier(removals=(path,)).execute(self._fs)
 
     def installing(self, covered: Iterable[int]) -> Barrier:
         """What gives it its name, and removes the segments that begin with the records `covered`."""

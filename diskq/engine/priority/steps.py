@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from diskq._native.priority import codec as taskflux
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
@@ -107,7 +107,7 @@ class StoreStatistics:
     snapshot_lsn: int
     """The last command that the snapshot covers; -1: there is none."""
     unsynced_bytes: int
-    """Accepted, and not yet on the platter."""
+    """Accepted, and not yet on stable storage."""
     written_bytes: int
     """Of commands."""
     barriers: int
@@ -190,7 +190,7 @@ class PrioritySteps(DirectorySteps):
         # Made durably: recovery keeps there what it cuts, before any barrier.
         made = [fs.make_directory(path) for path in (files.private, files.temporary, files.log)]
         if any(made):
-            Barrier(directories=(files.root,)).pay(fs)
+            Barrier(directories=(files.root,)).execute(fs)
         writer.make_directories(files.root, files.private, files.temporary, files.log)
         lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._give_up_snapshot)
@@ -257,8 +257,8 @@ class PrioritySteps(DirectorySteps):
         )
         try:
             snapshot.write()
-            snapshot.installing(()).pay(self._fs)
-            found.old.pay(self._fs)
+            snapshot.installing(()).execute(self._fs)
+            found.old.execute(self._fs)
         except OSError as failure:
             snapshot.drop()
             if failure.errno in FULL_DISK_ERRNOS:
@@ -307,7 +307,7 @@ class PrioritySteps(DirectorySteps):
         self.log.check_usable()
         return [QueueInfo.of(queue) for _, queue in sorted(self._queues.items())]
 
-    @alone
+    @exclusive
     def add_queue(
         self,
         name: str,
@@ -340,7 +340,7 @@ class PrioritySteps(DirectorySteps):
         self._append_one(command, apply, durability)
         return queue
 
-    @alone
+    @exclusive
     def remove_queue(self, name: str, durability: Durability | None = None) -> StoredQueue:
         """As `PriorityStore.delete_queue`, without any sync. Returns what was the queue."""
         queue = self.queue(name)
@@ -425,13 +425,13 @@ class PrioritySteps(DirectorySteps):
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
         try:
-            self.turn.take()
+            self.guard.take()
             self.check_there(queue)
             return queue.table.take(max_items, -1 if max_bytes is None else max_bytes)
         finally:
-            self.turn.give()
+            self.guard.give()
 
-    @alone
+    @exclusive
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
         """As `dequeue_many`, and they stay where they are."""
         self.check_there(queue)
@@ -465,7 +465,7 @@ class PrioritySteps(DirectorySteps):
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
         """As `nack`."""
         batch = list(records)
-        with self.turn:
+        with self.guard:
             self.log.check_usable()
             self._claim(queue, batch)
             queue.table.give_back(batch)
@@ -553,7 +553,7 @@ class PrioritySteps(DirectorySteps):
         is_free = self._snapshot is None and self.log.failure is None and not self.log.is_closed
         return is_free and sealed >= max(self._snapshot_segments, self._no_snapshot_before)
 
-    @alone
+    @exclusive
     def begin_snapshot(self) -> StateSnapshot | None:
         """Freeze the state as it is now: at once. None: it is as the last snapshot has it.
 
@@ -586,15 +586,15 @@ class PrioritySteps(DirectorySteps):
         return self._snapshot
 
     def is_durable(self, lsn: int) -> bool:
-        """Is the command with this number, with all before it, on the platter?"""
+        """Is the command with this number, with all before it, on stable storage?"""
         return lsn <= self._synced_lsn
 
-    @alone
+    @exclusive
     def finish_snapshot(self, snapshot: StateSnapshot) -> None:
         """Give it its name, and remove what it covers. Raises StorageFailedError."""
         barrier = self.snapshot_barrier(snapshot)
         try:
-            barrier.pay(self._fs)
+            barrier.execute(self._fs)
         except OSError as failure:
             self.log.fail(failure)
         self.mark_snapshot(snapshot)
@@ -608,7 +608,7 @@ class PrioritySteps(DirectorySteps):
         bases = self._segments.bases
         return [base for base, following in pairwise(bases) if following <= lsn + 1]
 
-    @alone
+    @exclusive
     def mark_snapshot(self, snapshot: StateSnapshot) -> None:
         """Its barrier is paid."""
         assert snapshot is self._snapshot
@@ -619,7 +619,7 @@ class PrioritySteps(DirectorySteps):
         self._no_snapshot_before = 0
         self._snapshots += 1
 
-    @alone
+    @exclusive
     def drop_snapshot(self, snapshot: StateSnapshot) -> None:
         """It will not be finished; it is tried again when the next segment is complete."""
         snapshot.drop()
@@ -627,7 +627,7 @@ class PrioritySteps(DirectorySteps):
             self._snapshot = None
             self.put_off_snapshots()
 
-    @alone
+    @exclusive
     def put_off_snapshots(self) -> None:
         """None can be taken now: none is wanted before the next segment is complete."""
         self._no_snapshot_before = len(self._segments.bases)
@@ -699,7 +699,7 @@ class PrioritySteps(DirectorySteps):
         return (self._next_point().replacing(self.files),)
 
     def _next_point(self) -> StorePoint:
-        """What may be believed of the log once everything that is written is on the platter."""
+        """What may be believed of the log once everything that is written is on stable storage."""
         segment = self._segment
         if self.log.is_closing and segment.is_open:
             stored = sum(queue.table.stored for queue in self._queues.values())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
     Implementation,
@@ -93,7 +93,7 @@ class PriorityStore(LogEngine):
         """The queue as it is now."""
         return QueueInfo.of(queue)
 
-    @alone
+    @exclusive
     def create_queue(
         self,
         name: str,
@@ -115,7 +115,7 @@ class PriorityStore(LogEngine):
         self._sync_if_due(self.log.durability(durability))
         return queue
 
-    @alone
+    @exclusive
     def delete_queue(self, name: str, durability: Durability | None = None) -> None:
         """Remove a queue and all it holds. What is in hand of it may still be settled: nothing happens then.
 
@@ -153,7 +153,7 @@ class PriorityStore(LogEngine):
         payloads = list(payloads)
         word = self.log.durability(durability)
         try:
-            self.turn.take()
+            self.guard.take()
             self.steps.check_there(queue)
             queue.check_room(len(payloads))
             batch, keys = self.steps.checked(queue, payloads, priorities)
@@ -162,7 +162,7 @@ class PriorityStore(LogEngine):
             ids = self.steps.add(queue, batch, keys, word)
             self._sync_if_due(word)
         finally:
-            self.turn.give()
+            self.guard.give()
         return ids
 
     # --- receiving --------------------------------------------------------------------------------
@@ -200,11 +200,11 @@ class PriorityStore(LogEngine):
         word = self.log.durability(durability)
         batch = list(records)
         try:
-            self.turn.take()
+            self.guard.take()
             self.steps.remove(queue, batch, word)
             self._sync_if_due(word)
         finally:
-            self.turn.give()
+            self.guard.give()
 
     def nack(self, queue: StoredQueue, record: PriorityRecord) -> None:
         """The message is ready again, in its place: before those that came later with its priority.
@@ -226,7 +226,7 @@ class PriorityStore(LogEngine):
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def snapshot(self) -> bool:
         """Write the state down, and remove the log before it. False: there is nothing new to write.
 

@@ -19,7 +19,7 @@ from diskq.engine.priority.snapshot import BadSnapshot, read_head
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.store import PriorityStore, QueueInfo
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
@@ -81,7 +81,7 @@ def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | N
         overlay.make_directory(there.private)
         point = StorePoint.read(overlay, there)
         trust = trust_of_store(overlay, point, None)
-        found = recover_store(overlay, there, point, Debts(), strict=False, trust=trust, until=until)
+        found = recover_store(overlay, there, point, PendingSyncs(), strict=False, trust=trust, until=until)
         losses = tuple(repair for repair in found.repairs if repair.records != 0)
         return StoreLook(queues=found.queues, lsn=_last(found, until), losses=losses)
 

@@ -1,4 +1,4 @@
-# The ack journal: what is acknowledged beyond the acknowledged prefix, and how often what was handed
+# The ack log: what is acknowledged beyond the acknowledged prefix, and how often what was handed
 # out. Law: whatever it says is true of the bytes that are there, and whatever it does not say costs a
 # second delivery, never a message.
 #
@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.storage.barrier import Debts, write_all
+from diskq.storage.barrier import PendingSyncs, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -53,7 +53,7 @@ __all__ = [
     "LONGEST_DELAY",
     "MOST_ATTEMPTS",
     "ROW",
-    "AckJournal",
+    "AckLog",
     "Known",
     "Tried",
     "acked_row",
@@ -213,7 +213,7 @@ def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
     """What is known of the queue's messages. Raises OSError."""
     known = Known()
     for number in files.ack_journals():
-        for row in _rows(_content(fs, files.ack_journal(number))):
+        for row in _rows(_content(fs, files.ack_log(number))):
             if row.kind == ACKED:
                 known.acked.setdefault(row.file, []).append((row.byte, row.value))
             elif row.kind == HANDED:
@@ -260,7 +260,7 @@ def mend_journals(
     files: QueueFiles,
     read: QueuePosition,
     write: QueuePosition,
-    debts: Debts,
+    pending_syncs: PendingSyncs,
     *,
     is_ours: bool,
 ) -> None:
@@ -270,13 +270,13 @@ def mend_journals(
     more. Raises OSError.
     """
     for number in files.ack_journals():
-        path = files.ack_journal(number)
+        path = files.ack_log(number)
         handle = fs.open(path, write=True)
-        debts.closing.append(handle)
+        pending_syncs.closing.append(handle)
         if not is_ours:
             fs.truncate(handle, 0)
-            debts.files.append(handle)
-            debts.removals.append(path)
+            pending_syncs.files.append(handle)
+            pending_syncs.removals.append(path)
             continue
         if fs.size(handle) > _LARGEST:
             fs.truncate(handle, _LARGEST)
@@ -284,7 +284,7 @@ def mend_journals(
         mended = [(row, new) for row in rows if (new := _mended(row, write)) is not None]
         if rows:
             # All of it: what was acknowledged before a kill may never have been synced.
-            debts.files.append(handle)
+            pending_syncs.files.append(handle)
         try:
             rewrite(fs, handle, 0, fs.size(handle))
             for row, new in mended:
@@ -294,7 +294,7 @@ def mend_journals(
                 raise
             fs.truncate(handle, 0)  # needs no room
         if not any(_end(row) > read for row in rows):
-            debts.removals.append(path)
+            pending_syncs.removals.append(path)
 
 
 def _end(row: _Row) -> QueuePosition:
@@ -315,17 +315,17 @@ def _mended(row: _Row, write: QueuePosition) -> bytes | None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-class AckJournal:
+class AckLog:
     """The writing side. What `add` was given is in the page cache, and durable with the next barrier.
 
     On a full disk rows wait in memory: whoever consumes makes room.
     """
 
-    def __init__(self, fs: FileSystem, files: QueueFiles, debts: Debts) -> None:
-        """Go on in the last file there is. `debts` are what the queue's next barrier owes."""
+    def __init__(self, fs: FileSystem, files: QueueFiles, pending_syncs: PendingSyncs) -> None:
+        """Go on in the last file there is. `pending_syncs` are what the queue's next barrier owes."""
         self._fs = fs
         self._files = files
-        self._debts = debts
+        self._pending_syncs = pending_syncs
         numbers = files.ack_journals()
         self._old = numbers[:-1]  # a power cut brought them back
         self._number = numbers[-1] if numbers else 0
@@ -338,7 +338,7 @@ class AckJournal:
         self._was_full = False
         self._is_dirty = False
         if numbers:
-            self._handle = fs.open(files.ack_journal(self._number), write=True)
+            self._handle = fs.open(files.ack_log(self._number), write=True)
             try:
                 self.size = fs.size(self._handle) // ROW.size * ROW.size
             except BaseException:
@@ -386,8 +386,8 @@ class AckJournal:
         finally:
             if self._handle >= 0:
                 if self._is_dirty:
-                    self._debts.files.append(self._handle)
-                self._debts.closing.append(self._handle)
+                    self._pending_syncs.files.append(self._handle)
+                self._pending_syncs.closing.append(self._handle)
                 self._handle = -1
 
     def abandon(self) -> None:
@@ -398,13 +398,13 @@ class AckJournal:
 
     def _begin(self) -> None:
         self._number += 1
-        path = self._files.ack_journal(self._number)
+        path = self._files.ack_log(self._number)
         self._handle = self._fs.open(path, write=True, create=True)
-        self._debts.directories[self._files.private] = None
+        self._pending_syncs.directories[self._files.private] = None
 
     def _begin_anew(self, content: bytes) -> None:
         number = self._number + 1
-        path = self._files.ack_journal(number)
+        path = self._files.ack_log(number)
         try:
             handle = self._fs.open(path, write=True, create=True)
             try:
@@ -412,16 +412,16 @@ class AckJournal:
                 write_all(self._fs, handle, content, 0)
             except BaseException:
                 self._fs.close(handle)
-                self._debts.removals.append(path)
+                self._pending_syncs.removals.append(path)
                 raise
         except OSError as failure:
             self._refused(failure)
             return
-        self._debts.directories[self._files.private] = None
+        self._pending_syncs.directories[self._files.private] = None
         old = [*self._old, self._number] if self._handle >= 0 else self._old
-        self._debts.removals += map(self._files.ack_journal, old)
+        self._pending_syncs.removals += map(self._files.ack_log, old)
         if self._handle >= 0:
-            self._debts.closing.append(self._handle)
+            self._pending_syncs.closing.append(self._handle)
         self._old = []
         self._handle, self._number = handle, number
         self.size = self._first_size = len(content)
@@ -433,7 +433,7 @@ class AckJournal:
         if failure.errno not in FULL_DISK_ERRNOS:
             raise failure
         if not self._was_full:
-            path = self._files.ack_journal(self._number)
+            path = self._files.ack_log(self._number)
             log.tell(
                 "disk_full", "%s: the disk is full, acknowledgements will be written later", path, path=path
             )

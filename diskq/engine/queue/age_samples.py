@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from diskq.engine.queue.files import QueuePosition
 
-__all__ = ["AgeMarks"]
+__all__ = ["AgeSamples"]
 
 # When there are more, half of them are left out, and those that stay are as far from each other as they can
 # be: less than a fortieth of the time that all of them span.
 _MOST = 256
 
 
-class AgeMarks:
+class AgeSamples:
     """Places and times, ascending in both. Times in seconds since the Unix epoch."""
 
     def __init__(self, marks: Iterable[tuple[QueuePosition, float]] = ()) -> None:

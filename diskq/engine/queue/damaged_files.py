@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Container
 
 from diskq.engine.queue.files import QueueFiles
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.block_reader import Loss
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbered_files import free_aside
@@ -35,12 +35,12 @@ class DamagedFiles:
         """Was it noted before?"""
         return (number, loss.start) in self._told
 
-    def note(self, number: int, loss: Loss, debts: Debts) -> Repair:
+    def note(self, number: int, loss: Loss, pending_syncs: PendingSyncs) -> Repair:
         """Bytes of this file were passed over: what is to be told of it. The file is marked."""
         path = self._files.data(number)
         if number not in self._asides:
             self._asides[number] = free_aside(self._fs, path)
-            self._mark(number, debts)
+            self._mark(number, pending_syncs)
         self._told.add((number, loss.start))
         return Repair(
             path=path,
@@ -51,20 +51,20 @@ class DamagedFiles:
             saved_as=self._asides[number],
         )
 
-    def _mark(self, number: int, debts: Debts) -> None:
+    def _mark(self, number: int, pending_syncs: PendingSyncs) -> None:
         """Let the next process know too, should this one not see the file consumed."""
         # Where there is no room for a name, only this process knows.
         with contextlib.suppress(OSError):
             self._fs.close(self._fs.open(self._files.mark(number), write=True, create=True))
-            debts.directories[self._files.private] = None
+            pending_syncs.directories[self._files.private] = None
 
-    def let_go(self, number: int, debts: Debts) -> None:
+    def let_go(self, number: int, pending_syncs: PendingSyncs) -> None:
         """The file is consumed: owe that it goes, and what stands beside it; or that it is set aside."""
-        data, sidecar = self._files.data(number), self._files.sidecar(number)
+        data, checksum_file = self._files.data(number), self._files.checksum_file(number)
         if number in self._asides:
             # Its lost bytes were never delivered: they are kept for `diskq repair`.
-            debts.asides.append((data, self._asides.pop(number)))
-            debts.removals += [sidecar, self._files.mark(number)]
+            pending_syncs.asides.append((data, self._asides.pop(number)))
+            pending_syncs.removals += [checksum_file, self._files.mark(number)]
         else:
             # In this order: checksums without their file tell of a file that somebody else removed.
-            debts.removals += [sidecar, data]
+            pending_syncs.removals += [checksum_file, data]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
 from diskq.engine.queue.tail import Body
@@ -25,8 +25,8 @@ class FifoQueue(LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
-    Reading is at least once: the read position is durable with the next sync, so a crash may deliver
-    again, and never skips. What stands on the slate at the end, and finds no room, is written by the next
+    Reading is at least once: the read position is durable with the next sync, so a crash may deliver again,
+    and never skips. What stands on the write-ahead log at the end, and finds no room, is written by the next
     open.
     """
 
@@ -39,7 +39,7 @@ class FifoQueue(LogEngine):
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
-        uses_slate: bool = False,
+        uses_wal: bool = False,
         never_empty: bool = False,
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
@@ -47,13 +47,13 @@ class FifoQueue(LogEngine):
         Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
         (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
-        `uses_slate` messages may be jotted down, to be written by `flush` soon after: all for a channel.
+        `uses_wal` messages may be staged down, to be written by `flush` soon after: all for a channel.
         `never_empty`: no message is empty, so that zeros after the last one are none.
 
         Raises QueueNameError, LockedError where somebody has it, DiskFullError, OSError, and CorruptionError
         if `options.strict`.
         """
-        self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_slate, never_empty)
+        self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_wal, never_empty)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.name = name
@@ -83,10 +83,10 @@ class FifoQueue(LogEngine):
             if word == self._simple_word and self._put_simply(body):
                 return
         except OSError as failure:
-            with self.turn:
+            with self.guard:
                 self.log.append_failed(failure)
         try:
-            self.turn.take()
+            self.guard.take()
             self.log.check_usable()
             body = self.steps.tail.checked(body)
             is_held = self.log.durability(word) == "memory"
@@ -95,7 +95,7 @@ class FifoQueue(LogEngine):
             self.steps.tail.accept(body, is_held=is_held)
             self.steps.sync_if_due(word)
         finally:
-            self.turn.give()
+            self.guard.give()
 
     def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
@@ -108,7 +108,7 @@ class FifoQueue(LogEngine):
         self._put_all(batch, self.log.durability(durability))
         return len(batch)
 
-    @alone
+    @exclusive
     def _put_all(self, batch: list[bytes], word: Durability) -> None:
         self.log.check_usable()
         is_held = word == "memory"
@@ -142,7 +142,7 @@ class FifoQueue(LogEngine):
             body = next(iter(self.take_many(1)), None)
         return body
 
-    @alone
+    @exclusive
     def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
 
@@ -173,7 +173,7 @@ class FifoQueue(LogEngine):
     # --- syncing ----------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Return when every message accepted and the read position are on the platter.
+        """Return when every message accepted and the read position are on stable storage.
 
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which the queue is of no use but to be closed.

@@ -15,7 +15,7 @@ from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.numbered_files import Naming, private_path, sidecar_path
+from diskq.storage.numbered_files import Naming, checksum_file_path, private_path
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.small_file import checked, is_checked
 from diskq.storage.write_ahead_log import Staging
@@ -81,12 +81,12 @@ class QueueFiles:
         self.what = f"queue {name!r} in {directory}"
         """How errors call it."""
         self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
-        self._sidecars = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
+        self._checksum_files = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
         self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")
         self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
-        self.slate = private_path(directory, f"{name}.slate")
+        self.wal = private_path(directory, f"{name}.slate")
         self.swap = f"{name}.repair"  # a directory of that name, among what is private
         self.status = private_path(directory, f"{name}.status")
         self._ack_journals = Naming(f"{name}.", 6, ".acks")
@@ -94,14 +94,16 @@ class QueueFiles:
 
     @property
     def staging(self) -> Staging:
-        """The slate, and what it tells of. Records may follow in a file that is not the last one, too."""
-        return Staging(self.slate, self.data, self.sidecar)
+        """The write-ahead log, and what it tells of. Records may follow in a file that is not the last one,
+        too.
+        """
+        return Staging(self.wal, self.data, self.checksum_file)
 
     def data(self, number: int) -> str:
         return join(self.directory, self.naming.name(number))
 
-    def sidecar(self, number: int) -> str:
-        return sidecar_path(self.directory, self.naming.name(number))
+    def checksum_file(self, number: int) -> str:
+        return checksum_file_path(self.directory, self.naming.name(number))
 
     def mark(self, number: int) -> str:
         """An empty file that says: bytes of this data file were lost, keep it when it is consumed."""
@@ -111,31 +113,31 @@ class QueueFiles:
         """The numbers of the data files there are, ascending."""
         return self.naming.listed(self._fs, self.directory)
 
-    def sidecars(self) -> list[int]:
+    def checksum_files(self) -> list[int]:
         """The numbers of the data files that have, or had, checksums beside them, ascending."""
         if self._fs.size_of(self.private) is None:
             return []  # a peer's queue
-        return self._sidecars.listed(self._fs, self.private)
+        return self._checksum_files.listed(self._fs, self.private)
 
     def marked(self) -> list[int]:
         """The numbers of the data files that are to be kept when they are consumed, ascending."""
         return self._marks.listed(self._fs, self.private)
 
-    def ack_journal(self, number: int) -> str:
+    def ack_log(self, number: int) -> str:
         """What is acknowledged beyond the read position; the one with the highest number is written to."""
         return private_path(self.directory, self._ack_journals.name(number))
 
     def ack_journals(self) -> list[int]:
-        """The numbers of the ack journals there are, ascending."""
+        """The numbers of the ack logs there are, ascending."""
         return self._ack_journals.listed(self._fs, self.private)
 
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Files of ours that a crash left: temporaries of the metadata, what stood beside files long gone."""
         names = self._fs.list_directory(self.directory)
         temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
-        orphans = set(self.sidecars()) - set(numbers)
+        orphans = set(self.checksum_files()) - set(numbers)
         marks = set(self.marked()) - set(numbers)
-        return [*temporaries, *map(self.sidecar, sorted(orphans)), *map(self.mark, sorted(marks))]
+        return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]
 
     def read_metadata(self) -> bytes | None:
         """Its content; None where there is none."""

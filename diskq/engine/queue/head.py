@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Protocol
 
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.engine.log.exclusive import alone
-from diskq.engine.queue.ack_log import AckJournal, Known, read_journals
+from diskq.engine.log.exclusive import exclusive
+from diskq.engine.queue.ack_log import AckLog, Known, read_journals
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.reader import FifoReader, FileLoss
@@ -59,7 +59,7 @@ class FifoHead:
 
     def __init__(self, parts: FifoParts) -> None:
         self.log = parts.log
-        self.turn: ThreadGuard = parts.log.turn
+        self.guard: ThreadGuard = parts.log.guard
         self._parts = parts
         self._fs = parts.fs
         self._files = parts.files
@@ -108,7 +108,7 @@ class FifoHead:
             self._moved()
         return bodies
 
-    @alone
+    @exclusive
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """As `FifoQueue.take_many`, but they stay. `advance` removes them."""
         self._check_reader()
@@ -151,7 +151,7 @@ class FifoHead:
             first.append(item)
         return first
 
-    @alone
+    @exclusive
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self.log.check_usable()
@@ -185,8 +185,8 @@ class FifoHead:
 
     # --- reading beyond it ------------------------------------------------------------------------
 
-    @alone
-    def attach(self, worker: Worker) -> tuple[AckJournal, Known]:
+    @exclusive
+    def attach(self, worker: Worker) -> tuple[AckLog, Known]:
         """Let this worker read, and nothing else. Returns its journal, and what was known before.
 
         Raises ValueError where another worker reads, and with `memory_size`; OSError.
@@ -195,7 +195,7 @@ class FifoHead:
         if self._parts.has_tier:
             raise ValueError("leases go by places in the files, which messages in memory do not have")
         known = read_journals(self._fs, self._files)
-        journal = AckJournal(self._fs, self._files, self.log.pending)
+        journal = AckLog(self._fs, self._files, self.log.pending)
         if self._peeked:
             try:
                 self._read_again(self._committed, len(self._peeked))
@@ -207,7 +207,7 @@ class FifoHead:
         self._gate.left = 0
         return journal, known
 
-    @alone
+    @exclusive
     def detach(self) -> None:
         """The worker has gone: what it has not done with is at the head again, and all after it."""
         worker, self.worker = self.worker, None
@@ -222,7 +222,7 @@ class FifoHead:
         self._unreceived += count
         self._recounted += count
 
-    @alone
+    @exclusive
     def read_on(self, max_items: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
         """For a worker: the next messages after those that were read, and where the first one begins.
 
@@ -232,7 +232,7 @@ class FifoHead:
         bodies = self._fetch_stretch(max_items, max_bytes)
         return QueuePosition(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
 
-    @alone
+    @exclusive
     def worker_moved(self) -> None:
         """The worker's head is further on: files before it are owed to the next barrier."""
         self._moved()
@@ -244,7 +244,7 @@ class FifoHead:
 
     # --- reading ahead ----------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def has_message(self) -> bool:
         """True if there is a message to take. Reads ahead to find out. Raises as `take_many`."""
         return bool(self._peeked) or self.fill() or self._tier.count > 0

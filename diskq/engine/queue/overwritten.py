@@ -33,12 +33,12 @@ class Overwritten(NamedTuple):
     """Messages of ours in the blocks that are not as they were written."""
 
 
-def find_overwritten(fs: FileSystem, data: str, sidecar: str, end: int | None) -> Overwritten | None:
+def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | None) -> Overwritten | None:
     """What of the file at `data` is another writer's; None where its beginning is as we wrote it.
 
     `end` is where that writer says that it has written up to, if it does. Raises OSError.
     """
-    good, bad = _judged(fs, data, sidecar)
+    good, bad = _judged(fs, data, checksum_file)
     if not bad or bad[0].start > 0 or (good and good[0].start < bad[-1].end):
         return None  # as it was; or damage in several places
     covered = max(row.end for row in good + bad)
@@ -48,7 +48,7 @@ def find_overwritten(fs: FileSystem, data: str, sidecar: str, end: int | None) -
         first = min(good[0].start if good else size, size)
         begun = fs.pread(handle, first if end is None else end, 0)
         ours = b"".join(fs.pread(handle, row.end - row.start, row.start) for row in good)
-        # What stood on the slate has no checksum yet.
+        # What stood on the write-ahead log has no checksum yet.
         rest = fs.pread(handle, max(0, size - covered), covered)
     finally:
         let_go(fs, handle)
@@ -87,13 +87,13 @@ def _before_ours(data: bytes, whole: int, limit: int) -> int:
     return whole
 
 
-def _judged(fs: FileSystem, data: str, sidecar: str) -> tuple[list[Row], list[Row]]:
+def _judged(fs: FileSystem, data: str, checksum_file: str) -> tuple[list[Row], list[Row]]:
     """The rows of blocks that are as they were written, and those of the others."""
     good: list[Row] = []
     bad: list[Row] = []
     handle = fs.open(data)
     try:
-        with closing(Rows(fs, sidecar)) as rows:
+        with closing(Rows(fs, checksum_file)) as rows:
             at = 0
             while group := rows.covering(at, BLOCK_SIZE):
                 row = group[0]

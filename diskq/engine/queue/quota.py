@@ -62,8 +62,8 @@ class FifoQuota:
         self._tier = tier
         self._drops = options.on_full == "drop_oldest"
         self._is_left_small = False  # since the last barrier
-        self.slate_size = 0
-        """Bytes of the slate that lies beside the files."""
+        self.wal_size = 0
+        """Bytes of the write-ahead log that lies beside the files."""
         self.share: BudgetShare | None = None
         """The share of the disk budget that the queue uses, or None."""
 
@@ -105,7 +105,7 @@ class FifoQuota:
     @property
     def _fixed(self) -> int:
         """On the disk whatever is in the queue."""
-        return _FIXED_BLOCKS * BLOCK + self.slate_size
+        return _FIXED_BLOCKS * BLOCK + self.wal_size
 
     @property
     def _used(self) -> int:

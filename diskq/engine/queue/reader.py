@@ -117,5 +117,5 @@ class FifoReader:
 
     def _open(self, ahead: ReadAhead, position: QueuePosition) -> BlockReader:
         number = position.file
-        path, sidecar = self._files.data(number), self._files.sidecar(number)
-        return BlockReader(self._fs, ahead, path, sidecar, position.byte)
+        path, checksum_file = self._files.data(number), self._files.checksum_file(number)
+        return BlockReader(self._fs, ahead, path, checksum_file, position.byte)

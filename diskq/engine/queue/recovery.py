@@ -27,12 +27,12 @@ from diskq.engine.log.trust import QueueUse, Trust
 from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
-from diskq.storage.barrier import Barrier, Debts, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import (
+    ChecksumFile,
     Row,
     Rows,
-    Sidecar,
     Vouched,
     checksummed,
     rows_after,
@@ -73,7 +73,9 @@ class Recovered:
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes, and were removed."""
     added: dict[int, list[Row]] = field(default_factory=dict)
-    """Of a look, by file: checksums that the open adds after those beside it, from the slate or anew."""
+    """Of a look, by file: checksums that the open adds after those beside it, from the write-ahead log or
+    anew.
+    """
     moved: dict[int, bytes] = field(default_factory=dict)
     """Of a look, by number: files that the open makes, of messages that a peer has left whole."""
 
@@ -83,21 +85,21 @@ def survey(
 ) -> Recovered:
     """What `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
 
-    `is_free`: no process has the queue, for certain, so that what its slate tells is complete.
+    `is_free`: no process has the queue, for certain, so that what its write-ahead log tells is complete.
     Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
     `depth` is not known where the metadata does not tell it. Raises OSError.
     """
-    use = QueueUse.seen(fs, files.lock, files.slate, is_free=is_free)
+    use = QueueUse.seen(fs, files.lock, files.wal, is_free=is_free)
     with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
         view.make_directory(files.private)  # as the open does
-        acts = OpenRepairs(view, Debts(), is_overlay=True)
+        acts = OpenRepairs(view, PendingSyncs(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
         found = FifoRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
         for number in found.sizes.keys() - found.unchecked:
-            sidecar = files.sidecar(number)
-            if view.is_changed(sidecar):
-                _, covered = rows_before(fs, sidecar, found.sizes[number])
-                found.added[number] = rows_after(view, sidecar, covered)
+            checksum_file = files.checksum_file(number)
+            if view.is_changed(checksum_file):
+                _, covered = rows_before(fs, checksum_file, found.sizes[number])
+                found.added[number] = rows_after(view, checksum_file, covered)
     found.repairs = [repair for repair in found.repairs if _is_loss(repair, files)]
     return found
 
@@ -154,7 +156,7 @@ class FifoRecovery:
         content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
-        self.acts.debts.removals += self.files.leftovers(numbers)
+        self.acts.pending_syncs.removals += self.files.leftovers(numbers)
         metadata = self._metadata(content)
         is_foreign = metadata is not None and not metadata.is_ours
         trust = self.use.trust(is_foreign=is_foreign)
@@ -206,7 +208,7 @@ class FifoRecovery:
 
     def _sums(self, number: int) -> str | None:
         """The checksums beside a file; None where they are of other bytes."""
-        return None if number in self.unchecked else self.files.sidecar(number)
+        return None if number in self.unchecked else self.files.checksum_file(number)
 
     # --- what the metadata says, against the files ------------------------------------------------
 
@@ -228,7 +230,7 @@ class FifoRecovery:
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
             if self.use.was_killed:
-                self.gone_after = checksummed(self.fs, self.files.sidecar(write.file), write.byte)[1]
+                self.gone_after = checksummed(self.fs, self.files.checksum_file(write.file), write.byte)[1]
             reason = f"metadata names byte {write.byte} as written, the file ends here"
             self._report(self.files.data(write.file), size, write.byte - size, reason, None)
             write = QueuePosition(
@@ -244,7 +246,7 @@ class FifoRecovery:
             read = onward
         elif (size := self.sizes[read.file]) < read.byte:
             if read.file < write.file:
-                lost = max(0, checksummed(self.fs, self.files.sidecar(read.file))[0] - read.byte)
+                lost = max(0, checksummed(self.fs, self.files.checksum_file(read.file))[0] - read.byte)
                 reason = f"metadata names this byte as read, the file ends at {size}"
                 self._report(self.files.data(read.file), read.byte, lost, reason, None)
                 read = onward
@@ -271,7 +273,7 @@ class FifoRecovery:
         for number in consumed:
             size = self.sizes.pop(number)
             if is_ours:
-                damaged.let_go(number, self.acts.debts)
+                damaged.let_go(number, self.acts.pending_syncs)
             else:
                 self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
 
@@ -289,7 +291,7 @@ class FifoRecovery:
     def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
         """Files start:end are missing."""
         at_head = metadata.read.byte if start == metadata.read.file else 0
-        if known := [number for number in self.files.sidecars() if start <= number < end]:
+        if known := [number for number in self.files.checksum_files() if start <= number < end]:
             for number in known:
                 self._report_absent(number, at_head if number == start else 0)
         elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
@@ -301,14 +303,14 @@ class FifoRecovery:
 
     def _report_gone(self, metadata: QueueMetadata) -> None:
         """Tell of files after the position that was written to which are not there, and had messages."""
-        for number in self.files.sidecars():
+        for number in self.files.checksum_files():
             is_after = number not in self.sizes and (number, 0) >= metadata.write
-            if is_after and checksummed(self.fs, self.files.sidecar(number))[1]:
+            if is_after and checksummed(self.fs, self.files.checksum_file(number))[1]:
                 self._report_absent(number)
 
     def _report_absent(self, number: int, begin: int = 0) -> None:
         """Tell of a file of which only the checksums are there, from byte `begin` on."""
-        size, records = checksummed(self.fs, self.files.sidecar(number))
+        size, records = checksummed(self.fs, self.files.checksum_file(number))
         reason = "the file is missing, its checksums are there"
         self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
 
@@ -325,7 +327,7 @@ class FifoRecovery:
         for number in touched:
             path = self.files.data(number)
             end = metadata.write.byte if number == metadata.write.file else None
-            found = find_overwritten(self.fs, path, self.files.sidecar(number), end)
+            found = find_overwritten(self.fs, path, self.files.checksum_file(number), end)
             if found is None:
                 continue
             if not self.use.was_killed and not found.ours and found.end == self.sizes[number]:
@@ -348,7 +350,7 @@ class FifoRecovery:
         handle = self.fs.open(self.files.data(number), write=True, create=True, exclusive=True)
         try:
             write_all(self.fs, handle, records, 0)
-            Barrier(files=(handle,), directories=(self.files.directory,)).pay(self.fs)
+            Barrier(files=(handle,), directories=(self.files.directory,)).execute(self.fs)
         finally:
             self.fs.close(handle)
         self.sizes[number] = len(records)
@@ -357,22 +359,22 @@ class FifoRecovery:
     def _forget_stale_checksums(self) -> None:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
         for number in self.sizes.keys() - self.unchecked:
-            sidecar = self.files.sidecar(number)
-            if self.fs.size_of(sidecar) and not self._vouched(number, 0, prefix=False).end:
+            checksum_file = self.files.checksum_file(number)
+            if self.fs.size_of(checksum_file) and not self._vouched(number, 0, prefix=False).end:
                 self._forget(number)
 
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
-        self.fs.close(Sidecar.open(self.fs, self.files.sidecar(number), 0, 0).handle)
+        self.fs.close(ChecksumFile.open(self.fs, self.files.checksum_file(number), 0, 0).handle)
 
     # --- the tail ---------------------------------------------------------------------------------
 
     def _cut_zeros(self, first: int, known: QueuePosition) -> None:
         """Zeros after what the checksums cover are no empty messages: nobody wrote them.
 
-        They cover all of a file that is complete, and of the last one if there was a slate, or it was closed.
-        What was staged is written without them. What the metadata has counted, up to `known`, was taken for
-        messages by an open that could not tell.
+        They cover all of a file that is complete, and of the last one if there was a write-ahead log, or it
+        was closed. What was staged is written without them. What the metadata has counted, up to `known`, was
+        taken for messages by an open that could not tell.
         """
         staged = self.use.staged
         for number in [number for number in self.sizes if number >= first]:
@@ -420,7 +422,7 @@ class FifoRecovery:
             if is_ours and start < self.sizes[number]:
                 if is_last:
                     self._cover(number, start)
-                self.acts.keep((self.files.data(number), start), (self.files.sidecar(number), 0))
+                self.acts.keep((self.files.data(number), start), (self.files.checksum_file(number), 0))
         self.ahead = judging
         return counted
 
@@ -458,10 +460,12 @@ class FifoRecovery:
         Only those from `start` on are ours for certain, and have just been walked: what lies before
         may be a peer's, and broken.
         """
-        sidecar, end = self.files.sidecar(number), self.sizes[number]
-        self.acts.cover(sidecar, end, lambda sums, begin: self._fill(sums, number, begin, end), start=start)
+        checksum_file, end = self.files.checksum_file(number), self.sizes[number]
+        self.acts.cover(
+            checksum_file, end, lambda sums, begin: self._fill(sums, number, begin, end), start=start
+        )
 
-    def _fill(self, sums: Sidecar, number: int, covered: int, end: int) -> None:
+    def _fill(self, sums: ChecksumFile, number: int, covered: int, end: int) -> None:
         """Add the checksums of bytes covered:end."""
         handle = self.fs.open(self.files.data(number))
         try:
@@ -508,9 +512,9 @@ class FifoRecovery:
             due = number + 1 if is_complete else -1
         for number in numbers:
             del self.sizes[number]
-            sidecar = self.files.sidecar(number)
-            self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(sidecar,))
-        self.acts.pay_asides()
+            checksum_file = self.files.checksum_file(number)
+            self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(checksum_file,))
+        self.acts.execute_asides()
         return counted
 
     def _vouched(self, number: int, start: int, prefix: bool) -> Vouched:

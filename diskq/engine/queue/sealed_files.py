@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.fs import FileSystem
 
 __all__ = ["SealedFiles"]
@@ -42,7 +42,7 @@ class SealedFiles(Mapping[int, int]):
         self.damaged.find_marked(sizes)
         for number, end in sizes.items():
             if number != active:
-                self.add(number, end, self._fs.size_of(self._files.sidecar(number)) or 0)
+                self.add(number, end, self._fs.size_of(self._files.checksum_file(number)) or 0)
 
     def add(self, number: int, end: int, beside: int) -> None:
         """The youngest: a file was left for the next one, with so many bytes of checksums."""
@@ -54,14 +54,14 @@ class SealedFiles(Mapping[int, int]):
         """The first file behind that one; None: there is none."""
         return next((later for later in self._ends if later > number), None)
 
-    def consume(self, before: int, debts: Debts) -> bool:
+    def consume(self, before: int, pending_syncs: PendingSyncs) -> bool:
         """Owe the removal of those before that file. False: there are none."""
         consumed = [number for number in self._ends if number < before]
         for number in consumed:
             size = self._ends.pop(number) + self._beside.pop(number)
             self.kept -= size
             self.leaving += size
-            self.damaged.let_go(number, debts)
+            self.damaged.let_go(number, pending_syncs)
         return bool(consumed)
 
     def removed(self, size: int) -> None:

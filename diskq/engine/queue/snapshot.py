@@ -28,14 +28,14 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.write_ahead_log import Waiting, read_slate
+from diskq.storage.write_ahead_log import Waiting, read_wal
 
 __all__ = [
     "FifoSnapshot",
     "SnapshotRange",
     "SnapshotReader",
-    "steady_slate",
     "steady_survey",
+    "steady_wal",
     "waiting_behind",
 ]
 
@@ -65,7 +65,8 @@ class SnapshotRange:
     min_size: int
     """What is smaller, in bytes without checksums, no writer wrote."""
     waiting: bytes | None = None
-    """The bytes themselves, where the next open puts them into the file: they stood on the slate, or in a
+    """The bytes themselves, where the next open puts them into the file: they stood on the write-ahead log,
+    or in a
     file that a peer has begun anew."""
     added: tuple[Row, ...] = ()
     """Checksums that the next open would have added behind those beside the file."""
@@ -86,7 +87,7 @@ class FifoSnapshot:
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._min_size = min_message_size
         # What waits to be written first: if it is written meanwhile, it is seen in the file.
-        waiting = steady_slate(self._fs, self._files.slate)
+        waiting = steady_wal(self._fs, self._files.wal)
         found = steady_survey(self._fs, self._files, min_message_size)
         left = {number: size for number, size in found.sizes.items() if number >= found.read.file}
         self._sizes = {number: size for number, size in left.items() if number not in found.moved}
@@ -150,7 +151,7 @@ class FifoSnapshot:
         first = done = 0
         for number, start, end in self._stretches():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
-            sums = self._files.sidecar(number) if is_checked else None
+            sums = self._files.checksum_file(number) if is_checked else None
             added = self._added.get(number, []) if is_checked else []
             path = self._files.data(number)
             with _Passage(
@@ -216,8 +217,8 @@ class SnapshotReader(Closing):
     def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, QueueColumns] | None:
         """The next messages by column, and the number of the first; None: that was all.
 
-        So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood
-        on the slate comes in one piece. Raises OSError, and QueueMovedError where the file has gone.
+        So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood on
+        the write-ahead log comes in one piece. Raises OSError, and QueueMovedError where the file has gone.
         """
         while True:
             if self._passage is not None:
@@ -233,7 +234,7 @@ class SnapshotReader(Closing):
 
     def _begin(self, its: SnapshotRange) -> _Passage:
         path = self._files.data(its.file)
-        sums = self._files.sidecar(its.file) if its.is_checked else None
+        sums = self._files.checksum_file(its.file) if its.is_checked else None
         passage = _Passage(
             self._fs,
             path,
@@ -268,7 +269,7 @@ class _Passage(Closing):
         self,
         fs: FileSystem,
         path: str,
-        sidecar: str | None,
+        checksum_file: str | None,
         start: int,
         end: int,
         number: int,
@@ -280,12 +281,12 @@ class _Passage(Closing):
         framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
         self._view = OverlayFS(fs)
         try:
-            if sidecar is not None and added:
+            if checksum_file is not None and added:
                 fs = self._view
-                end_with(fs, sidecar, added)
+                end_with(fs, checksum_file, added)
             self._fs = fs
             self._ahead = ReadAhead(fs, framing, Gate(), any_size)
-            self._reader = BlockReader(fs, self._ahead, path, sidecar, start)
+            self._reader = BlockReader(fs, self._ahead, path, checksum_file, start)
         except FileNotFoundError:
             self._view.close_all()
             raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
@@ -380,7 +381,8 @@ def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
 
 
 def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recovered:
-    """As `survey`, also while somebody is at work on the queue, and with the checksums on the slate.
+    """As `survey`, also while somebody is at work on the queue, and with the checksums on the write-ahead
+    log.
 
     Raises QueueMovedError, OSError.
     """
@@ -401,11 +403,13 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
     raise QueueMovedError(files.directory, "messages are taken out faster than one can look")
 
 
-def steady_slate(fs: FileSystem, path: str) -> Waiting | None:
-    """What stands on the slate; None also where its owner is at work on it all the time. Raises OSError."""
+def steady_wal(fs: FileSystem, path: str) -> Waiting | None:
+    """What stands on the write-ahead log; None also where its owner is at work on it all the time. Raises
+    OSError.
+    """
     for _ in range(_MOST_LOOKS):
-        found = read_slate(fs, path)
-        if found is None or read_slate(fs, path) == found:
+        found = read_wal(fs, path)
+        if found is None or read_wal(fs, path) == found:
             return found
     return None
 
@@ -425,7 +429,7 @@ def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
 def waiting_behind(
     fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: QueuePosition
 ) -> Waiting | None:
-    """Of what stands on the slate, the messages that follow the end of the files.
+    """Of what stands on the write-ahead log, the messages that follow the end of the files.
 
     None also where another program's bytes are in their place: the next open appends them. Raises OSError.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from diskq._native.queue.codec import scan
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
@@ -33,7 +33,7 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, Slates
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
 
 __all__ = ["FifoSteps", "QueueStatistics"]
 
@@ -56,7 +56,7 @@ class QueueStatistics:
     written_bytes: int
     """Of the messages that came to the files, with their framing."""
     unsynced_bytes: int
-    """Accepted, not yet on the platter, and more than in memory only."""
+    """Accepted, not yet on stable storage, and more than in memory only."""
     memory_bytes: int
     """Of memory, taken by messages that are nowhere else: `memory_size` bounds them."""
     sent: int
@@ -86,7 +86,7 @@ class FifoSteps(LogSteps):
         fs: FileSystem | None,
         clock: Callable[[], float] | None,
         time_slice: float | None,
-        uses_slate: bool,
+        uses_wal: bool,
         never_empty: bool,
     ) -> None:
         self.options = checked_options(options, QueueOptions)
@@ -105,7 +105,7 @@ class FifoSteps(LogSteps):
             time_slice=time_slice,
             most_waiting=_MOST_WAITING,
         )
-        self.turn = self.log.turn
+        self.guard = self.log.guard
         parts = FifoParts(self._fs, self._files, self.options, self.log)
         self.gate_in, self.gate_out = parts.gate_in, parts.gate_out
         self.buffer, self.ahead, self.tier = parts.buffer, parts.ahead, parts.tier
@@ -118,7 +118,7 @@ class FifoSteps(LogSteps):
         self.head = FifoHead(parts)
         self.tail = FifoTail(parts, self.head)
         self._is_spill_due = False  # the next barrier is to include what waits in memory
-        self._uses_slate = uses_slate
+        self._uses_wal = uses_wal
         self._is_open = False
         self._never_empty = never_empty
 
@@ -134,10 +134,10 @@ class FifoSteps(LogSteps):
         lock = writer.hold(Lock(fs, files.lock, files.what))
         writer.on_release(self._append.abandon)
         finish_swap(fs, files.directory, files.swap)
-        slates = writer.use_slates(Slates(fs, lock, {0: files.staging}))
+        wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}))
         writer.on_release(self.head.release)
-        slates.put_back()
-        use = QueueUse.before(lock.previous, slates, never_empty=self._never_empty)
+        wals.put_back()
+        use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
         found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.repaired).run()
@@ -146,27 +146,27 @@ class FifoSteps(LogSteps):
             lock.note_never_empty()
         mend_journals(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        writer.repairs += [*slates.untold, *slates.repairs, *found.repairs]
+        writer.repairs += [*wals.untold, *wals.repairs, *found.repairs]
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth)
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
         told = log.all_repaired(writer.repairs, told=found.told)
         self.sync()
-        for displaced in slates.displaced:
+        for displaced in wals.displaced:
             self._append_again(displaced)
-        slates.clear()
+        wals.clear()
         # Only now, with what stood on the old one written, may there be a new one.
         self._is_open = True
-        self._take_slate()
+        self._take_wal()
         self.quota.join(self.head.position)
         log.all_repaired(writer.repairs, told)
 
-    def _take_slate(self) -> None:
-        slates = self.log.slates
-        assert slates is not None
-        slates.open({0: self.buffer}, is_for_rows=not self._uses_slate)
-        self.quota.slate_size = slates.size
-        if self._uses_slate and not slates:
+    def _take_wal(self) -> None:
+        wals = self.log.wals
+        assert wals is not None
+        wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
+        self.quota.wal_size = wals.size
+        if self._uses_wal and not wals:
             self.log.was_refused = True
 
     def _append_again(self, displaced: Displaced) -> None:
@@ -185,14 +185,14 @@ class FifoSteps(LogSteps):
         reason += "are appended again at the end"
         aside = None
         if others := len(bodies) - len(fitting):
-            aside = keep_content(self._fs, self._files.slate, waiting.records)
+            aside = keep_content(self._fs, self._files.wal, waiting.records)
             reason += f", {others} are not of the sizes that are allowed now"
         self.head.lost += others
         self.log.repairs.append(
             Repair(path=path, kept=waiting.start, dropped=0, reason=reason, records=others, saved_as=aside)
         )
 
-    @alone
+    @exclusive
     def delete(self) -> None:
         """As `FifoQueue.delete`."""
         if self.head.worker is not None:
@@ -200,10 +200,10 @@ class FifoSteps(LogSteps):
         self.empty()
         self.log.check_usable()
         self.log.pending.removals.append(self._files.metadata)
-        self.log.pending.removals += map(self._files.ack_journal, self._files.ack_journals())
-        if self.log.slates is not None:
-            self.log.slates.give_up()
-        self.log.pending.removals.append(self._files.slate)
+        self.log.pending.removals += map(self._files.ack_log, self._files.ack_journals())
+        if self.log.wals is not None:
+            self.log.wals.give_up()
+        self.log.pending.removals.append(self._files.wal)
         self.log.commit()
         self.log.release()
 
@@ -240,15 +240,15 @@ class FifoSteps(LogSteps):
 
     # --- syncing ----------------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def empty(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.tail.forget_all()
         self.sync()
 
-    @alone
+    @exclusive
     def sync(self) -> None:
-        """Return when every message accepted and the read position are on the platter.
+        """Return when every message accepted and the read position are on stable storage.
 
         Raises DiskFullError where messages held in memory find no room; all others are then. Raises
         StorageFailedError, after which the queue is of no use but to be closed.
@@ -269,7 +269,7 @@ class FifoSteps(LogSteps):
         if sync.left_out is not None:
             raise sync.left_out
 
-    @alone
+    @exclusive
     def sync_if_due(self, word: Durability = "written") -> None:
         """A barrier, if it is time or the `word` wants one; and let go of what others of the budget want.
 
@@ -357,10 +357,10 @@ class FifoSteps(LogSteps):
 
     def completed(self, state: int, is_replaced: bool) -> None:
         self._sealed.removed(state)
-        slates = self.log.slates
-        if state and self._is_open and slates is not None and not slates.size:
+        wals = self.log.wals
+        if state and self._is_open and wals is not None and not wals.size:
             with contextlib.suppress(OSError):  # it can do without
-                self._take_slate()
+                self._take_wal()
         self.quota.settle()
         self.tail.renew_limits()
 
@@ -371,8 +371,8 @@ class FifoSteps(LogSteps):
         self.sync()
         if writer.was_refused:
             self.sync()  # what gave way was gone only after the metadata had found no room
-        if writer.slates is not None:
-            writer.slates.retire()
+        if writer.wals is not None:
+            writer.wals.retire()
         if not self._append.owes_rows:
             with contextlib.suppress(OSError):
                 writer.lock.note_closed()

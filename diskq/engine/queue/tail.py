@@ -16,7 +16,7 @@ from diskq._native.core.thread_guard import ThreadGuard
 from diskq._native.queue.append_buffer import NsqAppender
 from diskq._native.queue.memory_tier import PLACE_SIZE, TierAppender
 from diskq.engine.log.append_mode import MODES, Admission, Mode, admission
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
@@ -41,7 +41,7 @@ class FifoTail:
 
     def __init__(self, parts: FifoParts, head: FifoHead) -> None:
         self.log = parts.log
-        self.turn: ThreadGuard = parts.log.turn
+        self.guard: ThreadGuard = parts.log.guard
         self._files = parts.files
         self._options = parts.options
         self._framing = parts.framing
@@ -72,8 +72,8 @@ class FifoTail:
         self.sealed_bytes = -self._buffer.end
 
     def _open(self, number: int, end: int = 0, rows: int = 0) -> None:
-        data, sidecar = self._files.data(number), self._files.sidecar(number)
-        self._append.begin(data, sidecar, self.log.pending, end=end, rows=rows)
+        data, checksum_file = self._files.data(number), self._files.checksum_file(number)
+        self._append.begin(data, checksum_file, self.log.pending, end=end, rows=rows)
 
     # --- accepting --------------------------------------------------------------------------------
 
@@ -169,13 +169,13 @@ class FifoTail:
         return self._buffer.appender(MODES[word], admission(can_yield))
 
     def stage(self, body: Body) -> bool:
-        """Accept a message on the slate, for a caller that sees to it that it is written soon.
+        """Accept a message on the write-ahead log, for a caller that sees to it that it is written soon.
 
         False: not done, the gate is shut or the message needs judgement. Raises OSError; it is then not in.
         """
         return self._gate_in.left > 0 and self._stage.append(body)
 
-    @alone
+    @exclusive
     def pass_on(self, bodies: list[bytes]) -> bool:
         """Put messages into an empty queue and take them out again, for a receiver that waits for them.
 
@@ -259,7 +259,7 @@ class FifoTail:
         if self._append.is_open and self._buffer.end > self._options.file_size:
             self._roll()
 
-    @alone
+    @exclusive
     def forget_all(self) -> None:
         """As `FifoQueue.empty`; durable with the next barrier."""
         self.log.check_usable()
@@ -286,10 +286,10 @@ class FifoTail:
     def give_way(self) -> None:
         """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
         if self.can_give_way:
-            # What stands on the slate has been taken, too.
-            if self.log.slates is not None:
-                self._quota.slate_size = 0
-                self.log.slates.give_up()
+            # What stands on the write-ahead log has been taken, too.
+            if self.log.wals is not None:
+                self._quota.wal_size = 0
+                self.log.wals.give_up()
             try:
                 self._append.make_room_for_rows()
                 self._roll()
@@ -299,7 +299,7 @@ class FifoTail:
                 if failure.errno not in FULL_DISK_ERRNOS:
                     raise
 
-    @alone
+    @exclusive
     def relieve(self) -> None:
         """Others want room in the budget: give what is not needed here; the next barrier removes it.
 

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.queue.ack_log import (
     LONGEST_DELAY,
-    AckJournal,
+    AckLog,
     Known,
     Place,
     acked_rows,
@@ -143,7 +143,7 @@ class FifoWork(Closing):
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
         self._head = self._queue.head
-        self.turn = queue.turn
+        self.guard = queue.guard
         self._overhead = self._queue.overhead
         self._window: deque[Place] = deque()
         self._first = 0  # the number of the message at the window's beginning
@@ -155,7 +155,7 @@ class FifoWork(Closing):
         self._owed: list[Place] = []  # acknowledged, and not in the journal
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
-        self._journal: AckJournal
+        self._journal: AckLog
         self._journal, known = self._head.attach(self)
         self._handed = known.handed  # all before it were handed out
         self._known_to = known.end
@@ -207,7 +207,7 @@ class FifoWork(Closing):
         """The next message; None where there is none that may be handed out now. Raises as `take_many`."""
         return next(iter(self.take_many(1)), None)
 
-    @alone
+    @exclusive
     def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """The next messages: at most `max_items`, of together at most `max_bytes`, but one however large.
 
@@ -218,7 +218,7 @@ class FifoWork(Closing):
         self._sync_if_due()
         return self.fetch(max_items, max_bytes)
 
-    @alone
+    @exclusive
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """As `take_many`, leaving the sync policy to the caller."""
         self._check()
@@ -258,7 +258,7 @@ class FifoWork(Closing):
         self._write(rows)
         return leases
 
-    @alone
+    @exclusive
     def has_message(self) -> bool:
         """May there be one to hand out? Reads ahead to find out. Raises as `take_many`."""
         self._check()
@@ -368,7 +368,7 @@ class FifoWork(Closing):
 
     # --- ending a lease ---------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def ack(self, leases: Lease | Iterable[Lease]) -> None:
         """The messages are dealt with: they are not handed out again.
 
@@ -379,7 +379,7 @@ class FifoWork(Closing):
         self.acknowledge(leases)
         self._sync_if_due()
 
-    @alone
+    @exclusive
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
 
@@ -390,7 +390,7 @@ class FifoWork(Closing):
         self.give_back(leases, delay)
         self._sync_if_due()
 
-    @alone
+    @exclusive
     def release(self, leases: Lease | Iterable[Lease]) -> None:
         """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
         ended = self._ended(leases)
@@ -403,7 +403,7 @@ class FifoWork(Closing):
         """Has the lease not ended?"""
         return self._in_flight.get(lease._number) is lease
 
-    @alone
+    @exclusive
     def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
         """As `ack`, leaving the sync policy to the caller."""
         ended = self._ended(leases)
@@ -418,7 +418,7 @@ class FifoWork(Closing):
             with contextlib.suppress(OSError, DiskqError):
                 self._pass_known()
 
-    @alone
+    @exclusive
     def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """As `nack`, leaving the sync policy to the caller."""
         if not 0 <= delay <= LONGEST_DELAY:
@@ -445,7 +445,7 @@ class FifoWork(Closing):
         if exhausted:
             self._write([])
 
-    @alone
+    @exclusive
     def close(self) -> None:
         """End all leases; what is in flight is in the queue as if it had not been handed out. Idempotent.
 

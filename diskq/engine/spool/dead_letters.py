@@ -1,4 +1,4 @@
-# Dead letters: messages that will not be delivered, each with the reason. Law: a letter is on the platter
+# Dead letters: messages that will not be delivered, each with the reason. Law: a letter is on stable storage
 # before its message leaves the spool, and one that is to go leaves when what becomes of it is.
 #
 # They are messages of an NSQ queue of their own, `dead`, beside the spool's. A crash between the letter and
@@ -24,7 +24,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.repairs import Repair
 
-__all__ = ["DeadLetter", "DeadLetters", "look_at_letters"]
+__all__ = ["DeadLetter", "DeadLetters", "view_dead_letters"]
 
 VERSION = 1
 _LONGEST_REASON = 4000
@@ -192,7 +192,7 @@ def _in_order(letters: Iterable[DeadLetter]) -> Letters:
 # --- without a lock -------------------------------------------------------------------------------
 
 
-def look_at_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[DeadLetter]:
+def view_dead_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[DeadLetter]:
     """The dead letters of the spool at `path`, whoever has it open: files are read, none is changed.
 
     As `DeadLetters.list`. Raises OSError; QueueMovedError where they go faster than one can look.

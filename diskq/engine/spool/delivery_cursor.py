@@ -8,9 +8,9 @@
 #
 # Whoever drives it peeks, takes up what was peeked at, tries it, and commits:
 #
-#     outbox.take_up(queue.head.peek_many(*outbox.limits(100, MIB)))
-#     outbox.begin_try();  deliver(outbox.batch());  count = outbox.count
-#     queue.head.advance(count);  outbox.commit()
+#     delivery cursor.take_up(queue.head.peek_many(*delivery cursor.limits(100, MIB)))
+#     delivery cursor.begin_try();  deliver(delivery cursor.batch());  count = delivery cursor.count
+#     queue.head.advance(count);  delivery cursor.commit()
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from diskq.engine.queue.age_samples import AgeMarks
+from diskq.engine.queue.age_samples import AgeSamples
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.spool.dead_letters import DeadLetter
@@ -37,7 +37,7 @@ from diskq.storage.closing import Closing
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["Outbox"]
+__all__ = ["DeliveryCursor"]
 
 _NOBODY = Trace(-1, 0)
 _PIECE = 1024
@@ -47,7 +47,7 @@ _MOST_EPOCHS = 1000
 Epochs = tuple[tuple[QueuePosition, str], ...]
 
 
-class Outbox(Closing):
+class DeliveryCursor(Closing):
     """What is delivered of an open queue, and what is known about that. For one thread at a time."""
 
     def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
@@ -78,7 +78,7 @@ class Outbox(Closing):
         if note is not None:
             self._resume(note)
         self._learn_ids(state)
-        self.ages = AgeMarks(state.times if state is not None else ())
+        self.ages = AgeSamples(state.times if state is not None else ())
         self.ages.add(queue.tail.position, fs.wall_clock())
         if state is not None:
             self._buried.update(place for place in state.buried if self._head < place <= self._end)
@@ -132,7 +132,7 @@ class Outbox(Closing):
         return f"{self._fs.unique_number():016x}"
 
     def _begin(self, *, is_new: bool) -> None:
-        """Have on the platter that it is open, and where its head is, before a message is accepted."""
+        """Have on stable storage that it is open, and where its head is, before a message is accepted."""
         fs, files = self._fs, self._files
         self._handle = fs.open(files.note, write=True, create=True)
         try:
@@ -140,16 +140,16 @@ class Outbox(Closing):
             if is_new:
                 # Who may not look there has made nothing there.
                 with contextlib.suppress(PermissionError):
-                    Barrier(directories=(directory_of(files.path.rstrip("/")),)).pay(fs)
+                    Barrier(directories=(directory_of(files.path.rstrip("/")),)).execute(fs)
             barrier = Barrier(
                 files=(self._handle,),
                 directories=(files.private, files.path),
                 replacements=(files.state_as(self.state(self.found or SpoolStatus())),),
                 removals=tuple(files.leftovers(fs)),
             )
-            if not barrier.pay(fs):
+            if not barrier.execute(fs):
                 # No room for it; and the old state must not say later that nobody has been here.
-                Barrier(removals=(files.state,)).pay(fs)
+                Barrier(removals=(files.state,)).execute(fs)
         except BaseException:
             self.close()
             raise

@@ -215,7 +215,7 @@ class _Audit:
         self._timeindex = opened(timeindex)
         self._data = fs.open(data)
         stack.callback(fs.close, self._data)
-        self._rows = Rows(fs, files.sidecar(task.base))
+        self._rows = Rows(fs, files.checksum_file(task.base))
         stack.callback(self._rows.close)
         self._ahead = ReadAhead(fs, framing, Gate())
         self._checked = self._good = self._bad = 0

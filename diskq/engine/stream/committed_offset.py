@@ -24,7 +24,7 @@ def _place_of(files: StreamFiles, group: str, partition: int) -> MarkerPlace:
     private = files.private_group(group)
     return MarkerPlace(
         path=files.marker(group, partition),
-        twin=files.twin(group, partition),
+        shadow=files.shadow(group, partition),
         temporary=files.marker_temporary(group, partition),
         leftovers=lambda: files.marker_leftovers(group, partition),
         above=(files.path, files.private, directory_of(private), private, files.groups),

@@ -58,7 +58,7 @@ class Job(Closing):
         self._name = name
         self._fs.make_directory(self._directory)
         # Also where it was there: who made it may have been killed before this.
-        Barrier(directories=(self._files.private,)).pay(self._fs)
+        Barrier(directories=(self._files.private,)).execute(self._fs)
         self._lock = Lock(self._fs, f"{self._path}.lock", f"job {name!r} of {self._files.path}")
         try:
             self._lock.sign()
@@ -77,7 +77,7 @@ class Job(Closing):
         """From now on this is the plan, whatever happens. Raises DiskFullError: then it is the one before."""
         content = _HEAD + json.dumps(plan, separators=(",", ":"), sort_keys=True).encode() + b"\n"
         replacement = Replacement(self._path, checked(content), lambda number: f"{self._path}.{number}.tmp")
-        if not Barrier(replacements=(replacement,)).pay(self._fs):
+        if not Barrier(replacements=(replacement,)).execute(self._fs):
             raise DiskFullError(self._path, NO_ROOM)
         self.plan = dict(plan)
 
@@ -95,4 +95,4 @@ class Job(Closing):
         """Remove what a crash has left of a plan that was being written."""
         mine = re.compile(rf"{re.escape(self._name)}\.[0-9]{{1,19}}\.tmp")
         names = [name for name in self._fs.list_directory(self._directory) if mine.fullmatch(name)]
-        Barrier(removals=tuple(join(self._directory, name) for name in names)).pay(self._fs)
+        Barrier(removals=tuple(join(self._directory, name) for name in names)).execute(self._fs)

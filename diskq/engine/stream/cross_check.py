@@ -1,4 +1,4 @@
-# What the three files of a segment say about one place. Law: one witness is not enough. A length, a
+# What the three files of a segment say about one place. Law: one source is not enough. A length, a
 # row of the index and a time each can be rotten, or what a crash of go-diskq left; a record is where
 # two of them agree.
 #
@@ -23,7 +23,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["Evidence", "GoodRow", "IndexRow"]
+__all__ = ["CrossCheck", "GoodRow", "IndexRow"]
 
 _CHUNK = 256 * 1024
 _HEADER = 4 * 1024  # so much is loaded to see how large a record is
@@ -48,10 +48,10 @@ class GoodRow(NamedTuple):
     row: IndexRow
     position: int
     standing: int = 0
-    """How well it stands there: see `Evidence.standing`."""
+    """How well it stands there: see `CrossCheck.standing`."""
 
 
-class Evidence:
+class CrossCheck:
     """One segment, as it is asked about when reading it does not go on by itself."""
 
     def __init__(

@@ -78,13 +78,13 @@ class StreamRoom:
         return self.roll_size
 
     def join(
-        self, partitions: Sequence[WrittenPartition], slates: int, on_full: OnFull, door: StreamRouter
+        self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, door: StreamRouter
     ) -> BudgetShare:
-        """Count what is there, with the slates' bytes, and be a member."""
+        """Count what is there, with the write-ahead logs' bytes, and be a member."""
         self._partitions = partitions
         beside = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
         self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * beside
-        self._fixed += slates
+        self._fixed += wals
         for index in self._files.partitions():
             bases = self._files.partition(index).bases()
             if index < len(partitions):

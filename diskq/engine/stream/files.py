@@ -11,10 +11,10 @@
 #     gaps                              offsets whose messages a repair could not save
 #     staging/                          what is to be committed (see staging), and by partition
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
-#                                       the slate, and what repairs set aside
-#     groups/<group>/000000.claim .mark who has the partition, and the twin of the group's marker
+#                                       the write-ahead log, and what repairs set aside
+#     groups/<group>/000000.claim .mark who has the partition, and the shadow copy of the group's marker
 #
-# A temporary of any of them is `.diskq/<name>.<number>.tmp`, or stands beside the twin of its marker.
+# A temporary of any of them is `.diskq/<name>.<number>.tmp`, or stands beside the shadow copy of its marker.
 #
 # Format: docs/format/triplet.md.
 
@@ -38,7 +38,7 @@ _TIMEINDEX = Naming("", 20, ".timeindex")
 _SUMS = Naming("", 20, ".data.sums")
 _MARKS = Naming("", 20, ".marks")
 _CLAIM = Naming("", 6, ".claim")
-_TWIN = Naming("", 6, ".mark")
+_SHADOW = Naming("", 6, ".mark")
 _COMMITTED = ".committed"
 _TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp", re.DOTALL)
 
@@ -91,9 +91,9 @@ class StreamFiles:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def twin(self, group: str, partition: int) -> str:
+    def shadow(self, group: str, partition: int) -> str:
         """What our last marker said, so that a rotten one is told from one that a peer has moved."""
-        return join(self.private_group(group), _TWIN.name(partition))
+        return join(self.private_group(group), _SHADOW.name(partition))
 
     def claim(self, group: str, partition: int) -> str:
         """The lock of who processes a partition for a group."""
@@ -148,13 +148,15 @@ class PartitionFiles:
         self.directory = join(stream.parts, _PARTITION.name(index))
         self.private = join(stream.private, "parts", _PARTITION.name(index))
         self.sealed = join(self.private, "sealed")
-        self.slate = join(self.private, "slate")
+        self.wal = join(self.private, "slate")
         self.first = join(self.private, "first")
 
     @property
     def staging(self) -> Staging:
-        """The slate, and what it tells of."""
-        return Staging(self.slate, self.data, self.sidecar, lambda base: base >= max(self.bases(), default=0))
+        """The write-ahead log, and what it tells of."""
+        return Staging(
+            self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
+        )
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))
@@ -165,7 +167,7 @@ class PartitionFiles:
     def timeindex(self, base: int) -> str:
         return join(self.directory, _TIMEINDEX.name(base))
 
-    def sidecar(self, base: int) -> str:
+    def checksum_file(self, base: int) -> str:
         return join(self.private, _SUMS.name(base))
 
     def marks(self, base: int) -> str:
@@ -181,7 +183,7 @@ class PartitionFiles:
 
     def beside(self, base: int) -> tuple[str, str]:
         """What is ours beside a segment."""
-        return self.sidecar(base), self.marks(base)
+        return self.checksum_file(base), self.marks(base)
 
     def kept(self, path: str) -> str:
         """Beside what, out of the peer's sight, bytes of a file of this partition are kept."""
@@ -227,7 +229,7 @@ class PartitionFiles:
         except FileNotFoundError:
             return []
 
-    def sidecars(self) -> list[int]:
+    def checksum_files(self) -> list[int]:
         """The segments of which checksums are there, ascending."""
         try:
             return _SUMS.listed(self._fs, self.private)

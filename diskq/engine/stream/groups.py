@@ -151,12 +151,12 @@ def slowest(fs: FileSystem, files: StreamFiles, partition: int) -> int | None:
 def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> int:
     """The offset behind the last one of the partition that some group has processed; 0 where none has.
 
-    A marker that says more than `most` counts only where its twin says so too. Raises OSError.
+    A marker that says more than `most` counts only where its shadow copy says so too. Raises OSError.
     """
     offsets = (
         mark.offset + 1
         for mark in _found(fs, files, partition)
-        if mark.offset is not None and (mark.has_twin or mark.offset < most)
+        if mark.offset is not None and (mark.has_shadow or mark.offset < most)
     )
     return max(offsets, default=0)
 

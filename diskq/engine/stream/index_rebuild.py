@@ -83,7 +83,7 @@ class _Mender:
         )
         self.mended = Mended(0, base, base)
         self.losses: list[Loss] = []
-        self.sums = Rows(fs, files.sidecar(base))
+        self.sums = Rows(fs, files.checksum_file(base))
         try:
             self.handle = fs.open(self.data)
         except OSError:
@@ -224,7 +224,7 @@ class _Mender:
             elif self.rows.has_index(offset):
                 settled = self.rows.agreed(place.offset, made, number, without_time=True)
                 if settled == number:
-                    break  # neither the index row nor both witnesses say so
+                    break  # neither the index row nor both sources say so
             else:
                 limit = self._first_behind(made, number, self._uncovered_to(start))
                 settled = self._uncontradicted(made, number, limit)
@@ -277,7 +277,7 @@ class _Mender:
         return self._read(place, good)
 
     def _read(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
-        """As far as a reader gets from here, by two of three witnesses; it decides on the rows on its way."""
+        """As far as a reader gets from here, by two of three sources; it decides on the rows on its way."""
         ahead = TripletAhead(self.fs, self.framing, Gate())
         reader = SegmentReader(self.fs, ahead, self.framing, self.files, self.base)
         try:

@@ -131,12 +131,12 @@ class OwnerFile:
         fs, files = self._fs, self._files
         if known is not None:
             # Who drew it may have been killed before its name was durable.
-            Barrier(directories=(files.private,)).pay(fs)
+            Barrier(directories=(files.private,)).execute(fs)
             return known
         drawn = b"".join(fs.unique_number().to_bytes(8, "big") for _ in range(2))
         content = uuid.UUID(bytes=drawn, version=4).bytes
         replacement = Replacement(files.owner_id, content, files.temporary(files.owner_id))
-        if not Barrier(directories=(files.path,), replacements=(replacement,)).pay(fs):
+        if not Barrier(directories=(files.path,), replacements=(replacement,)).execute(fs):
             raise DiskFullError(files.owner_id, NO_ROOM)
         return content
 
@@ -150,9 +150,9 @@ class OwnerFile:
         handle = fs.open(path, write=True, create=is_new, exclusive=is_new)
         try:
             write_all(fs, handle, content, 0)
-            Barrier(files=(handle,)).pay(fs)
+            Barrier(files=(handle,)).execute(fs)
         except OSError:
-            Barrier(removals=(path,)).pay(fs)
+            Barrier(removals=(path,)).execute(fs)
             raise
         finally:
             fs.close(handle)
@@ -163,15 +163,15 @@ class OwnerFile:
         """Take away what is there, for good; what nobody can read is kept aside."""
         fs, path = self._fs, self._files.owner
         if is_readable or not content.strip(b"\0"):
-            Barrier(removals=(path,)).pay(fs)
+            Barrier(removals=(path,)).execute(fs)
         else:
             aside = free_aside(fs, self._files.owner_id)
             size = fs.size_of(path) or 0
-            Barrier(asides=((path, aside),)).pay(fs)
+            Barrier(asides=((path, aside),)).execute(fs)
             reason = "no owner's id"
             self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
         # A power cut that undid this would bring a stranger back.
-        Barrier(directories=(self._files.path,)).pay(fs)
+        Barrier(directories=(self._files.path,)).execute(fs)
 
     def _locked(self, content: bytes) -> LockedError:
         holder = "a go-diskq producer"

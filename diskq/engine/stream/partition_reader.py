@@ -55,7 +55,7 @@ class PartitionReader(LogReader[Message, StreamColumns, SegmentReader]):
         self.seek(end - 1 if end > active else end)
 
     def _open_segment(self, base: int) -> SegmentReader:
-        shown = partial(rows_on, self._fs, self._partition.slate, base)
+        shown = partial(rows_on, self._fs, self._partition.wal, base)
         return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base, shown)
 
     def _another(self) -> PartitionReader:

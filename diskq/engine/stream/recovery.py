@@ -24,8 +24,8 @@ from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.engine.stream.index_rebuild import SegmentRows, mend, rows_in
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.unindexed import find_unindexed
-from diskq.storage.barrier import Debts
-from diskq.storage.checksums import Sidecar, Vouched, vouched
+from diskq.storage.barrier import PendingSyncs
+from diskq.storage.checksums import ChecksumFile, Vouched, vouched
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, keep_content
@@ -41,7 +41,7 @@ def recover_partition(
     fs: FileSystem,
     files: PartitionFiles,
     framing: TripletFraming,
-    debts: Debts,
+    pending_syncs: PendingSyncs,
     *,
     point: RecoveryPoint | None,
     trust: Trust,
@@ -54,7 +54,7 @@ def recover_partition(
     pending gives these offsets again, to the same messages as before. Raises CorruptionError if
     `strict` and something other than a torn tail was found, and OSError.
     """
-    repairs = OpenRepairs(fs, debts, strict=strict)
+    repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
     judge = _StreamJudge(fs, files, framing, repairs, found, refilled)
     return LogRecovery(fs, files, judge, repairs, found, trust).run(point)
@@ -93,10 +93,10 @@ class _StreamJudge:
         """Of what retention had removed before the first segment something is back. Keep what is complete."""
         for base in [base for base in self.found.bases if point.base <= base < self.first]:
             start = point.end if base == point.base else 0
-            if not vouched(self.fs, self.files.data(base), self.files.sidecar(base), start).is_complete:
+            if not vouched(self.fs, self.files.data(base), self.files.checksum_file(base), start).is_complete:
                 self.found.bases.remove(base)
                 self.set_aside(base)
-        self.repairs.pay_asides()
+        self.repairs.execute_asides()
 
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         # Retention did not get far, or somebody took them away.
@@ -126,8 +126,8 @@ class _StreamJudge:
         aside = keep_content(self.fs, self.files.kept(path), left.records)
         if not left.leave_out(self.fs, self.files, base, self.framing):
             # Readers of ours go by the index; go-diskq's stop there.
-            sidecar = left.give_up_checksums(self.fs, self.files, base)
-            self.fs.close(sidecar.handle)
+            checksum_file = left.give_up_checksums(self.fs, self.files, base)
+            self.fs.close(checksum_file.handle)
         self.found.note_changed(base)
         reason = "messages without index rows, whose offsets another producer's messages have now"
         size = len(left.records)
@@ -170,9 +170,9 @@ class _StreamJudge:
 
     def cover(self, base: int, end: int) -> None:
         """Vouch for the records that no checksum covers: they were looked at."""
-        self.repairs.cover(self.files.sidecar(base), end, partial(self._cover, base))
+        self.repairs.cover(self.files.checksum_file(base), end, partial(self._cover, base))
 
-    def _cover(self, base: int, sums: Sidecar, covered: int) -> None:
+    def _cover(self, base: int, sums: ChecksumFile, covered: int) -> None:
         with opened(self.fs, self.files.data(base)) as handle:
             start = end = covered
             first = 0

@@ -195,7 +195,7 @@ class _RetainedPartition:
         # A segment that a producer begins meanwhile is behind the last one that was listed.
         leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
         paths = [path for base in removed for path in (*self._files.segment(base), *self._files.beside(base))]
-        Barrier(replacements=self._told(bases, removed), removals=(*leftovers, *paths)).pay(self._fs)
+        Barrier(replacements=self._told(bases, removed), removals=(*leftovers, *paths)).execute(self._fs)
 
     def _told(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
         """Recovery is to know, durably, before anything is removed; if a producer of ours was ever here."""

@@ -10,8 +10,8 @@ from diskq._native.stream.append_buffer import TripletBuffer
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq.engine.log.segment import OffsetSegment
 from diskq.engine.stream.files import PartitionFiles
-from diskq.engine.stream.time_summary import TimeMarks
-from diskq.storage.barrier import Debts, close_all, cut_to, open_at
+from diskq.engine.stream.time_summary import TimeSummary
+from diskq.storage.barrier import PendingSyncs, close_all, cut_to, open_at
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TripletSegment"]
@@ -27,13 +27,13 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         self._files = files
         self._roll_size = roll_size
         self._index = self._timeindex = -1
-        self._marks = TimeMarks(fs, files)
+        self._marks = TimeSummary(fs, files)
 
-    def resume(self, base: int, end: int, rows: int, debts: Debts) -> None:
+    def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
         data, index, timeindex = self._files.segment(base)
         count = self.buffer.next_offset - base
         # In this order: to go-diskq the index file's name is the sign that the segment is there.
-        self.append.begin(data, self._files.sidecar(base), debts, end=end, rows=rows)
+        self.append.begin(data, self._files.checksum_file(base), pending_syncs, end=end, rows=rows)
         try:
             self._index = open_at(self._fs, index, count * INDEX_ROW_SIZE)
             self._timeindex = open_at(self._fs, timeindex, count * TIMEINDEX_ROW_SIZE)
@@ -45,12 +45,12 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         self.buffer.begin_rows(base, self._index, self._timeindex)
         self.buffer.limit = self._roll_size
 
-    def finish(self, debts: Debts) -> None:
+    def finish(self, pending_syncs: PendingSyncs) -> None:
         self.buffer.flush()
         self.buffer.write_rows()
         size = self.buffer.end
-        super().finish(debts)
-        debts.sync_and_close(self._timeindex, self._index)
+        super().finish(pending_syncs)
+        pending_syncs.sync_and_close(self._timeindex, self._index)
         self._index = self._timeindex = -1
         self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
 

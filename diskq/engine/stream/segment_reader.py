@@ -20,7 +20,7 @@ from dataclasses import replace
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.read_ahead import TripletAhead
 from diskq.engine.log.segment_reader import LogSegmentReader
-from diskq.engine.stream.cross_check import Evidence, GoodRow, IndexRow
+from diskq.engine.stream.cross_check import CrossCheck, GoodRow, IndexRow
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.storage.block_reader import STRETCH, Bare, Broken, Loss, Rotten, Shown
@@ -52,20 +52,20 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         shown: Shown | None = None,
     ) -> None:
         super().__init__(fs, ahead, files, base, shown, self._takeable)
-        self._sidecar = files.sidecar(base)
-        self._evidence = Evidence(fs, files, base, self.blocks.handle, framing)
+        self._checksum_file = files.checksum_file(base)
+        self._cross_check = CrossCheck(fs, files, base, self.blocks.handle, framing)
         self._believed_to = 0  # up to this byte of the data, lengths are believed
         self._behind = 0  # so many bytes do rows lie behind their places in the index
         self._drift = 0  # so many bytes do records lie behind where their rows say
 
     def close(self) -> None:
         super().close()
-        self._evidence.close()
+        self._cross_check.close()
 
     @property
     def index_size(self) -> int:
         """Bytes of the index, now."""
-        return self._evidence.index_size
+        return self._cross_check.index_size
 
     # --- where to begin ---------------------------------------------------------------------------
 
@@ -85,21 +85,21 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _told_by_rows(self, offset: int, behind: int, size: int) -> int | None:
         """The byte behind the two records before message `offset`, if their rows agree with them."""
         first = max(self.base, offset - 2)
-        rows = self._evidence.rows(self._evidence.place(first) + behind, offset - first)
+        rows = self._cross_check.rows(self._cross_check.place(first) + behind, offset - first)
         if len(rows) < (offset - first) * INDEX_ROW_SIZE:
             return None
         end = 0 if first == self.base else INDEX_ROW.unpack_from(rows)[1]
         for number, (said, position, length) in enumerate(INDEX_ROW.iter_unpack(rows), first):
             if said != number or position != end:
                 return None
-            if not self._evidence.is_record(position, length, size, number):
+            if not self._cross_check.is_record(position, length, size, number):
                 return None
             end = position + length
         return end
 
     def _told_by_checksums(self, offset: int, end: int) -> tuple[int, int]:
         """How far blocks without a gap lead from the beginning: to `offset`, and to byte `end`, at most."""
-        rows = Rows(self._fs, self._sidecar)
+        rows = Rows(self._fs, self._checksum_file)
         position, reached = 0, self.base
         try:
             while (row := rows.first_after(position)) is not None:
@@ -136,7 +136,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         So young that there are rows of the index for it, and no checksum yet. False: it is not that simple.
         """
         offset, position = self._messages.next_offset, self._messages.position
-        rows = self._evidence.rows(self._place(offset), _ROWS_AT_ONCE)
+        rows = self._cross_check.rows(self._place(offset), _ROWS_AT_ONCE)
         if len(rows) < INDEX_ROW_SIZE or self._drift or INDEX_ROW.unpack_from(rows)[:2] != (offset, position):
             return False
         count = len(rows) // INDEX_ROW_SIZE
@@ -160,13 +160,13 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     def _counted_by_checksums(self, position: int) -> tuple[int, int]:
         """The end of the last block, and how many records there are from `position` to there."""
-        rows = Rows(self._fs, self._sidecar)
+        rows = Rows(self._fs, self._checksum_file)
         records = 0
         try:
             rows.seek(position)
             while (row := rows.first_after(position)) is not None:
                 if row.start < position:
-                    records -= self._evidence.count(row.start, position) or 0
+                    records -= self._cross_check.count(row.start, position) or 0
                 position = row.end
                 records += row.records
         finally:
@@ -176,7 +176,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _counted_by_index(self, offset: int) -> int:
         """How many rows there are from that of `offset` on, one after the other."""
         expected = offset
-        while rows := self._evidence.rows(self._place(expected), _ROWS_AT_ONCE):
+        while rows := self._cross_check.rows(self._place(expected), _ROWS_AT_ONCE):
             for said, _, _ in INDEX_ROW.iter_unpack(rows[: len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]):
                 if said != expected:
                     return expected - offset
@@ -186,7 +186,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return expected - offset
 
     def _place(self, offset: int) -> int:
-        return self._evidence.place(offset) + self._behind
+        return self._cross_check.place(offset) + self._behind
 
     def _lose(self, end: int, records: int, reason: str) -> Loss:
         """Go on at byte `end`, `records` messages further on."""
@@ -203,7 +203,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         first = offset if position == row.start else self._offset_before(row, offset)
         if first is None:
             return None
-        data = self._evidence.rows(self._place(first), row.records)
+        data = self._cross_check.rows(self._place(first), row.records)
         told = list(INDEX_ROW.iter_unpack(data[: len(data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]))
         for number in reversed(range(len(told))):
             said, start, size = told[number]
@@ -215,7 +215,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _offset_before(self, row: Row, offset: int) -> int | None:
         """The offset of the first message of a block in which message `offset` is."""
         for number in range(offset - 1, max(self.base, offset - row.records) - 1, -1):
-            told = self._evidence.row(self._place(number))
+            told = self._cross_check.row(self._place(number))
             if told is not None and (told.offset, told.position + self._drift) == (number, row.start):
                 return number
         return None
@@ -231,7 +231,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _offset_behind(self, row: Row, offset: int) -> int:
         """The offset behind a rotten block of which message `offset` is not the first."""
         for number in range(offset, offset + row.records):
-            told = self._evidence.row(self._place(number))
+            told = self._cross_check.row(self._place(number))
             if told and told.offset == number and told.position + self._drift + told.size == row.end:
                 return number + 1
         position, reached = self._told_by_checksums(UNBOUNDED, row.end)
@@ -246,7 +246,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             return self._take_framed(bare._replace(end=believed, behind=believed, cut_short=None))
         if self._undecided is not None and self._undecided == self._state(end):
             return None
-        rows = self._evidence.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
+        rows = self._cross_check.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
         is_tail = end == self._readable_end and self._known_end is None and cut_short is None
         if is_tail and len(rows) < INDEX_ROW_SIZE:
             return None  # its row is written after the record
@@ -293,8 +293,8 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         ):
             return self._unless_disputed(position, end, self._place(offset))
         # From its place on, wherever the rows before lay: recovery may have put them in order meanwhile.
-        at = self._evidence.place(offset)
-        good = self._evidence.good_row(at, offset, position, end, drift=self._drift)
+        at = self._cross_check.place(offset)
+        good = self._cross_check.good_row(at, offset, position, end, drift=self._drift)
         if good is not None:
             return self._resume(position, end, good)
         known = self._known_end
@@ -303,7 +303,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             if known is None and self._known_end is not None:
                 lost = max(0, self._known_end - offset)
                 return self._lose(self._readable_end, lost, CONTRADICTION)
-        told = self._behind_scraps(position, end, known)
+        told = self._behind_fragments(position, end, known)
         if told is None and known is not None:
             told = self._fill_gap(position, end, known - offset)
         elif told is None and cut_short is not None:
@@ -316,7 +316,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     def _state(self, end: int) -> object:
         """What is judged by: where nothing can be told, nothing can until it changes."""
-        return self._messages.next_offset, end, self._known_end, self._evidence.index_size
+        return self._messages.next_offset, end, self._known_end, self._cross_check.index_size
 
     def _unless_disputed(self, position: int, end: int, at: int) -> Loss | None:
         """The record here is as its row says, but the next one is not. Is there a row that says otherwise?
@@ -326,13 +326,13 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         both may look like one.
         """
         offset = self._messages.next_offset
-        row = self._evidence.row(at)
+        row = self._cross_check.row(at)
         assert row is not None, "it is the one that holds"
-        rival = self._evidence.good_row(
+        rival = self._cross_check.good_row(
             at + 1, offset, position + 1, end, drift=self._drift, limit=at + INDEX_ROW_SIZE
         )
-        if rival is None or rival.standing < self._evidence.standing(at):
-            rival = self._evidence.overwriting(row, position, end)
+        if rival is None or rival.standing < self._cross_check.standing(at):
+            rival = self._cross_check.overwriting(row, position, end)
         if rival is None:
             return None
         self._messages.seek(position)
@@ -345,7 +345,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         if good.position == position and not between:
             self._follow(good)  # nothing: only the row is not where it belongs
             return self._take_unverified(Bare(position, end, end))
-        if between and self._evidence.count(position, good.position, between) == between:
+        if between and self._cross_check.count(position, good.position, between) == between:
             self._follow(good)
             return self._believe(position, good.position)
         if not between and self._is_out_of_line(position, end, good):
@@ -355,18 +355,18 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _is_out_of_line(self, position: int, end: int, good: GoodRow) -> bool:
         """Do its neighbours say that this row's record is at `position`, and not where the row says?"""
         row = good.row
-        after = self._evidence.row(row.at + INDEX_ROW_SIZE)
+        after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
         return (
             after is not None
             and (after.offset, after.position + self._drift) == (row.offset + 1, position + row.size)
-            and self._evidence.is_record(position, row.size, end, row.offset)
+            and self._cross_check.is_record(position, row.size, end, row.offset)
         )
 
-    def _behind_scraps(self, position: int, end: int, known: int | None) -> Loss | None:
+    def _behind_fragments(self, position: int, end: int, known: int | None) -> Loss | None:
         """Does the record lie behind bytes of which its row does not know? So after a write that failed."""
         offset = self._messages.next_offset
         for at in range(self._place(offset), self._place(offset) + INDEX_ROW_SIZE):
-            row = self._evidence.row(at)
+            row = self._cross_check.row(at)
             if row is not None and (row.offset, row.position + self._drift) == (offset, position):
                 found = self._found_behind(row, position, end, known)
                 if found is not None:
@@ -375,27 +375,27 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     def _found_behind(self, row: IndexRow, position: int, end: int, known: int | None) -> GoodRow | None:
         """The record of this row, behind byte `position`, where the next one follows it too."""
-        after = self._evidence.row(row.at + INDEX_ROW_SIZE)
+        after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
         if after is not None and (after.offset, after.position) != (row.offset + 1, row.position + row.size):
             return None
         start: int | None = position
         for _ in range(_MOST_GUESSES):
             assert start is not None
-            start = self._evidence.find(start + 1, row.size, end)
+            start = self._cross_check.find(start + 1, row.size, end)
             if start is None:
                 break
             behind = start + row.size
             if after is None:
                 is_followed = behind == end and known in (None, row.offset + 1)
             else:
-                is_followed = self._evidence.is_record(behind, after.size, end, after.offset)
-            if is_followed and self._evidence.is_record(start, row.size, end, row.offset):
+                is_followed = self._cross_check.is_record(behind, after.size, end, after.offset)
+            if is_followed and self._cross_check.is_record(start, row.size, end, row.offset):
                 return GoodRow(row, start)
         return None
 
     def _fill_gap(self, position: int, end: int, expected: int) -> Loss | None:
         """No row tells of these bytes, but there are to be so many messages in them."""
-        if expected > 0 and self._evidence.count(position, end, expected) == expected:
+        if expected > 0 and self._cross_check.count(position, end, expected) == expected:
             return self._believe(position, end)
         if end == self._readable_end and expected > 0:
             return self.missing_end()
@@ -404,26 +404,26 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _known_at(self, start: int) -> int | None:
         """The offset of the first message of the block that begins at byte `start`, behind these bytes."""
         offset, position = self._messages.next_offset, self._messages.position
-        good = self._evidence.good_row(
+        good = self._cross_check.good_row(
             self._place(offset), offset, start, self._readable_end, drift=self._drift
         )
         if good is not None:
-            between = self._evidence.count(start, good.position)
+            between = self._cross_check.count(start, good.position)
             if between is not None:
                 return good.row.offset - between
         end, records = self._counted_by_checksums(start)
         if self._known_end is not None and end == self._readable_end:
             return self._known_end - records
-        counted = self._evidence.count(position, start)
+        counted = self._cross_check.count(position, start)
         return None if counted is None else offset + counted
 
     def _judge_last(self, position: int, end: int) -> Loss | None:
         """Behind the last good row of a segment that is still written to."""
         offset = self._messages.next_offset
-        row = self._evidence.row(self._place(offset))
+        row = self._cross_check.row(self._place(offset))
         if row is None:
             return None
-        size = self._evidence.size_at(position, end)
+        size = self._cross_check.size_at(position, end)
         is_its = row.offset == offset
         is_here = row.position + self._drift == position
         if size is not None and size == row.size and (is_its or is_here):
@@ -440,13 +440,13 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self.missing_end() if row.size > end - position and size is None else None
 
     def _is_boundary(self, position: int, end: int) -> bool:
-        return position == end or (position < end and self._evidence.size_at(position, end) is not None)
+        return position == end or (position < end and self._cross_check.size_at(position, end) is not None)
 
     # --- what follows from it ---------------------------------------------------------------------
 
     def _follow(self, good: GoodRow) -> None:
         """From here on rows, and records, are where this row is, and its record."""
-        self._behind = good.row.at - self._evidence.place(good.row.offset)
+        self._behind = good.row.at - self._cross_check.place(good.row.offset)
         self._drift = good.position - good.row.position
 
     def _go_on_at(self, good: GoodRow, reason: str) -> Loss:

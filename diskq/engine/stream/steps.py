@@ -13,7 +13,7 @@ from diskq._native.core.message import Position
 from diskq._native.stream.append_buffer import StreamRouter
 from diskq._native.stream.codec import TripletFraming, count, key_hash
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery import FoundLog
@@ -43,7 +43,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Slates
+from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "new_key"]
 
@@ -60,8 +60,8 @@ StreamObstacle = Literal["unsynced"] | RoomObstacle
 # So many bytes of encoded records go into one write; and of so many records rows wait.
 _AT_ONCE = 256 * 1024
 _MANY_ROWS = 16 * 1024
-# So many partitions have a slate: each is a mapped file.
-_MOST_SLATES = 64
+# So many partitions have a write-ahead log: each is a mapped file.
+_MOST_WALS = 64
 
 
 class _WrittenPartition:
@@ -107,7 +107,7 @@ class StreamSteps(DirectorySteps):
         fs: FileSystem,
         clock: Callable[[], float] | None,
         time_slice: float | None,
-        uses_slate: bool,
+        uses_wal: bool,
     ) -> None:
         self.options = checked_options(options, StreamOptions)
         super().__init__(fs, path, self.options, log, "stream", clock, time_slice)
@@ -117,7 +117,7 @@ class StreamSteps(DirectorySteps):
         self._others: dict[int, RecoveryPoint] = {}  # where partitions end that are not written to
         self.owes_rows = False
         """True if a disk has refused them."""
-        self._uses_slate = uses_slate
+        self._uses_wal = uses_wal
         self.share: BudgetShare | None = None
         """What it has of a budget,"""
         self._room: StreamRoom | None = None  # and what for
@@ -139,25 +139,25 @@ class StreamSteps(DirectorySteps):
             finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
             stagings = {index: files.partition(index).staging for index in files.partitions()}
-            slates = writer.use_slates(Slates(fs, lock, stagings, read_points(fs, files).staged))
+            wals = writer.use_wals(WriteAheadLogs(fs, lock, stagings, read_points(fs, files).staged))
             if not was_ours:
-                slates.clear_empty()
+                wals.clear_empty()
                 # Before our owner file says that nobody else has written since they were noted, too.
                 leave_points(fs, files, read_points(fs, files))
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             writer.repairs += self._owner.repairs
-            self._go_on(was_ours, slates)
+            self._go_on(was_ours, wals)
         except BaseException:
             # Whoever comes next finds no owner file that was not there.
             if made is not None:
                 with contextlib.suppress(OSError):
-                    Barrier(removals=made.removals()).pay(fs)
+                    Barrier(removals=made.removals()).execute(fs)
             raise
-        self._open_slates(lock)
+        self._open_wals(lock)
         self._join_budget()
 
-    def _go_on(self, was_ours: bool, slates: Slates) -> None:
+    def _go_on(self, was_ours: bool, wals: WriteAheadLogs) -> None:
         fs, files, writer = self._fs, self.files, self.log
         existing = read_settings(fs, files)
         self.settings = settings_of(self.options, existing, files.settings)
@@ -177,7 +177,7 @@ class StreamSteps(DirectorySteps):
                 has_retention=any(bound is not None for bound in bounds),
             )
         intent = pending(fs, files)
-        self._open_partitions(was_ours, slates, intent)
+        self._open_partitions(was_ours, wals, intent)
         self._open_door()
         writer.sign_lock()
         told = log.all_repaired(writer.repairs)
@@ -192,7 +192,7 @@ class StreamSteps(DirectorySteps):
         else:
             rollforward.forget(fs, files)
         writer.note()
-        self._append_displaced(slates)
+        self._append_displaced(wals)
         log.all_repaired(writer.repairs, told)
 
     def _open_door(self) -> None:
@@ -229,14 +229,14 @@ class StreamSteps(DirectorySteps):
     def _on_full(self, index: int) -> None:
         self.log.segment_filled(self._partitions[index].log)
 
-    def _open_partitions(self, was_ours: bool, slates: Slates, intent: Intent | None) -> None:
+    def _open_partitions(self, was_ours: bool, wals: WriteAheadLogs, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             keep_path(self._fs, self.path)  # once: where there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
-        slates.put_back(in_place=was_ours)
-        self.log.repairs += [*slates.untold, *slates.repairs]
+        wals.put_back(in_place=was_ours)
+        self.log.repairs += [*wals.untold, *wals.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are not to be written to any more.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -265,7 +265,7 @@ class StreamSteps(DirectorySteps):
         if not bases:
             return point
         noted, first = point.start(has_run_on=True), read_first(self._fs, files)
-        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        missing = missing_start(bases, files.checksum_files(), files.data, noted=noted, first=first)
         if missing is not None:
             self.log.repairs.append(missing)
             self.log.pending.removals += files.orphans(bases)
@@ -274,15 +274,15 @@ class StreamSteps(DirectorySteps):
     def _recovered(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> FoundLog:
         files = self.files.partition(index)
         self.log.make_directories(files.private)
-        slates = self.log.slates
-        assert slates is not None
+        wals = self.log.wals
+        assert wals is not None
         found = recover_partition(
             self._fs,
             files,
             self._framing,
             self.log.pending,
             point=points.partitions.get(index),
-            trust=trust_of_points(points, index, slates, was_ours=was_ours),
+            trust=trust_of_points(points, index, wals, was_ours=was_ours),
             strict=self.options.strict,
             refilled=refilled,
         )
@@ -305,9 +305,9 @@ class StreamSteps(DirectorySteps):
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
-    def _append_displaced(self, slates: Slates) -> None:
+    def _append_displaced(self, wals: WriteAheadLogs) -> None:
         """Another producer has taken the place of accepted messages: append them again, durably."""
-        for number, path, waiting in slates.displaced:
+        for number, path, waiting in wals.displaced:
             records = count(waiting.records, self._framing.varuint).records
             reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
             if number < len(self._partitions):
@@ -321,7 +321,7 @@ class StreamSteps(DirectorySteps):
                 self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
             else:
                 reason += "are kept aside, as nothing is written to this partition any more"
-                aside = keep_content(self._fs, self.files.partition(number).slate, waiting.records)
+                aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
                 self.log.repairs.append(
                     Repair(
                         path=path,
@@ -332,14 +332,14 @@ class StreamSteps(DirectorySteps):
                         saved_as=aside,
                     )
                 )
-        slates.clear()
+        wals.clear()
 
-    def _open_slates(self, lock: Lock) -> None:
+    def _open_wals(self, lock: Lock) -> None:
         """Only now, with what stood on the old ones written and synced, may there be new ones."""
         stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
-        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_SLATES])}
-        slates = self.log.use_slates(Slates(self._fs, lock, stagings))
-        slates.open(buffers, is_for_rows=not self._uses_slate)
+        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
+        wals = self.log.use_wals(WriteAheadLogs(self._fs, lock, stagings))
+        wals.open(buffers, is_for_rows=not self._uses_wal)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class StreamSteps(DirectorySteps):
         """How many messages each partition was given."""
         return [after - first for after, first in zip(self.next_offsets, before, strict=True)]
 
-    @alone
+    @exclusive
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
         """Add records that are encoded, at the end of a partition; with barriers, where much is unsynced.
 
@@ -516,7 +516,7 @@ class StreamSteps(DirectorySteps):
         needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
         return {index: offset for index, offset in needed.items() if offset is not None}
 
-    @alone
+    @exclusive
     def forget_removed(self, report: RetentionReport) -> None:
         """Drop what is noted of segments that went. In the thread that appends."""
         for removed in report.partitions:
@@ -532,8 +532,8 @@ class StreamSteps(DirectorySteps):
     def _join_budget(self) -> None:
         if self._room is not None:
             self.door.beside = BESIDE
-            slates = self.log.slates.size if self.log.slates is not None else 0
-            self.share = self._room.join(self._partitions, slates, self.options.on_full, self.door)
+            wals = self.log.wals.size if self.log.wals is not None else 0
+            self.share = self._room.join(self._partitions, wals, self.options.on_full, self.door)
             self.log.note()
 
     @property
@@ -556,7 +556,7 @@ class StreamSteps(DirectorySteps):
             kept += remove_oldest(self._fs, self.files, wanted, keep_from=self._keep_from()).partitions
         return RetentionReport(partitions=kept)
 
-    @alone
+    @exclusive
     def dropped(self, report: RetentionReport) -> None:
         """`make_room` has returned that. In the thread that appends."""
         if self.share is not None:
@@ -571,7 +571,7 @@ class StreamSteps(DirectorySteps):
             return False
         return self.share.asked > 0 or (self._room.has_retention and self.share.is_pressed)
 
-    @alone
+    @exclusive
     def relieve(self) -> None:
         """Give back of the budget what is not needed."""
         if self._room is not None and self.share is not None:
@@ -673,7 +673,7 @@ class StreamSteps(DirectorySteps):
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
         points = {partition.files.index: partition.point for partition in self._partitions}
-        count = min(_MOST_SLATES, len(self._partitions)) if self._uses_slate and not is_closing else 0
+        count = min(_MOST_WALS, len(self._partitions)) if self._uses_wal and not is_closing else 0
         staged = tuple(range(count))
         return (RecoveryPoints(is_closing, points | self._others, staged=staged).replacing(self.files),)
 
@@ -685,8 +685,8 @@ class StreamSteps(DirectorySteps):
 
     def finish(self) -> None:
         writer = self.log
-        # What found no room stands on the slate for the next open, which is to come before a peer.
-        if not (writer.slates and self.waiting_bytes):
+        # What found no room stands on the write-ahead log for the next open, which is to come before a peer.
+        if not (writer.wals and self.waiting_bytes):
             with contextlib.suppress(OSError):
                 writer.pending.removals += self._owner.removals()
         sync = writer.prepare(full=True)
@@ -695,8 +695,8 @@ class StreamSteps(DirectorySteps):
         writer.pending.directories[self.path] = None
         # The lock's handle: by way of it, where no descriptor is left to open the directory.
         writer.commit((writer.lock.handle,))
-        if writer.slates is not None:
-            writer.slates.retire()
+        if writer.wals is not None:
+            writer.wals.retire()
         writer.tell_left_out(sync)
 
 

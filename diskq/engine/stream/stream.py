@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from diskq._native.core.message import Position
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import alone
+from diskq.engine.log.exclusive import exclusive
 from diskq.engine.stream.disk_share import room_size
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, new_key
@@ -41,21 +41,21 @@ class Stream(LogEngine):
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
-        uses_slate: bool = False,
+        uses_wal: bool = False,
     ) -> None:
         """Open the stream in the directory `path`, which is made, with those above it, where it is not there.
 
         Returns when every partition is whole and durable; `repairs` tells what was mended. What
         `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
         a go-diskq producer is left behind; be sure that it does not run. `clock` (seconds, monotonic) is
-        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_slate`
-        messages may be jotted down, to be written by `flush` soon after: all for a channel.
+        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_wal`
+        messages may be staged down, to be written by `flush` soon after: all for a channel.
 
         Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
         DiskFullError, OSError, and CorruptionError if `options.strict`.
         """
         self._fs = fs or OsFileSystem()
-        self.steps = StreamSteps(path, options, self._fs, clock, time_slice, uses_slate)
+        self.steps = StreamSteps(path, options, self._fs, clock, time_slice, uses_wal)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
@@ -81,13 +81,13 @@ class Stream(LogEngine):
         if type(value) is not bytes:
             key, value, timestamp = self.steps.checked(value, key, timestamp)
         try:
-            self.turn.take()
+            self.guard.take()
             self._clear_way(self.steps.size_of(value, key))
             position = self.steps.accept(value, key, timestamp, is_held=word == "memory")
             self._show(word)
             self._sync_if_due(word)
         finally:
-            self.turn.give()
+            self.guard.give()
         return position
 
     def append_many(
@@ -105,14 +105,14 @@ class Stream(LogEngine):
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(items, key, timestamp)
-        with self.turn:
+        with self.guard:
             self._clear_way(self.steps.size_of_many(batch, key))
             offsets = self.steps.accept_many(batch, key, timestamp, is_held=word == "memory")
             self._show(word)
             self._sync_if_due(word)
         return offsets
 
-    @alone
+    @exclusive
     def commit(self, transaction: Transaction) -> bool:
         """Append all that was staged, or nothing; and once, however often it is committed. Synced on return.
 
@@ -177,7 +177,7 @@ class Stream(LogEngine):
 
     # --- retention --------------------------------------------------------------------------------
 
-    @alone
+    @exclusive
     def vacuum(self) -> RetentionReport:
         """Remove what the stream's settings and options say is too much or too old. Returns what went.
 

@@ -50,7 +50,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Sealed",
-    "TimeMarks",
+    "TimeSummary",
     "fitting",
     "forget_from",
     "forget_removed",
@@ -194,7 +194,7 @@ def fitting(rows: Mapping[int, Sealed], base: int, next_base: int, size: int | N
 # --- writing --------------------------------------------------------------------------------------
 
 
-class TimeMarks:
+class TimeSummary:
     """The writing side, of one partition: moved from segment to segment as they roll.
 
     A mark or a row that cannot be written is tried again later. Nothing is raised for it: it costs
@@ -402,7 +402,7 @@ def _take_back(fs: FileSystem, cuts: list[tuple[str, int]]) -> None:
                 handles.append(fs.open(path, write=True))
                 fs.truncate(handles[-1], size)
         if handles:
-            Barrier(files=tuple(handles)).pay(fs)
+            Barrier(files=tuple(handles)).execute(fs)
     finally:
         for handle in handles:
             fs.close(handle)

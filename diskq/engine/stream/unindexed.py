@@ -17,7 +17,7 @@ from diskq._native.stream.index_entries import rows_of
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.engine.stream.index_rebuild import SegmentRows, rows_in
-from diskq.storage.checksums import Row, Rows, Sidecar, checksum, pack_row, rows_before
+from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum, pack_row, rows_before
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.swap import Swap
@@ -63,7 +63,7 @@ class Unindexed:
         swap.install(files.data(base), self.data)
         swap.install(files.index_of(base), made.index_rows)
         swap.install(files.timeindex(base), made.timeindex_rows)
-        swap.install(files.sidecar(base), b"".join(map(pack_row, sums)))
+        swap.install(files.checksum_file(base), b"".join(map(pack_row, sums)))
         swap.remove(files.marks(base))
         try:
             swap.carry_out()
@@ -73,17 +73,17 @@ class Unindexed:
             return False
         return True
 
-    def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> Sidecar:
+    def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> ChecksumFile:
         """Keep those before `start`, so that readers go by the index from there on. The caller closes it."""
-        kept, covered = rows_before(fs, files.sidecar(base), self.block.start)
-        sidecar = Sidecar.open(fs, files.sidecar(base), kept, covered)
+        kept, covered = rows_before(fs, files.checksum_file(base), self.block.start)
+        checksum_file = ChecksumFile.open(fs, files.checksum_file(base), kept, covered)
         if self.before:
             size = self.start - self.block.start
-            sidecar.add(
+            checksum_file.add(
                 self.start, size, self.before, memoryview(_read(fs, files, base, self.block.start, size))
             )
-            sidecar.flush()
-        return sidecar
+            checksum_file.flush()
+        return checksum_file
 
 
 def find_unindexed(
@@ -139,7 +139,7 @@ def _read(fs: FileSystem, files: PartitionFiles, base: int, start: int, size: in
 
 
 def _blocks(fs: FileSystem, files: PartitionFiles, base: int) -> list[Row]:
-    rows = Rows(fs, files.sidecar(base))
+    rows = Rows(fs, files.checksum_file(base))
     found: list[Row] = []
     try:
         while (row := rows.first_after(found[-1].end if found else 0)) is not None:

@@ -17,12 +17,12 @@ from diskq.engine.stream.stream import new_key
 from diskq.errors import ConversionLossError, QueueNotFoundError
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
-from diskq.tools.convert.field_mapping import CARRIES, Carrier, ConvertOptions, Format
+from diskq.tools.convert.field_mapping import CARRIES, ConvertOptions, FieldMapper, Format
 from diskq.tools.convert.sources import LinesFile, Source, kind_of, open_reading
 from diskq.tools.convert.targets import LinesOut, Target, check_there, open_target
 from diskq.tools.entries import EntryBatch
 from diskq.tools.placing import Place, check_free
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 __all__ = ["Conversion", "Progress", "convert", "tell_losses"]
 
@@ -89,7 +89,7 @@ def convert(
     ConversionError for a message that the target cannot hold, FileExistsError, FileNotFoundError, ValueError
     for options that make no sense, and what reading the sources and writing the target raise.
     """
-    given = [sources] if isinstance(sources, Thing | LinesFile) else sources
+    given = [sources] if isinstance(sources, Store | LinesFile) else sources
     its = options or ConvertOptions()
     its.check(to)
     with _Conversion(
@@ -157,7 +157,7 @@ class _Conversion(ExitStack):
             self.enter_context(open_reading(source, options.selection, fs=fs)) for source in sources
         ]
         self._unreadable: list[SkippedBytes] = []
-        self._carrier = Carrier(
+        self._mapper = FieldMapper(
             to,
             options,
             now_ns=int(fs.wall_clock() * 1_000_000_000),
@@ -201,10 +201,10 @@ class _Conversion(ExitStack):
             sources=tuple(str(reading.source) for reading in self._readings),
             target=self._path or "-",
             to=self._to,
-            messages=self._carrier.messages,
-            bytes=self._carrier.bytes,
+            messages=self._mapper.messages,
+            bytes=self._mapper.bytes,
             lost=self._losses(),
-            invented=dict(self._carrier.invented),
+            invented=dict(self._mapper.invented),
             unreadable=tuple(self._unreadable),
             is_dry=self._options.dry_run,
         )
@@ -247,7 +247,7 @@ class _Conversion(ExitStack):
         partitions = None
         if self._to == "triplet" and not self._options.append:
             self._settle_partitions()
-            partitions = self._carrier.partitions
+            partitions = self._mapper.partitions
         elif self._to == "triplet":
             self._partitions_there()
         infos = [info for reading in self._readings for info in reading.queues]
@@ -268,10 +268,10 @@ class _Conversion(ExitStack):
 
     def _settle_partitions(self) -> None:
         """How many a new stream is to have."""
-        if self._carrier.partitions is None:
+        if self._mapper.partitions is None:
             counts = [reading.partitions for reading in self._readings if reading.partitions is not None]
-            most = max(0, self._carrier.highest_partition + 1, *counts)
-            self._carrier.partitions = most or StreamSettings().partitions
+            most = max(0, self._mapper.highest_partition + 1, *counts)
+            self._mapper.partitions = most or StreamSettings().partitions
 
     def _partitions_there(self) -> None:
         """How many the stream has that is appended to. Raises ValueError where others are asked for."""
@@ -279,7 +279,7 @@ class _Conversion(ExitStack):
         assert settings is not None
         if self._options.partitions not in (None, settings.partitions):
             raise ValueError(f"{self._path} has {settings.partitions} partitions, and keeps them")
-        self._carrier.partitions = settings.partitions
+        self._mapper.partitions = settings.partitions
 
     # --- passing over the messages --------------------------------------------------------------------
 
@@ -290,16 +290,16 @@ class _Conversion(ExitStack):
             self._partitions_there()
         for batch in self._carried():
             if target is not None:
-                target.admit(batch, self._carrier)
+                target.admit(batch, self._mapper)
         if is_first:
             self._judge()
             if self._warn is not None and (lost := self._losses()):
                 self._warn(lost)
 
     def _write(self, target: Target) -> None:
-        highest = self._carrier.highest_partition
-        self._carrier.restart()
-        self._carrier.highest_partition = highest
+        highest = self._mapper.highest_partition
+        self._mapper.restart()
+        self._mapper.highest_partition = highest
         self._unreadable.clear()
         for batch in self._carried():
             target.write(batch)
@@ -310,11 +310,11 @@ class _Conversion(ExitStack):
         counts = [reading.total for reading in self._readings]
         total = None if None in counts else self._passes * sum(count or 0 for count in counts)
         for reading in self._readings:
-            self._carrier.source = str(reading.source)
+            self._mapper.source = str(reading.source)
             for found in reading.batches():
                 batch = found if left is None else found.cut(0, left)
                 if len(batch):
-                    yield self._carrier.carry(batch)
+                    yield self._mapper.carry(batch)
                 if left is not None:
                     left -= len(batch)
                 self._passed += len(batch)
@@ -325,7 +325,7 @@ class _Conversion(ExitStack):
             self._unreadable += [gap for gap in reading.losses if gap.count or is_queue]
 
     def _losses(self) -> dict[str, int]:
-        lost = self._carrier.lost
+        lost = self._mapper.lost
         if self._unreadable:
             lost["messages"] = sum(gap.count for gap in self._unreadable)
         return lost

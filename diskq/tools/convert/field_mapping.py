@@ -32,7 +32,7 @@ from diskq.options import LARGEST_PAYLOAD, MOST_PARTITIONS
 from diskq.tools.convert.sources import Selection
 from diskq.tools.entries import EntryBatch
 
-__all__ = ["CARRIES", "FORMATS", "Carrier", "ConvertOptions", "Format"]
+__all__ = ["CARRIES", "FORMATS", "ConvertOptions", "FieldMapper", "Format"]
 
 Format = Literal["nsq", "triplet", "sej", "taskflux", "jsonl"]
 FORMATS: tuple[Format, ...] = ("nsq", "triplet", "sej", "taskflux", "jsonl")
@@ -122,7 +122,7 @@ def _one_of(name: str, given: str | None, words: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is json:FIELD: the name of a field is missing")
 
 
-class Carrier:
+class FieldMapper:
     """Takes batches as they were read, and gives them as the target takes them. Counts as it goes."""
 
     def __init__(

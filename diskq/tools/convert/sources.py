@@ -31,7 +31,7 @@ from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import read_lines
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 __all__ = [
     "FIELDS",
@@ -61,7 +61,7 @@ class LinesFile(NamedTuple):
         return self.label or f"JSON lines {self.path}"
 
 
-Source = Thing | LinesFile
+Source = Store | LinesFile
 
 FIELDS: dict[str, frozenset[str]] = {
     "queue": frozenset({"queue"}),
@@ -209,7 +209,7 @@ def entries(
 class _QueueReading(MessageSource):
     """One queue, or several, one after the other."""
 
-    def __init__(self, source: Thing, names: Sequence[str], fs: FileSystem) -> None:
+    def __init__(self, source: Store, names: Sequence[str], fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
         snapshots = [(name, FifoSnapshot(source.path, name, fs=fs)) for name in names]
@@ -253,7 +253,7 @@ def _as_gap(repair: Repair) -> SkippedBytes:
 
 
 class _StreamReading(MessageSource):
-    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+    def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._stream = StreamReader(source.path, fs=fs)
         self._bounds: list[tuple[int, int, int]] = []
@@ -305,7 +305,7 @@ def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
 
 
 class _JournalReading(MessageSource):
-    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+    def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
         with JournalReader(source.path, fs=fs) as reader:
@@ -344,7 +344,7 @@ class _JournalReading(MessageSource):
 
 
 class _StoreReading(MessageSource):
-    def __init__(self, source: Thing, selection: Selection, fs: FileSystem) -> None:
+    def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
         look: StoreLook | None = look_at_store(source.path, fs=fs)

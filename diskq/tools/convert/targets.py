@@ -32,10 +32,10 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.numbers import UNBOUNDED
-from diskq.tools.convert.field_mapping import Carrier, Format
+from diskq.tools.convert.field_mapping import FieldMapper, Format
 from diskq.tools.entries import EntryBatch
 from diskq.tools.json_lines import to_lines
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 
 __all__ = ["LinesOut", "Target", "check_there", "open_target"]
 
@@ -45,9 +45,9 @@ _A_YEAR = 365 * 86_400.0
 
 
 class Target(Closing):
-    """Takes what a `Carrier` gives. `close` syncs everything; `abandon` promises nothing."""
+    """Takes what a `FieldMapper` gives. `close` syncs everything; `abandon` promises nothing."""
 
-    def admit(self, batch: EntryBatch, carrier: Carrier) -> None:
+    def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
         """Would it be taken, after what was admitted before? Raises ConversionError for what would not."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ def check_there(fs: FileSystem, to: Format, path: str) -> None:
     if to == "jsonl":
         fs.close(fs.open(path, write=True))
         return
-    found = {thing.kind for thing in things_at(path, fs=fs) if thing.path == path}
+    found = {store.kind for store in stores_at(path, fs=fs) if store.path == path}
     if kinds[to] not in found and not (to == "nsq" and not found):
         there = ", ".join(sorted(found)) or "nothing"
         raise FileExistsError(errno.EEXIST, f"no {kinds[to]} is here to append to, but {there}", path)
@@ -136,7 +136,7 @@ class _Queues(Target):
             self._queues[name] = FifoQueue(self._path, name, self._options, fs=self._fs)
         return self._queues[name]
 
-    def admit(self, batch: EntryBatch, carrier: Carrier) -> None:
+    def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
         """Have the locks of those that are there."""
         for name, _ in _by_name(batch):
             if name in queue_names(self._fs, self._path):
@@ -252,7 +252,7 @@ class _Store(Target):
             return self._store.create_queue(name)
         return self._store.queue(name)
 
-    def admit(self, batch: EntryBatch, carrier: Carrier) -> None:
+    def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
         assert batch.priorities is not None
         for name, part in _by_name(batch):
             if name not in self._there:
@@ -264,7 +264,7 @@ class _Store(Target):
                 self._store.steps.checked(queue, part.values, list(part.priorities or ()))  # type: ignore[arg-type]
             except (QueueFullError, MessageSizeError, ValueError) as failure:
                 at = self._first_bad(queue, part)
-                raise carrier.refuse(
+                raise mapper.refuse(
                     part, at, f"{failure}; the queue in the target does not take it"
                 ) from None
 
@@ -313,7 +313,7 @@ class _LinesFile(Target):
         handle, self._handle = self._handle, -1
         if handle >= 0:
             above = directory_of(self._path)
-            Barrier(files=(handle,), directories=(above,), closing=(handle,)).pay(self._fs)
+            Barrier(files=(handle,), directories=(above,), closing=(handle,)).execute(self._fs)
 
     def abandon(self) -> None:
         handle, self._handle = self._handle, -1

@@ -128,9 +128,9 @@ class _JournalRebuild:
             is_active = is_last and number == len(runs) - 1
             swap.install(files.data(run.first), copied(path, run.pieces) if run.pieces else b"")
             swap.install(
-                files.sidecar(run.first), sums(path, run.pieces, sej_blocks, is_sealed=not is_active)
+                files.checksum_file(run.first), sums(path, run.pieces, sej_blocks, is_sealed=not is_active)
             )
         if all(run.first != found.base for run in runs):
             swap.remove(path)
-            swap.remove(files.sidecar(found.base))
+            swap.remove(files.checksum_file(found.base))
             self._is_renamed = True

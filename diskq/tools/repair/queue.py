@@ -106,8 +106,8 @@ class _QueueRebuild:
         """What reading the file passes over, and how many records it delivers."""
         any_size = NsqFraming(0, MAX_BODY)
         ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
-        sidecar = self._files.sidecar(number)
-        reader = BlockReader(self._fs, ahead, self._files.data(number), sidecar, start)
+        checksum_file = self._files.checksum_file(number)
+        reader = BlockReader(self._fs, ahead, self._files.data(number), checksum_file, start)
         losses: list[Loss] = []
         records = 0
         try:
@@ -138,7 +138,9 @@ class _QueueRebuild:
         path = self._files.data(number)
         self._pieces[number] = pieces
         self._swap.install(path, copied(path, pieces) if pieces else b"")
-        self._swap.install(self._files.sidecar(number), sums(path, pieces, nsq_blocks, is_sealed=is_sealed))
+        self._swap.install(
+            self._files.checksum_file(number), sums(path, pieces, nsq_blocks, is_sealed=is_sealed)
+        )
         if number in self._files.marked():
             self._swap.remove(self._files.mark(number))
 
@@ -163,9 +165,9 @@ class _QueueRebuild:
             if file not in self._pieces or any(start <= byte < end for start, end in self._pieces[file]):
                 place = self._moved(QueuePosition(file, byte))
                 rows.append(tried_row(*place, tried.attempts, tried.due, tried.delay))
-        self._swap.install(self._files.ack_journal(journals[-1]), b"".join(rows))
+        self._swap.install(self._files.ack_log(journals[-1]), b"".join(rows))
         for number in journals[:-1]:
-            self._swap.remove(self._files.ack_journal(number))
+            self._swap.remove(self._files.ack_log(number))
 
     def _acked(self, file: int, start: int, end: int) -> list[bytes]:
         if file not in self._pieces:

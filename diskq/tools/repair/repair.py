@@ -17,7 +17,7 @@ from diskq.tools.repair.priority import repair_jobs
 from diskq.tools.repair.queue import repair_queue
 from diskq.tools.repair.spool import repair_spool
 from diskq.tools.repair.stream import repair_stream
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 
 __all__ = ["Repairs", "mend", "repair"]
@@ -30,7 +30,7 @@ _MOST_ROUNDS = 5
 class Repairs:
     """What was done, or would be."""
 
-    thing: Thing
+    store: Store
     repairs: tuple[Repair, ...]
     is_applied: bool
 
@@ -41,7 +41,7 @@ class Repairs:
 
 
 def repair(
-    thing: Thing, *, apply: bool = False, take_over: bool = False, fs: FileSystem | None = None
+    store: Store, *, apply: bool = False, take_over: bool = False, fs: FileSystem | None = None
 ) -> Repairs:
     """Make the thing whole, if `apply`; else tell what that would do, and change nothing.
 
@@ -50,37 +50,37 @@ def repair(
     (it is then as it was), DiskqError, OSError.
     """
     disk = fs or OsFileSystem()
-    planned = _planned(disk, thing, take_over)
+    planned = _planned(disk, store, take_over)
     if not apply:
-        return Repairs(thing=thing, repairs=tuple(planned), is_applied=False)
+        return Repairs(store=store, repairs=tuple(planned), is_applied=False)
     done: list[Repair] = []
-    if not planned and verify(thing, fs=disk).verdict != "clean":
-        done += mend(disk, thing, take_over=take_over)  # what an open mends, and does not tell
+    if not planned and verify(store, fs=disk).verdict != "clean":
+        done += mend(disk, store, take_over=take_over)  # what an open mends, and does not tell
     for _ in range(_MOST_ROUNDS):
         if not planned:
             break
-        done += mend(disk, thing, take_over=take_over)
-        planned = _planned(disk, thing, take_over)
-    return Repairs(thing=thing, repairs=tuple(done), is_applied=True)
+        done += mend(disk, store, take_over=take_over)
+        planned = _planned(disk, store, take_over)
+    return Repairs(store=store, repairs=tuple(done), is_applied=True)
 
 
-def _planned(disk: FileSystem, thing: Thing, take_over: bool) -> list[Repair]:
+def _planned(disk: FileSystem, store: Store, take_over: bool) -> list[Repair]:
     with OverlayFS(disk, locks=True) as overlay:
-        return mend(overlay, thing, take_over=take_over, is_dry=True)
+        return mend(overlay, store, take_over=take_over, is_dry=True)
 
 
-def mend(fs: FileSystem, thing: Thing, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
+def mend(fs: FileSystem, store: Store, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
     """Make the thing whole in `fs`, in one round; with `is_dry` only as far as an open does. What was done.
 
     Raises as `repair`.
     """
-    path = thing.path
-    if thing.kind == "jobs":
+    path = store.path
+    if store.kind == "jobs":
         return repair_jobs(fs, path)
-    if thing.kind == "stream":
+    if store.kind == "stream":
         return repair_stream(fs, path, is_dry=is_dry, take_over=take_over)
-    if thing.kind == "journal":
+    if store.kind == "journal":
         return repair_journal(fs, path, is_dry=is_dry)
-    if thing.kind == "spool":
+    if store.kind == "spool":
         return repair_spool(fs, path, is_dry=is_dry)
-    return repair_queue(fs, path, thing.name, is_dry=is_dry)
+    return repair_queue(fs, path, store.name, is_dry=is_dry)

@@ -15,7 +15,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.index_entries import RowsOf, rows_of
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.storage.barrier import write_all
-from diskq.storage.checksums import Sidecar
+from diskq.storage.checksums import ChecksumFile
 from diskq.storage.fs import FileSystem
 
 __all__ = [
@@ -97,7 +97,7 @@ def sums(path: str, pieces: Iterable[RecordRange], blocks: Blocks, *, is_sealed:
     pieces = list(pieces)
 
     def write(fs: FileSystem, handle: int) -> None:
-        sidecar = Sidecar(fs, path, handle, 0, 0, bytearray(), 0)
+        checksum_file = ChecksumFile(fs, path, handle, 0, 0, bytearray(), 0)
         source = fs.open(path) if pieces else -1
         try:
             before = 0
@@ -105,17 +105,17 @@ def sums(path: str, pieces: Iterable[RecordRange], blocks: Blocks, *, is_sealed:
                 start = piece.start
                 for end, records in blocks(fs, source, piece):
                     data = fs.pread(source, end - start, start)
-                    sidecar.add(before + end - piece.start, end - start, records, memoryview(data))
+                    checksum_file.add(before + end - piece.start, end - start, records, memoryview(data))
                     start = end
                 before += piece.end - piece.start
         finally:
             if source >= 0:
                 fs.close(source)
         if is_sealed:
-            sidecar.covered = before
-            sidecar.seal()
+            checksum_file.covered = before
+            checksum_file.seal()
         else:
-            sidecar.flush()
+            checksum_file.flush()
 
     return write
 

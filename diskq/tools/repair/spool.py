@@ -7,7 +7,7 @@ import errno
 
 from diskq.engine.layouts import queue_names
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, SpoolStatus, read_note, read_state
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, keep_copy
@@ -52,7 +52,7 @@ def _mend_notes(fs: FileSystem, path: str) -> list[Repair]:
             reason = "nothing that a spool wrote: the first messages may be delivered again"
             repairs.append(Repair(path=each, kept=0, dropped=size, reason=reason, saved_as=aside))
         # It begins anew what it cannot read.
-        with Outbox(fs, path, queue.steps) as box:
-            if not box.barrier(box.found or SpoolStatus(), is_open=False).pay(fs):
+        with DeliveryCursor(fs, path, queue.steps) as box:
+            if not box.barrier(box.found or SpoolStatus(), is_open=False).execute(fs):
                 raise OSError(errno.ENOSPC, "no room for the state of the spool", files.state)
     return repairs

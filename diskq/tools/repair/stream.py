@@ -58,7 +58,7 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
             if not is_dry:
                 rebuild.carry_out()
         finally:
-            Barrier(removals=owner.removals()).pay(fs)
+            Barrier(removals=owner.removals()).execute(fs)
     finally:
         lock.release()
     return repairs + _mend_groups(fs, files)
@@ -248,8 +248,8 @@ class _StreamRebuild:
                 swap.install(data, copied(path, run.pieces) if run.pieces else b"")
             swap.install(index, indexed(path, run.pieces, framing, run.first, by_time=False))
             swap.install(timeindex, indexed(path, run.pieces, framing, run.first, by_time=True))
-            sidecar = sums(path, run.pieces, triplet_blocks(framing), is_sealed=not is_active)
-            swap.install(files.sidecar(run.first), sidecar)
+            checksum_file = sums(path, run.pieces, triplet_blocks(framing), is_sealed=not is_active)
+            swap.install(files.checksum_file(run.first), checksum_file)
         if all(run.first != found.base for run in runs):
             for each in (*files.segment(found.base), *files.beside(found.base)):
                 swap.remove(each)

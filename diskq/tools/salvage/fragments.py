@@ -20,7 +20,7 @@ from diskq._native.queue import codec as nsq
 from diskq._native.stream import codec as triplet
 from diskq.tools.entries import Entry
 
-__all__ = ["Scraps", "jobs_scraps", "journal_scraps", "queue_scraps", "stream_scraps"]
+__all__ = ["Fragments", "jobs_fragments", "journal_fragments", "queue_fragments", "stream_fragments"]
 
 # A chain is looked for in so many of the last bytes.
 _MOST_LOOKED_AT = 1024 * 1024
@@ -33,7 +33,7 @@ _SEJ_SIZE = struct.Struct(">i")
 
 
 @dataclass(slots=True)
-class Scraps:
+class Fragments:
     """What was found in some bytes."""
 
     entries: list[Entry] = field(default_factory=list)
@@ -41,9 +41,9 @@ class Scraps:
     """Bytes that hold no message that can be told."""
 
 
-def queue_scraps(content: bytes, name: str) -> Scraps:
+def queue_fragments(content: bytes, name: str) -> Fragments:
     """Of a queue's data file."""
-    found = Scraps()
+    found = Fragments()
 
     def take(part: bytes) -> int:
         scanned = nsq.scan(part)
@@ -59,9 +59,9 @@ def queue_scraps(content: bytes, name: str) -> Scraps:
     return _with_chain(content, found, take, size_at)
 
 
-def stream_scraps(content: bytes, partition: int, is_varuint: bool) -> Scraps:
+def stream_fragments(content: bytes, partition: int, is_varuint: bool) -> Fragments:
     """Of a partition's data file. Its records do not say their offsets."""
-    found = Scraps()
+    found = Fragments()
 
     def take(part: bytes) -> int:
         scanned = triplet.scan(part, varuint=is_varuint)
@@ -84,8 +84,8 @@ def stream_scraps(content: bytes, partition: int, is_varuint: bool) -> Scraps:
 
 
 def _with_chain(
-    content: bytes, found: Scraps, take: Callable[[bytes], int], size_at: Callable[[int], int | None]
-) -> Scraps:
+    content: bytes, found: Fragments, take: Callable[[bytes], int], size_at: Callable[[int], int | None]
+) -> Fragments:
     """What follows from the beginning; and the longest chain behind it that leads to the end."""
     end = take(content)
     if end < len(content):
@@ -107,9 +107,9 @@ def _chain(content: bytes, first: int, size_at: Callable[[int], int | None]) -> 
     return min(leads)
 
 
-def journal_scraps(content: bytes) -> Scraps:
+def journal_fragments(content: bytes) -> Fragments:
     """Of a journal's segment."""
-    found = Scraps()
+    found = Fragments()
     at = 0
     while at < len(content):
         scanned = sej.scan(memoryview(content)[at:])
@@ -139,9 +139,9 @@ def _sej_record_behind(content: bytes, at: int) -> int:
     return len(content)
 
 
-def jobs_scraps(content: bytes) -> Scraps:
+def jobs_fragments(content: bytes) -> Fragments:
     """Of a store's log. Messages that were acknowledged may be among them: a log tells it by number only."""
-    found = Scraps()
+    found = Fragments()
     at = len(taskflux.FILE_HEAD) if content.startswith(taskflux.FILE_HEAD) else 0
     while 0 <= at < len(content):
         scanned = taskflux.scan(memoryview(content)[at:])

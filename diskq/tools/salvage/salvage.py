@@ -29,8 +29,14 @@ from diskq.tools.convert.sources import open_reading
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
 from diskq.tools.repair.repair import mend
-from diskq.tools.salvage.fragments import Scraps, jobs_scraps, journal_scraps, queue_scraps, stream_scraps
-from diskq.tools.stores import Thing
+from diskq.tools.salvage.fragments import (
+    Fragments,
+    jobs_fragments,
+    journal_fragments,
+    queue_fragments,
+    stream_fragments,
+)
+from diskq.tools.stores import Store
 
 __all__ = ["Salvaged", "Unread", "new_file", "salvage"]
 
@@ -55,24 +61,24 @@ class Unread:
 class Salvaged:
     """What was carried out."""
 
-    thing: Thing
+    store: Store
     messages: int
     """Those that are where readers find them."""
-    scraps: int
+    fragments: int
     """Those that were found in what nobody reads any more. No checksum vouches for them."""
     unread: tuple[Unread, ...]
 
 
 @dataclass(slots=True)
-class _Scrap:
+class _Fragment:
     """A file of bytes that were set aside, as it was taken apart."""
 
     path: str
-    found: Scraps
+    found: Fragments
 
 
 def salvage(
-    thing: Thing, write: Callable[[bytes], object], *, take_over: bool = False, fs: FileSystem | None = None
+    store: Store, write: Callable[[bytes], object], *, take_over: bool = False, fs: FileSystem | None = None
 ) -> Salvaged:
     """Give `write` every message of the thing that can be read, as lines of JSON (json_lines.py).
 
@@ -83,25 +89,31 @@ def salvage(
     check_plain("write", write)
     disk = fs or OsFileSystem()
     with OverlayFS(disk, locks=True) as overlay:
-        mend(overlay, thing, take_over=take_over)
-        scraps = _scraps_of(overlay, thing)
-        rare = {entry for scrap in scraps for entry in scrap.found.entries} if _has_places(thing) else set()
-        is_store = thing.kind == "jobs"
+        mend(overlay, store, take_over=take_over)
+        fragments = _fragments_of(overlay, store)
+        rare = (
+            {entry for fragment in fragments for entry in fragment.found.entries}
+            if _has_places(store)
+            else set()
+        )
+        is_store = store.kind == "jobs"
         is_read: Counter[Entry] = Counter()
         messages = 0
-        with open_reading(thing, fs=overlay) as reading:
+        with open_reading(store, fs=overlay) as reading:
             for batch in reading.batches():
                 write(to_lines(batch))
                 messages += len(batch)
                 if rare:
-                    rare -= {_placeless(entry, thing) for entry in batch.entries()}
-                if is_store and scraps:
+                    rare -= {_placeless(entry, store) for entry in batch.entries()}
+                if is_store and fragments:
                     is_read.update(map(_as_in_a_log, batch.entries()))
     told = 0
     seen: set[Entry] = set()
-    for scrap in scraps:
-        entries = [entry for entry in scrap.found.entries if not _has_places(thing) or entry in rare - seen]
-        if _has_places(thing):
+    for fragment in fragments:
+        entries = [
+            entry for entry in fragment.found.entries if not _has_places(store) or entry in rare - seen
+        ]
+        if _has_places(store):
             entries = list(dict.fromkeys(entries))
             seen.update(entries)
         if is_store:
@@ -110,8 +122,10 @@ def salvage(
         for at in range(0, len(entries), _AT_ONCE):
             write(to_lines(EntryBatch.of(entries[at : at + _AT_ONCE])))
         told += len(entries)
-    unread = tuple(Unread(scrap.path, scrap.found.unread) for scrap in scraps if scrap.found.unread)
-    return Salvaged(thing=thing, messages=messages, scraps=told, unread=unread)
+    unread = tuple(
+        Unread(fragment.path, fragment.found.unread) for fragment in fragments if fragment.found.unread
+    )
+    return Salvaged(store=store, messages=messages, fragments=told, unread=unread)
 
 
 def _as_in_a_log(entry: Entry) -> Entry:
@@ -131,19 +145,19 @@ def _without(entries: list[Entry], is_read: Counter[Entry]) -> tuple[list[Entry]
     return left, rest
 
 
-def _has_places(thing: Thing) -> bool:
+def _has_places(store: Store) -> bool:
     """Do a message's time, or offset, tell it from another one that says the same?"""
-    return thing.kind in ("stream", "journal")
+    return store.kind in ("stream", "journal")
 
 
-def _placeless(entry: Entry, thing: Thing) -> Entry:
-    """As scraps tell it: in a stream's files a record does not say its offset."""
-    return entry._replace(offset=None) if thing.kind == "stream" else entry
+def _placeless(entry: Entry, store: Store) -> Entry:
+    """As fragments tell it: in a stream's files a record does not say its offset."""
+    return entry._replace(offset=None) if store.kind == "stream" else entry
 
 
 @contextlib.contextmanager
 def new_file(path: AnyPath) -> Iterator[Callable[[bytes], object]]:
-    """Makes a file, to which what is given is appended, and which is on the platter in the end.
+    """Makes a file, to which what is given is appended, and which is on stable storage in the end.
 
     Where something goes wrong on the way there is none. Raises FileExistsError, OSError.
     """
@@ -159,53 +173,53 @@ def new_file(path: AnyPath) -> Iterator[Callable[[bytes], object]]:
     try:
         yield write
         above = directory_of(text) if "/" in text.rstrip("/") else "."
-        Barrier(files=(handle,), directories=(above,), closing=(handle,)).pay(disk)
+        Barrier(files=(handle,), directories=(above,), closing=(handle,)).execute(disk)
     except BaseException:
-        Barrier(removals=(text,)).pay(disk)
+        Barrier(removals=(text,)).execute(disk)
         raise
 
 
 # --- what was set aside ---------------------------------------------------------------------------
 
 
-def _scraps_of(fs: FileSystem, thing: Thing) -> list[_Scrap]:
+def _fragments_of(fs: FileSystem, store: Store) -> list[_Fragment]:
     """The files that were set aside, taken apart; of several that are the same, one."""
     seen: set[tuple[str, int]] = set()
-    scraps = []
-    for path, of, take_apart in _set_aside(fs, thing):
+    fragments = []
+    for path, of, take_apart in _set_aside(fs, store):
         content = _content(fs, path)
         known = (of, checksum(content))
         if content.strip(b"\0") and known not in seen:
-            scraps.append(_Scrap(path, take_apart(content)))
+            fragments.append(_Fragment(path, take_apart(content)))
         seen.add(known)
-    return scraps
+    return fragments
 
 
-def _set_aside(fs: FileSystem, thing: Thing) -> Iterator[tuple[str, str, Callable[[bytes], Scraps]]]:
+def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callable[[bytes], Fragments]]]:
     """Their paths, of which file each is, and how it is taken apart."""
-    if thing.kind in ("queue", "spool"):
-        names = (SPOOL, DEAD) if thing.kind == "spool" else (thing.name,)
-        for path, of in _quarantined(fs, thing.path):
+    if store.kind in ("queue", "spool"):
+        names = (SPOOL, DEAD) if store.kind == "spool" else (store.name,)
+        for path, of in _quarantined(fs, store.path):
             match = _OF_A_QUEUE.fullmatch(of)
             if match is not None and match[1] in names:
-                yield path, of, lambda content, name=match[1]: queue_scraps(content, name)  # type: ignore[misc]
-    elif thing.kind == "stream":
-        files = StreamFiles(fs, thing.path)
+                yield path, of, lambda content, name=match[1]: queue_fragments(content, name)  # type: ignore[misc]
+    elif store.kind == "stream":
+        files = StreamFiles(fs, store.path)
         settings = read_settings(fs, files)
         is_varuint = settings is not None and settings.encoding == "varuint"
         for partition in files.partitions():
             for path, of in _quarantined(fs, files.partition(partition).private):
                 if of.endswith(".data"):
-                    yield path, of, lambda content, p=partition: stream_scraps(content, p, is_varuint)  # type: ignore[misc]
-    elif thing.kind == "journal":
-        for directory in JournalFiles(fs, thing.path).data_places():
+                    yield path, of, lambda content, p=partition: stream_fragments(content, p, is_varuint)  # type: ignore[misc]
+    elif store.kind == "journal":
+        for directory in JournalFiles(fs, store.path).data_places():
             for path, of in _quarantined(fs, directory):
-                yield path, of, journal_scraps
+                yield path, of, journal_fragments
     else:
-        root = StoreFiles.existing(fs, thing.path).root
+        root = StoreFiles.existing(fs, store.path).root
         for path, of in _quarantined(fs, private_path(root, "")[:-1]):
             if of.endswith(".log"):
-                yield path, of, jobs_scraps
+                yield path, of, jobs_fragments
 
 
 def _quarantined(fs: FileSystem, directory: str) -> list[tuple[str, str]]:

@@ -20,22 +20,22 @@ from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back
 
 __all__ = ["verify_journal"]
 
 
-def verify_journal(fs: FileSystem, thing: Thing, report: Report) -> None:
+def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises JournalNotFoundError, OSError."""
-    files = JournalFiles(fs, thing.path)
+    files = JournalFiles(fs, store.path)
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
-        _look_over(there, JournalFiles(there, thing.path), report)
+        _look_over(there, JournalFiles(there, store.path), report)
 
 
 def _count(records: bytes) -> int:
@@ -63,10 +63,10 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
         counted = sum(finding.lost for finding in report.findings)
         if lost := max(0, told - end - counted):
             what = f"messages {told - lost} to {told - 1}, of which there are checksums, are gone"
-            report.damage(files.data(files.sidecars()[-1]), None, what, lost)
+            report.damage(files.data(files.checksum_files()[-1]), None, what, lost)
     if point is not None and bases:
         # Checksums that are not this segment's own tell of messages that never were.
-        first = min([bases[0], *files.sidecars()])
+        first = min([bases[0], *files.checksum_files()])
         report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
     noted = None if point is None else point.start(has_run_on=not is_doubtful)
@@ -75,7 +75,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
 
 def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
     """No segment is there any more."""
-    start = min(files.sidecars(), default=base)
+    start = min(files.checksum_files(), default=base)
     if start < promised:
         what = f"there is no segment: messages {start} to {promised - 1} are gone"
         report.damage(files.data(base), None, what, promised - start)
@@ -126,7 +126,7 @@ def _look(
                 break
         ends[base] = ahead.next_offset
         report.checksummed += segment.blocks.verified
-        tell_of_rows(fs, files.sidecar(base), size - segment.blocks.verified, report)
+        tell_of_rows(fs, files.checksum_file(base), size - segment.blocks.verified, report)
         if behind is None:
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)
@@ -179,7 +179,7 @@ def _look_at_the_end(
 
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
     """True if the machine was restarted since a writer of ours was at work: not all it wrote may be there."""
-    return was_restarted(fs, read_holder(fs, files.lock), [files.slate]) is True
+    return was_restarted(fs, read_holder(fs, files.lock), [files.wal]) is True
 
 
 def _look_at_the_point(
@@ -187,7 +187,7 @@ def _look_at_the_point(
 ) -> None:
     if point is not None and next_offset < point.next_offset:
         missing = point.next_offset - next_offset
-        what = f"messages {next_offset} to {point.next_offset - 1} were on the platter, and are gone"
+        what = f"messages {next_offset} to {point.next_offset - 1} were on stable storage, and are gone"
         counted = sum(finding.lost for finding in report.findings)
         report.damage(files.data(base), None, what, max(0, missing - counted))
 
@@ -210,13 +210,13 @@ def _tell_of_the_rest(
     tell_of_a_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
         report.note(files.points, 0, "nobody can read it: the next open looks at everything")
-    if (waiting := read_slate(fs, files.slate)) is not None:
+    if (waiting := read_wal(fs, files.wal)) is not None:
         size = fs.size_of(files.data(waiting.file))
         if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
             whole = sej.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
-            report.note(files.slate, None, f"{whole} messages wait here: the next open writes them")
-    tell_of_the_start(missing_start(bases, files.sidecars(), files.data, noted=noted), report)
+            report.note(files.wal, None, f"{whole} messages wait here: the next open writes them")
+    tell_of_the_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):

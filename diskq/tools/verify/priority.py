@@ -16,15 +16,15 @@ from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.repairs import last_byte
 from diskq.tools.report import Report, settled
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 __all__ = ["verify_jobs"]
 
 
-def verify_jobs(fs: FileSystem, thing: Thing, report: Report) -> None:
+def verify_jobs(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises OSError."""
     try:
-        files = StoreFiles.existing(fs, thing.path)
+        files = StoreFiles.existing(fs, store.path)
     except CorruptionError as refusal:
         report.damage(refusal.path, refusal.position, refusal.reason)
         return
@@ -140,7 +140,7 @@ class _StoreVerification:
         return not self._was_killed and self._point is not None and lsn >= self._point.base
 
     def _is_vouched(self, segment: SegmentReport) -> bool:
-        """Was all of it on the platter?"""
+        """Was all of it on stable storage?"""
         point = self._point
         if point is None:
             return False
@@ -172,7 +172,7 @@ class _StoreVerification:
             report.damage(segment.path, at, what)
 
     def _tell_of_the_closed(self, found: StoreReport) -> None:
-        """Is the segment there in which the log was closed, with everything on the platter?"""
+        """Is the segment there in which the log was closed, with everything on stable storage?"""
         point, there = self._point, {segment.lsn for segment in found.segments}
         covered = -1 if found.snapshot is None else found.snapshot.lsn
         if (

@@ -14,23 +14,23 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_journals
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
-from diskq.engine.queue.snapshot import steady_slate, steady_survey, waiting_behind
+from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_behind
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.storage.repairs import Repair
 from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back
 
 __all__ = ["verify_queue"]
 
 
-def verify_queue(fs: FileSystem, thing: Thing, report: Report) -> None:
+def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises QueueMovedError, OSError."""
-    files = QueueFiles(fs, thing.path, thing.name)
+    files = QueueFiles(fs, store.path, store.name)
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
-        files = QueueFiles(there, thing.path, thing.name)
+        files = QueueFiles(there, store.path, store.name)
         report.take(settled(lambda part: _QueueVerification(there, files, part).run(), report.progress))
 
 
@@ -47,7 +47,7 @@ class _QueueVerification:
         self._report = report
 
     def run(self) -> None:
-        waiting = steady_slate(self._fs, self._files.slate)
+        waiting = steady_wal(self._fs, self._files.wal)
         content = self._files.read_metadata()
         metadata = None if content is None else QueueMetadata.parse(content)
         found = steady_survey(self._fs, self._files)
@@ -85,9 +85,7 @@ class _QueueVerification:
         if (rest := waiting_behind(self._fs, self._files, waiting, found.write)) is not None:
             whole = count(rest.records).records
             self._report.messages += whole
-            self._report.note(
-                self._files.slate, None, f"{whole} messages wait here: the next open writes them"
-            )
+            self._report.note(self._files.wal, None, f"{whole} messages wait here: the next open writes them")
         self._tell_of_tails(found)
         self._tell_of_acks(found)
         self._tell_of_leftovers()
@@ -99,7 +97,7 @@ class _QueueVerification:
     ) -> tuple[int, int]:
         """Bytes start:end of a file: how many messages, and how many losses nothing has counted."""
         path = self._files.data(number)
-        sums = None if number in found.unchecked else self._files.sidecar(number)
+        sums = None if number in found.unchecked else self._files.checksum_file(number)
         any_size = NsqFraming(0, MAX_BODY)
         ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
         try:
@@ -215,7 +213,7 @@ class _QueueVerification:
                     continue
                 self._subtract(file, begin, end)
         for number in self._files.ack_journals():
-            path = self._files.ack_journal(number)
+            path = self._files.ack_log(number)
             if broken := broken_rows(self._fs, path):
                 self._report.note(
                     path,

@@ -9,19 +9,19 @@ from diskq.engine.layouts import queue_names
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, read_note, read_state
 from diskq.storage.fs import FileSystem
 from diskq.tools.report import Report, settled
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.queue import verify_queue
 
 __all__ = ["verify_spool"]
 
 
-def verify_spool(fs: FileSystem, thing: Thing, report: Report) -> None:
+def verify_spool(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises QueueMovedError, OSError."""
-    names = queue_names(fs, thing.path)
+    names = queue_names(fs, store.path)
     for name in (SPOOL, DEAD):
         if name in names:
-            verify_queue(fs, Thing("queue", thing.path, name), report)
-    report.take(settled(partial(_look_at_notes, fs, SpoolFiles(thing.path)), None))
+            verify_queue(fs, Store("queue", store.path, name), report)
+    report.take(settled(partial(_look_at_notes, fs, SpoolFiles(store.path)), None))
 
 
 def _look_at_notes(fs: FileSystem, files: SpoolFiles, report: Report) -> None:

@@ -25,32 +25,32 @@ from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
 from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, was_killed
 
 __all__ = ["verify_stream"]
 
 _MENDS = ": the next open mends it"
-_GONE = "were on the platter, and are gone"
+_GONE = "were on stable storage, and are gone"
 
 
-def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
+def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises StreamNotFoundError, OSError."""
-    files = StreamFiles(fs, thing.path)
+    files = StreamFiles(fs, store.path)
     try:
         settings = read_settings(fs, files)
     except UnsupportedFormatError as refusal:
         report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
         return
-    found = _judged(fs, thing, settings or StreamSettings(), report)
+    found = _judged(fs, store, settings or StreamSettings(), report)
     if settings is None and found.lost:
         # Nothing says how its records are encoded but they themselves.
-        other = _judged(fs, thing, StreamSettings(encoding="varuint"), report)
+        other = _judged(fs, store, StreamSettings(encoding="varuint"), report)
         if other.messages > found.messages:
             found = other
             what = "the settings are gone, and records are encoded as 'varuint'"
@@ -58,16 +58,16 @@ def verify_stream(fs: FileSystem, thing: Thing, report: Report) -> None:
     report.take(found)
 
 
-def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Report) -> Report:
+def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Report) -> Report:
     """What is found where these are the settings."""
-    files = StreamFiles(fs, thing.path)
+    files = StreamFiles(fs, store.path)
     found = Report(report.progress)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
     varuint = settings.encoding == "varuint"
     staged = read_points(fs, files).staged
     counted = partial(_count, varuint)
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
-        _StreamVerification(there, StreamFiles(there, thing.path), settings, found).run()
+        _StreamVerification(there, StreamFiles(there, store.path), settings, found).run()
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
         found.torn(files.owner, 0, "no owner's id: the next open removes it, and keeps a copy")
@@ -81,8 +81,8 @@ def _judged(fs: FileSystem, thing: Thing, settings: StreamSettings, report: Repo
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
     """True if the machine was restarted since the last process of ours had the stream."""
-    slates = (files.partition(index).slate for index in files.partitions())
-    return was_restarted(fs, read_holder(fs, files.lock), slates) is True
+    wals = (files.partition(index).wal for index in files.partitions())
+    return was_restarted(fs, read_holder(fs, files.lock), wals) is True
 
 
 def _count(varuint: bool, records: bytes) -> int:
@@ -172,8 +172,8 @@ class _StreamVerification:
         report.messages += audit.records
         report.checksummed += audit.checksummed
         report.saw(audit.size)
-        sidecar = self._files.partition(task.partition).sidecar(task.base)
-        tell_of_rows(self._fs, sidecar, audit.size - audit.checksummed, report)
+        checksum_file = self._files.partition(task.partition).checksum_file(task.base)
+        tell_of_rows(self._fs, checksum_file, audit.size - audit.checksummed, report)
         noted = self._noted(task.partition, troubles)
         left = max(0, audit.lost - noted)
         point = points.partitions.get(task.partition)
@@ -204,7 +204,7 @@ class _StreamVerification:
         return noted
 
     def _synced(self, task: AuditTask, point: RecoveryPoint | None, path: str) -> int:
-        """So many bytes of this file of the segment are known to be on the platter."""
+        """So many bytes of this file of the segment are known to be on stable storage."""
         if point is None or point.base != task.base:
             return 0
         data, index, _ = self._files.partition(task.partition).segment(task.base)
@@ -260,9 +260,9 @@ class _StreamVerification:
         has_run_on = points.was_closed(partition) or not self._was_restarted
         noted = None if point is None else point.start(has_run_on=has_run_on)
         first = read_first(fs, files)
-        missing = missing_start(bases, files.sidecars(), files.data, noted=noted, first=first)
+        missing = missing_start(bases, files.checksum_files(), files.data, noted=noted, first=first)
         tell_of_the_start(missing, report)
-        last = max(files.sidecars(), default=-1)
+        last = max(files.checksum_files(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
             told = told_end(fs, files, bases)
             # Up to the point they were counted with the segment before.
@@ -280,7 +280,7 @@ class _StreamVerification:
                 report.note(
                     path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
                 )
-        if (waiting := read_slate(fs, files.slate)) is not None:
+        if (waiting := read_wal(fs, files.wal)) is not None:
             size = fs.size_of(files.data(waiting.file))
             if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
-                report.note(files.slate, None, "messages wait here: the next open writes them")
+                report.note(files.wal, None, "messages wait here: the next open writes them")

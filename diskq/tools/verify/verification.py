@@ -10,7 +10,7 @@ from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.tools.findings import Progress, Verification
 from diskq.tools.report import Report
-from diskq.tools.stores import Kind, Thing
+from diskq.tools.stores import Kind, Store
 from diskq.tools.verify.journal import verify_journal
 from diskq.tools.verify.priority import verify_jobs
 from diskq.tools.verify.queue import verify_queue
@@ -19,7 +19,7 @@ from diskq.tools.verify.stream import verify_stream
 
 __all__ = ["verify"]
 
-_LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Thing, Report], None]](
+_LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Store, Report], None]](
     {
         "queue": verify_queue,
         "spool": verify_spool,
@@ -30,7 +30,7 @@ _LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Thing, Report], None]](
 )
 
 
-def verify(thing: Thing, *, fs: FileSystem | None = None, progress: Progress | None = None) -> Verification:
+def verify(store: Store, *, fs: FileSystem | None = None, progress: Progress | None = None) -> Verification:
     """Look over all of it: checksums, every record, and whether its files agree with each other.
 
     It may be in use meanwhile. `progress` is told of bytes as they are looked at. Damage is told, never
@@ -38,9 +38,9 @@ def verify(thing: Thing, *, fs: FileSystem | None = None, progress: Progress | N
     than that.
     """
     report = Report(None if progress is None else check_plain("progress", progress))
-    _LOOKS[thing.kind](fs or OsFileSystem(), thing, report)
+    _LOOKS[store.kind](fs or OsFileSystem(), store, report)
     return Verification(
-        thing=thing,
+        store=store,
         messages=report.messages,
         size=report.size,
         checksummed=report.checksummed,

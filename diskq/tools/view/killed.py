@@ -12,7 +12,7 @@ from diskq.storage.write_ahead_log import (
     PutBack,
     Staging,
     kept_aside_since,
-    read_slate,
+    read_wal,
     tells_nothing,
     view_with,
 )
@@ -31,18 +31,19 @@ def as_put_back(
     report: Report,
     named: Sequence[int] = (),
 ) -> Iterator[FileSystem]:
-    """The files with what stands on slates where it belongs; `report` gets what the open would say of it.
+    """The files with what stands on write-ahead logs where it belongs; `report` gets what the open would say
+    of it.
 
-    `counted` tells how many messages some records are. `named` are the slates in use by another file than the
-    lock's, which a peer may empty. Where a process has the lock, and where no slate tells anything, these are
-    the files themselves. Raises OSError.
+    `counted` tells how many messages some records are. `named` are the write-ahead logs in use by another
+    file than the lock's, which a peer may empty. Where a process has the lock, and where no write-ahead log
+    tells anything, these are the files themselves. Raises OSError.
     """
     holder, staged = _killed(fs, lock, stagings, named)
     if staged is None:
         yield fs
         return
-    slates = (its.path for its in stagings.values())
-    is_restarted = was_restarted(fs, read_holder(fs, lock), slates)
+    wals = (its.path for its in stagings.values())
+    is_restarted = was_restarted(fs, read_holder(fs, lock), wals)
     view, told = view_with(fs, stagings, was_restarted=is_restarted, staged=staged)
     try:
         if holder is not None and (since := holder.recovering_since) and not is_restarted:
@@ -63,7 +64,9 @@ def was_killed(fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named
 def _killed(
     fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int]
 ) -> tuple[Holder | None, Sequence[int] | None]:
-    """The process that was killed, and the slates that it had in use; None for these where none was."""
+    """The process that was killed, and the write-ahead logs that it had in use; None for these where none
+    was.
+    """
     holder, is_held = holder_of(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
     is_recovering = holder is not None and holder.recovering_since > 0
@@ -82,7 +85,7 @@ def _tell(
         what = f"{count} messages wait here, and their place is taken: the next open appends them at the end"
         report.note(staging.path, None, what)
         return
-    waiting = read_slate(fs, staging.path)
+    waiting = read_wal(fs, staging.path)
     size = None if waiting is None else fs.size_of(staging.data(waiting.file))
     if waiting is None or size is None or not waiting.start <= size < waiting.start + len(waiting.records):
         return

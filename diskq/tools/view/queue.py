@@ -12,7 +12,7 @@ from diskq.engine import layouts
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
-from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_log import read_wal
 
 __all__ = ["QueueView", "look", "queue_names"]
 
@@ -58,11 +58,11 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     content = files.read_metadata()
     metadata = QueueMetadata.parse(content) if content is not None else None
     sizes = {number: fs.size_of(files.data(number)) or 0 for number in files.numbers()}
-    sums = sum(fs.size_of(files.sidecar(number)) or 0 for number in sizes)
+    sums = sum(fs.size_of(files.checksum_file(number)) or 0 for number in sizes)
     on_disk = sum(sizes.values()) + sums
     holder, is_open = holder_of(fs, files.lock)
     if holder is not None and holder.is_of_this_boot(fs):
-        _add_what_waits(fs, files.slate, sizes)
+        _add_what_waits(fs, files.wal, sizes)
     end = QueuePosition(max(sizes), sizes[max(sizes)]) if sizes else QueuePosition(0, 0)
     recorded = metadata.write if metadata else QueuePosition(0, 0)
     unrecorded = _bytes_between(sizes, recorded, end)
@@ -86,9 +86,9 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     )
 
 
-def _add_what_waits(fs: FileSystem, slate: str, sizes: dict[int, int]) -> None:
+def _add_what_waits(fs: FileSystem, wal: str, sizes: dict[int, int]) -> None:
     """What was accepted and not yet written counts as if it were: the next open would write it."""
-    waiting = read_slate(fs, slate)
+    waiting = read_wal(fs, wal)
     if waiting is not None and waiting.start <= sizes.get(waiting.file, -1):
         sizes[waiting.file] = max(sizes[waiting.file], waiting.start + len(waiting.records))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from diskq.storage.fs import FileSystem, OsFileSystem
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.logs import JournalGauge, StreamGauge
 from diskq.tools.watch.priority import StoreGauge
 from diskq.tools.watch.queue import QueueGauge, SpoolGauge
@@ -19,23 +19,23 @@ __all__ = ["Gauge", "gauge_of"]
 class Gauge(Protocol):
     """A thing that is looked at. For one thread at a time."""
 
-    thing: Thing
+    store: Store
 
     def sample(self) -> Sample:
         """The thing as it is now, or was a moment ago. Raises OSError, DiskqError."""
 
 
-def gauge_of(thing: Thing, *, fs: FileSystem | None = None) -> Gauge:
-    """What looks at `thing`. Raises OSError."""
+def gauge_of(store: Store, *, fs: FileSystem | None = None) -> Gauge:
+    """What looks at `store`. Raises OSError."""
     disk = fs or OsFileSystem()
-    match thing.kind:
+    match store.kind:
         case "queue":
-            return QueueGauge(disk, thing, thing.name)
+            return QueueGauge(disk, store, store.name)
         case "spool":
-            return SpoolGauge(disk, thing)
+            return SpoolGauge(disk, store)
         case "stream":
-            return StreamGauge(disk, thing)
+            return StreamGauge(disk, store)
         case "journal":
-            return JournalGauge(disk, thing)
+            return JournalGauge(disk, store)
         case "jobs":
-            return StoreGauge(disk, thing)
+            return StoreGauge(disk, store)

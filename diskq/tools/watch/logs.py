@@ -15,7 +15,7 @@ from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import in_words, writer_of
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.samples import Aside, Sample, SamplePart, own_status
 from diskq.tools.watch.segment_list import Growth, SegmentList
 
@@ -30,10 +30,10 @@ _WINDOW = 64 * 1024
 class StreamGauge:
     """A stream: by the sizes of its indexes, and its groups' markers."""
 
-    def __init__(self, fs: FileSystem, thing: Thing) -> None:
-        self.thing = thing
+    def __init__(self, fs: FileSystem, store: Store) -> None:
+        self.store = store
         self._fs = fs
-        self._files = StreamFiles(fs, thing.path)
+        self._files = StreamFiles(fs, store.path)
         self._partitions: dict[int, SegmentList] = {}
         self._oldest: dict[int, tuple[int, int | None]] = {}  # by partition: of which offset, and when it was
         self._growth = Growth()
@@ -51,7 +51,7 @@ class StreamGauge:
             (partition, base): size for partition in lists for base, size in lists[partition].sizes.items()
         }
         return Sample(
-            thing=self.thing,
+            store=self.store,
             at=fs.monotonic(),
             holder=writer_of(fs, files),
             messages_in=sum(ends.values()),
@@ -129,12 +129,12 @@ class StreamGauge:
 class JournalGauge:
     """A journal: by the names of its segments, its last message, and its readers' offsets."""
 
-    def __init__(self, fs: FileSystem, thing: Thing) -> None:
-        self.thing = thing
+    def __init__(self, fs: FileSystem, store: Store) -> None:
+        self.store = store
         self._fs = fs
-        files = self._files = JournalFiles(fs, thing.path)
+        files = self._files = JournalFiles(fs, store.path)
         self._segments = SegmentList(
-            fs, files.directory, files.bases, lambda base: (files.data(base), files.sidecar(base))
+            fs, files.directory, files.bases, lambda base: (files.data(base), files.checksum_file(base))
         )
         self._end = -1  # nobody knows
         self._oldest: tuple[int, int | None] = (-1, None)  # of which offset, and when it was
@@ -152,7 +152,7 @@ class JournalGauge:
             parts.append(SamplePart(name=reader.name, lag=max(0, end - behind), done=reader.offset or 0))
         holder, is_open = holder_of(fs, files.lock)
         return Sample(
-            thing=self.thing,
+            store=self.store,
             at=fs.monotonic(),
             holder=in_words(holder, is_open),
             messages_in=end,

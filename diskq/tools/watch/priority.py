@@ -12,7 +12,7 @@ from diskq.engine.priority.view import look_at_store
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 from diskq.tools.holders import owner_of
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.samples import Aside, Sample, SamplePart, own_status
 from diskq.tools.watch.segment_list import SegmentList
 
@@ -27,10 +27,10 @@ _KIND_AND_QUEUE = itemgetter(0, 1)
 class StoreGauge:
     """A store, its queues, and what goes in and out of them."""
 
-    def __init__(self, fs: FileSystem, thing: Thing) -> None:
-        self.thing = thing
+    def __init__(self, fs: FileSystem, store: Store) -> None:
+        self.store = store
         self._fs = fs
-        files = self._files = StoreFiles.existing(fs, thing.path)
+        files = self._files = StoreFiles.existing(fs, store.path)
         self._segments = SegmentList(fs, files.log, files.segments, lambda base: (files.segment(base),))
         self._stored: dict[str, int] = {}
         self._removed: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class StoreGauge:
         if not is_exact and self._next < 0:
             self._begin()
             is_exact = self._follow()
-        owner = owner_of(self.thing.path, fs=fs)
+        owner = owner_of(self.store.path, fs=fs)
         bases = self._segments.bases
         depth = sum(self._stored.values())
         stamp = fs.stamp_of(files.segment(bases[0])) if bases and depth else None
@@ -57,7 +57,7 @@ class StoreGauge:
             for name, stored in sorted(self._stored.items())
         ]
         return Sample(
-            thing=self.thing,
+            store=self.store,
             at=fs.monotonic(),
             holder=str(owner) if owner.is_open is not False else None,
             messages_in=self._added,
@@ -76,7 +76,7 @@ class StoreGauge:
 
     def _begin(self) -> None:
         """Read the state."""
-        look = look_at_store(self.thing.path, fs=self._fs)
+        look = look_at_store(self.store.path, fs=self._fs)
         self._stored = {info.name: info.stored for info in look.infos()}
         self._next = look.lsn + 1
         self._base = -1

@@ -12,7 +12,7 @@ from diskq.engine.spool.files import SPOOL, SpoolFiles, read_note
 from diskq.storage.fs import FileSystem, base_name
 from diskq.tools.holders import in_words
 from diskq.tools.record_count import bytes_between, count_between, count_waiting
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.view.queue import QueueView, look
 from diskq.tools.view.spool import look_at_spool
 from diskq.tools.watch.samples import Sample, own_status
@@ -27,11 +27,11 @@ _SECOND = 10**9
 class QueueGauge:
     """A queue."""
 
-    def __init__(self, fs: FileSystem, thing: Thing, name: str) -> None:
-        self.thing = thing
+    def __init__(self, fs: FileSystem, store: Store, name: str) -> None:
+        self.store = store
         self._fs = fs
         self._name = name
-        self._files = QueueFiles(fs, thing.path, name)
+        self._files = QueueFiles(fs, store.path, name)
         self._sizes: dict[int, int] = {}  # from the file on that is read
         self._recorded: QueueMetadata | None = None
         self._at = QueuePosition(0, 0)  # up to here messages are counted:
@@ -40,7 +40,7 @@ class QueueGauge:
         self._bytes_in = self._bytes_out = 0
 
     def sample(self) -> Sample:
-        return self.sample_of(look(self.thing.path, self._name, fs=self._fs))
+        return self.sample_of(look(self.store.path, self._name, fs=self._fs))
 
     def sample_of(self, view: QueueView) -> Sample:
         """The same, where the queue was looked at a moment ago."""
@@ -56,7 +56,7 @@ class QueueGauge:
             self._sizes = {file: size for file, size in self._sizes.items() if file >= recorded.read.file}
         stamp = fs.stamp_of(files.data(view.read.file)) if depth else None
         return Sample(
-            thing=self.thing,
+            store=self.store,
             at=fs.monotonic(),
             holder=in_words(view.holder, view.is_open),
             messages_in=None if recorded is None else self._seen,
@@ -109,14 +109,14 @@ class QueueGauge:
 class SpoolGauge:
     """A spool: its queue, and what it says of itself while it is at work."""
 
-    def __init__(self, fs: FileSystem, thing: Thing) -> None:
-        self.thing = thing
+    def __init__(self, fs: FileSystem, store: Store) -> None:
+        self.store = store
         self._fs = fs
-        self._files = SpoolFiles(thing.path)
-        self._queue = QueueGauge(fs, thing, SPOOL)
+        self._files = SpoolFiles(store.path)
+        self._queue = QueueGauge(fs, store, SPOOL)
 
     def sample(self) -> Sample:
-        view = look_at_spool(self.thing.path, fs=self._fs)
+        view = look_at_spool(self.store.path, fs=self._fs)
         found, status = self._queue.sample_of(view.queue), view.status
         note = read_note(self._fs, self._files) if view.is_at_work else None
         is_told = bool(found.depth) and status.accepted_at is not None

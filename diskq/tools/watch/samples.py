@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder
 from diskq.storage.status_file import StatusNote, read_status
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 __all__ = ["Aside", "Sample", "SamplePart", "own_status"]
 
@@ -35,7 +35,7 @@ class Sample:
     something.
     """
 
-    thing: Thing
+    store: Store
     at: float
     """Seconds, on a clock that never steps."""
     holder: str | None = None

@@ -1,4 +1,4 @@
-# Things watched for a while: rates, from samples some seconds apart. Law: a rate is a difference of counters
+# Stores watched for a while: rates, from samples some seconds apart. Law: a rate is a difference of counters
 # over the time between two samples; nothing is waited for here, and nothing is kept but a minute of it.
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import chain
 
 from diskq.errors import DiskqError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.tools.stores import Thing, things_below
+from diskq.tools.stores import Store, stores_below
 from diskq.tools.watch.gauge import Gauge, gauge_of
 from diskq.tools.watch.samples import Sample
 
@@ -30,7 +30,7 @@ class WatchReading:
 
     sample: Sample | None
     """None: it could not be looked at."""
-    thing: Thing
+    store: Store
     failure: str | None = None
     """Why it could not."""
     messages_in: float | None = None
@@ -53,7 +53,7 @@ class StoreWatch:
     def __init__(self, paths: Iterable[AnyPath], *, fs: FileSystem | None = None) -> None:
         self._fs = fs or OsFileSystem()
         self._paths = list(map(as_path, paths))
-        self._meters: dict[Thing, _Meter] = {}
+        self._meters: dict[Store, _Meter] = {}
         self._looked_at = -_AGAIN
         self.bare: tuple[str, ...] = ()
         """Of the paths, those where nothing was found when it was looked for last."""
@@ -67,11 +67,11 @@ class StoreWatch:
         now = self._fs.monotonic()
         if not self._meters or now - self._looked_at >= _AGAIN:
             self._looked_at = now
-            there = {path: things_below(path, fs=self._fs) for path in self._paths}
-            self.bare = tuple(path for path, things in there.items() if not things)
+            there = {path: stores_below(path, fs=self._fs) for path in self._paths}
+            self.bare = tuple(path for path, stores in there.items() if not stores)
             self._meters = {
-                thing: self._meters.get(thing) or _Meter(self._fs, thing)
-                for thing in chain.from_iterable(there.values())
+                store: self._meters.get(store) or _Meter(self._fs, store)
+                for store in chain.from_iterable(there.values())
             }
         return [meter.look() for meter in self._meters.values()]
 
@@ -79,9 +79,9 @@ class StoreWatch:
 class _Meter:
     """One thing, and its last samples."""
 
-    def __init__(self, fs: FileSystem, thing: Thing) -> None:
+    def __init__(self, fs: FileSystem, store: Store) -> None:
         self._fs = fs
-        self._thing = thing
+        self._store = store
         self._gauge: Gauge | None = None
         self._samples: deque[Sample] = deque()
         self._history: deque[float] = deque(maxlen=_KEPT)
@@ -90,18 +90,18 @@ class _Meter:
     def look(self) -> WatchReading:
         try:
             if self._gauge is None:
-                self._gauge = gauge_of(self._thing, fs=self._fs)
+                self._gauge = gauge_of(self._store, fs=self._fs)
             sample = self._gauge.sample()
         except (OSError, DiskqError) as failure:
             # It may be gone, or be made anew: begin anew with it.
             self._gauge = None
             self._samples.clear()
-            return WatchReading(sample=None, thing=self._thing, failure=str(failure))
+            return WatchReading(sample=None, store=self._store, failure=str(failure))
         self._add(sample)
         first = self._samples[0]
         return WatchReading(
             sample=sample,
-            thing=self._thing,
+            store=self._store,
             messages_in=_rate(first, sample, first.messages_in, sample.messages_in),
             bytes_in=_rate(first, sample, first.bytes_in, sample.bytes_in),
             messages_out=_rate(first, sample, first.messages_out, sample.messages_out),

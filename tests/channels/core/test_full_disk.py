@@ -11,7 +11,7 @@ from tests.namespaces import DISK, run_on_small_disk
 
 BOUND = 512 * 1024
 BESIDE = 192 * 1024
-"""What a spool has beside its messages: the slate, locks, notes."""
+"""What a spool has beside its messages: the write-ahead log, locks, notes."""
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import stamina
 
 import diskq
-from tests.channels.spools import PATH, FarEnd, spool_disk
+from tests.channels.spools import PATH, Destination, spool_disk
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _plain_hooks(caplog):
 
 
 async def test_a_spools_retries_are_logged_once_and_by_us(autojump_clock, caplog):
-    far_end = FarEnd(*[diskq.Retry("away")] * 4)
+    far_end = Destination(*[diskq.Retry("away")] * 4)
     async with diskq.open_spool(PATH, far_end, fs=spool_disk()) as spool:
         await spool.send(b"x")
         await spool.drained()

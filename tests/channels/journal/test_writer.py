@@ -155,7 +155,7 @@ def log_writes(disk: FaultFS[CrashFS]) -> int:
     return sum(call.verb == "pwrite" and call.path.startswith(f"{JOURNAL}/jnl/") for call in disk.calls)
 
 
-async def test_tasks_that_wait_for_the_platter_share_the_write_too():
+async def test_tasks_that_wait_for_the_disk_share_the_write_too():
     disk = fault_disk()
     async with writing(disk, durability="synced") as journal:
         await journal.send(b"first")

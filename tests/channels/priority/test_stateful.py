@@ -46,7 +46,7 @@ class Send:
 
 @dataclass(frozen=True)
 class SendTogether:
-    """Senders that wait for the platter, each come while the one before him still waits."""
+    """Senders that wait for stable storage, each come while the one before him still waits."""
 
     queue: str
     keys: list[int]

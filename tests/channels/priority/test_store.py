@@ -160,7 +160,7 @@ async def test_select_and_async_for_take_records(disk):
 # --- durability -------------------------------------------------------------------------------------
 
 
-async def test_a_synced_message_is_seen_by_nobody_before_it_is_on_the_platter():
+async def test_a_synced_message_is_seen_by_nobody_before_it_is_on_stable_storage():
     disk = PatientDisk()
     async with opened(disk) as store, trio.open_nursery() as nursery:
         queue = store.queue()
@@ -182,7 +182,7 @@ async def test_a_synced_message_is_seen_by_nobody_before_it_is_on_the_platter():
         assert (await queue.receive()).payload == b"synced"
 
 
-async def test_many_tasks_that_wait_for_the_platter_share_syncs():
+async def test_many_tasks_that_wait_for_the_disk_share_syncs():
     disk = PatientDisk()
     async with opened(disk) as store, trio.open_nursery() as nursery:
         queue = store.queue()
@@ -202,7 +202,7 @@ def log_writes(disk: FaultFS[CrashFS]) -> list[int]:
     return [call.size for call in disk.calls if call.verb == "pwrite" and call.path.endswith(".log")]
 
 
-async def test_tasks_that_wait_for_the_platter_share_the_write_too():
+async def test_tasks_that_wait_for_the_disk_share_the_write_too():
     disk = fault_disk()
     async with opened(disk, durability="synced") as store:
         queue = store.queue()
@@ -797,25 +797,25 @@ call_of = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
         mail = await store.create_queue("mail", max_size=1)
-        twin = store.queue("mail")
+        shadow = store.queue("mail")
         tasks = Tasks(nursery)
         await tasks.start("receive", mail.receive)
-        await tasks.start("twin", twin.receive)
+        await tasks.start("shadow", shadow.receive)
         mail.close()
         await blocked()
         assert isinstance(tasks["receive"], trio.ClosedResourceError)
-        await twin.send(b"x")
+        await shadow.send(b"x")
         await blocked()
-        await tasks.start("send", twin.send, b"y")
-        await twin.aclose()
+        await tasks.start("send", shadow.send, b"y")
+        await shadow.aclose()
         await blocked()
         assert isinstance(tasks["send"], trio.ClosedResourceError)
-        for handle in (mail, twin):
+        for handle in (mail, shadow):
             with pytest.raises(trio.ClosedResourceError):
                 handle.send_nowait(b"x")
             with pytest.raises(trio.ClosedResourceError):
-                handle.nack(tasks["twin"])
-        await store.queue("mail").ack(tasks["twin"])
+                handle.nack(tasks["shadow"])
+        await store.queue("mail").ack(tasks["shadow"])
         assert store.queue("mail").statistics().stored == 0
 
 

@@ -329,13 +329,13 @@ async def test_who_gives_up_lets_the_next_one_in():
 async def test_a_handle_that_is_closed_gives_up_the_places_of_its_senders():
     async with opened(fault_disk(), max_bytes=64 * KIB) as queue, trio.open_nursery() as nursery:
         sent = await fill(queue, size=4000)
-        twin = queue.clone()
+        shadow = queue.clone()
         tasks = Tasks(nursery)
-        await tasks.start("twin", twin.send, body(sent, 4000))
+        await tasks.start("shadow", shadow.send, body(sent, 4000))
         await tasks.start("small", queue.send, b"s")
-        twin.close()
+        shadow.close()
         await blocked()
-        assert type(tasks["twin"]) is trio.ClosedResourceError
+        assert type(tasks["shadow"]) is trio.ClosedResourceError
         assert tasks["small"] is None
         assert drain(queue)[-1] == b"s"
 
@@ -506,7 +506,7 @@ async def test_memory_messages_that_find_no_room_until_the_end_are_missed_aloud(
             await queue.send(b"first")
             await queue.sync()
             disk.capacity(0)
-            await queue.send(bytes(100_000))  # more than the slate's reserve
+            await queue.send(bytes(100_000))  # more than the write-ahead log's reserve
     assert left_in(disk.inner) == [b"first"]
 
 

@@ -93,7 +93,7 @@ async def test_what_was_sent_before_is_synced_with_it():
 
 
 @pytest.mark.parametrize("producers", [16, 64])
-async def test_producers_that_wait_for_the_platter_share_their_syncs(producers):
+async def test_producers_that_wait_for_the_disk_share_their_syncs(producers):
     disk = fault_disk()
     async with opened(disk) as queue:
         before = barriers(queue)
@@ -308,12 +308,12 @@ async def test_consumed_messages_count_too(mock_clock):
     async with opened(disk, sync_every=10) as queue:
         await queue.send_many([b"x"] * 100)
         await queue.sync()
-        paid = barriers(queue)
+        executed = barriers(queue)
         for times in range(1, 6):
             for number in range(10):
-                assert barriers(queue) == paid + times - 1
+                assert barriers(queue) == executed + times - 1
                 await (queue.receive() if number % 2 else commit(queue))
-            await until_barrier(queue, paid + times)
+            await until_barrier(queue, executed + times)
             assert metadata(disk.inner)[:3] == (100 - 10 * times, 0, 50 * times)
 
 
@@ -323,12 +323,12 @@ async def test_messages_in_and_out_are_counted_together(mock_clock, checkpoint_s
     async with opened(disk, sync_every=20, checkpoint_slice=checkpoint_slice) as queue:
         await queue.send_many([b"x"] * 30)
         await queue.sync()
-        paid = barriers(queue)
+        executed = barriers(queue)
         for times in range(1, 6):
             for number in range(20):
-                assert barriers(queue) == paid + times - 1
+                assert barriers(queue) == executed + times - 1
                 await (queue.receive() if number % 3 else queue.send(b"x"))
-            await until_barrier(queue, paid + times)
+            await until_barrier(queue, executed + times)
 
 
 async def test_a_crash_delivers_again_no_more_than_so_many(mock_clock):
@@ -336,11 +336,11 @@ async def test_a_crash_delivers_again_no_more_than_so_many(mock_clock):
     async with opened(disk, sync_every=10) as queue:
         await queue.send_many(numbered(100))
         await queue.sync()
-        paid = barriers(queue)
+        executed = barriers(queue)
         for number in range(100):
             assert await queue.receive() == b"%d" % number
             if number % 10 == 9:
-                await until_barrier(queue, paid + (number + 1) // 10)
+                await until_barrier(queue, executed + (number + 1) // 10)
                 assert metadata(disk.inner)[0] == 99 - number
             rest = left_in(disk.inner.crash())
             assert rest == numbered(len(rest), start=100 - len(rest))
@@ -355,15 +355,15 @@ async def test_one_act_is_synced_within_the_timeout(mock_clock, act):
         await queue.send_many([b"x"] * 10)
         await queue.sync()
         for _ in range(5):
-            paid = barriers(queue)
+            executed = barriers(queue)
             if (waits := act(queue)) is not None:
                 await waits
             await blocked()
             mock_clock.jump(1.9)
             await trio.testing.wait_all_tasks_blocked(0.005)
-            assert barriers(queue) == paid
+            assert barriers(queue) == executed
             mock_clock.jump(0.2)
-            await until_barrier(queue, paid + 1)
+            await until_barrier(queue, executed + 1)
             assert metadata(disk.inner)[0] == queue.depth
             assert len(left_in(disk.inner.crash())) == queue.depth
 
@@ -409,12 +409,12 @@ async def test_peeking_costs_no_sync(mock_clock):
     async with opened(disk) as queue:
         await queue.send_many(numbered(10))
         await queue.sync()
-        paid = barriers(queue)
+        executed = barriers(queue)
         await queue.peek()
         async with queue.receiving(4):
             mock_clock.jump(2.1)
             await trio.testing.wait_all_tasks_blocked(0.01)
-        assert barriers(queue) == paid
+        assert barriers(queue) == executed
 
 
 async def test_a_consumed_file_goes_with_the_barrier_that_follows(mock_clock):
@@ -436,6 +436,6 @@ async def test_syncs_follow_each_other_only_where_there_is_something_to_sync(aut
         await queue.send(b"x")
         await trio.sleep(3)
         await until(lambda: queue.statistics().unsynced_bytes == 0)
-        paid = barriers(queue)
+        executed = barriers(queue)
         await trio.sleep(1000)
-        assert barriers(queue) == paid
+        assert barriers(queue) == executed

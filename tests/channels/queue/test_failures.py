@@ -63,17 +63,17 @@ async def test_a_failing_sync_breaks_the_queue_for_everybody(path):
     with pytest.raises(trio.BrokenResourceError) as at_the_end:  # noqa: PT012
         async with opened(disk) as queue:
             await queue.send_many(numbered(3), durability="synced")
-            twin = queue.clone()
+            shadow = queue.clone()
             disk.fail("sync_files", path=path)
             with pytest.raises(trio.BrokenResourceError) as raised:
                 await queue.sync()
             assert_broken(raised.value)
             for call in NEW_CALLS.values():
-                for handle in (queue, twin):
+                for handle in (queue, shadow):
                     with pytest.raises(trio.BrokenResourceError) as raised:
                         await call(handle)
                     assert_broken(raised.value)
-            for handle in (queue, twin):
+            for handle in (queue, shadow):
                 with pytest.raises(trio.BrokenResourceError):
                     handle.send_nowait(b"new")
                 with pytest.raises(trio.BrokenResourceError):

@@ -624,11 +624,11 @@ async def test_one_consumer_sees_each_producers_messages_in_their_order(open_que
 
 async def test_clones_share_the_queue_and_are_closed_by_their_blocks(open_queue):
     async with open_queue() as queue:
-        twin = queue.clone()
+        shadow = queue.clone()
         await queue.send(b"x")
-        assert twin.statistics() == queue.statistics()
-        async with twin:
-            assert await twin.receive() == b"x"
+        assert shadow.statistics() == queue.statistics()
+        async with shadow:
+            assert await shadow.receive() == b"x"
         with queue.clone() as triplet:
             await triplet.send(b"z")
         assert (queue.depth, queue.statistics().open_handles) == (1, 1)
@@ -670,26 +670,26 @@ async def assert_closed(queue):
 
 async def test_after_the_block_every_handle_refuses_every_call(open_queue):
     async with open_queue() as queue:
-        twin = queue.clone()
+        shadow = queue.clone()
         await queue.send_many(numbered(3))
     await assert_closed(queue)
-    await assert_closed(twin)
-    assert not twin.statistics().tasks_waiting_receive
-    twin.close()
+    await assert_closed(shadow)
+    assert not shadow.statistics().tasks_waiting_receive
+    shadow.close()
     async with open_queue() as queue:
         assert drain(queue) == numbered(3)
 
 
 async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
-        twin = queue.clone()
+        shadow = queue.clone()
         tasks = Tasks(nursery)
-        await tasks.start("receive", twin.receive)
-        await tasks.start("peek", twin.peek)
-        await tasks.start("many", twin.receive_many, 3)
-        await tasks.start("block", use_block, twin)
+        await tasks.start("receive", shadow.receive)
+        await tasks.start("peek", shadow.peek)
+        await tasks.start("many", shadow.receive_many, 3)
+        await tasks.start("block", use_block, shadow)
         await tasks.start("other", queue.receive)
-        await twin.aclose()
+        await shadow.aclose()
         await blocked()
         for key in ("receive", "peek", "many", "block"):
             assert type(tasks[key]) is trio.ClosedResourceError
@@ -703,11 +703,11 @@ async def test_the_end_of_the_block_wakes_everybody(open_queue):
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         async with open_queue() as queue:
-            twin = queue.clone()
+            shadow = queue.clone()
             await tasks.start("receive", queue.receive)
-            await tasks.start("peek", twin.peek)
-            await tasks.start("many", twin.receive_many, 3, linger=1)
-            await tasks.start("block", use_block, twin)
+            await tasks.start("peek", shadow.peek)
+            await tasks.start("many", shadow.receive_many, 3, linger=1)
+            await tasks.start("block", use_block, shadow)
         await blocked()
         assert [type(result) for _, result in tasks.ended] == [trio.ClosedResourceError] * 4
 
@@ -718,22 +718,22 @@ async def test_a_call_that_is_on_its_way_when_the_block_ends_ends_too(disk, chec
         tasks = Tasks(nursery)
         begun = 0
         async with opened(disk, checkpoint_slice=checkpoint_slice) as queue:
-            twin = queue.clone()
+            shadow = queue.clone()
             for _ in range(3):
                 await queue.send(b"x")
-                for call in calls_on(twin):
+                for call in calls_on(shadow):
                     tasks.start_soon(begun, call)
                     begun += 1
                 await trio.lowlevel.checkpoint()
-            for call in calls_on(twin):
+            for call in calls_on(shadow):
                 tasks.start_soon(begun, call)
                 begun += 1
-        for call in calls_on(twin):
+        for call in calls_on(shadow):
             tasks.start_soon(begun, call)
             begun += 1
         await until(lambda: len(tasks.ended) == begun)
         closed = [result for _, result in tasks.ended if isinstance(result, trio.ClosedResourceError)]
-        assert len(closed) >= len(calls_on(twin))
+        assert len(closed) >= len(calls_on(shadow))
         failures = [result for _, result in tasks.ended if isinstance(result, Exception)]
         assert len(failures) == len(closed)
 
@@ -749,10 +749,10 @@ async def test_each_waiter_is_told_of_the_end_by_an_exception_of_its_own(open_qu
 
 async def test_aclose_of_the_first_handle_leaves_the_queue_open_for_its_clones(open_queue):
     async with open_queue() as queue:
-        twin = queue.clone()
+        shadow = queue.clone()
         await queue.aclose()
-        await twin.send(b"x")
-        assert await twin.receive() == b"x"
+        await shadow.send(b"x")
+        assert await shadow.receive() == b"x"
 
 
 async def test_a_second_open_is_refused_while_the_first_lives(open_queue):

@@ -86,7 +86,7 @@ class WaitThenSend:
 
 @dataclass(frozen=True)
 class SendTogether:
-    """Senders that wait for the platter, each come while the one before him still waits."""
+    """Senders that wait for stable storage, each come while the one before him still waits."""
 
     sizes: list[int]
 
@@ -155,7 +155,7 @@ class Model:
     written: int = 0
     """So many of them are in the page cache at least."""
     synced: int = 0
-    """So many of them are on the platter at least."""
+    """So many of them are on stable storage at least."""
     taken_synced: int = 0
     """The read position is durable up to here at least."""
     made: int = 0
@@ -416,7 +416,7 @@ class Run:
             await until(lambda: left_in(self.disk.kill())[-len(pending) :] == pending or not pending)
             self.model.written = len(self.model.bodies)
         if operation.seconds >= SYNC_TIMEOUT:
-            # The messages are on the platter, and so is the position.
+            # The messages are on stable storage, and so is the position.
             await until(lambda: not self.queue.statistics().unsynced_bytes)
             in_files = len(pending) - self.queue._engine.tier.count
             await until(lambda: left_in(self.disk.crash()) == pending[:in_files])

@@ -52,7 +52,7 @@ async def everything(fs: Any) -> AsyncIterator[dict[str, Any]]:
         for sink in (queue, producer, journal, spool):
             await sink.send(b"hello")
         await mail.send(b"hello", priority=1)
-        things = (
+        stores = (
             queue,
             work,
             producer,
@@ -65,7 +65,7 @@ async def everything(fs: Any) -> AsyncIterator[dict[str, Any]]:
             mail,
             replay,
         )
-        yield dict(zip(KINDS, (*things, spool, budget), strict=True))
+        yield dict(zip(KINDS, (*stores, spool, budget), strict=True))
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def single(told: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_statistics_are_a_frozen_dataclass_and_ask_the_disk_nothing(whole_disk, kind, autojump_clock):
     fs = FaultFS(whole_disk)
-    async with everything(fs) as things:
+    async with everything(fs) as stores:
         await trio.testing.wait_all_tasks_blocked()
         before = len(fs.calls)
-        told = single(things[kind].statistics())
+        told = single(stores[kind].statistics())
         assert len(fs.calls) == before
         assert dataclasses.is_dataclass(told)
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -95,11 +95,11 @@ async def test_statistics_are_a_frozen_dataclass_and_ask_the_disk_nothing(whole_
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_statistics_are_told_in_another_thread(whole_disk, kind, autojump_clock):
-    async with everything(whole_disk) as things:
+    async with everything(whole_disk) as stores:
         await trio.testing.wait_all_tasks_blocked()
-        here = things[kind].statistics()
+        here = stores[kind].statistics()
         there: list[Any] = []
-        thread = threading.Thread(target=lambda: there.append(things[kind].statistics()))
+        thread = threading.Thread(target=lambda: there.append(stores[kind].statistics()))
         thread.start()
         thread.join()
         assert [type(single(each)) for each in there] == [type(single(here))]
@@ -107,22 +107,22 @@ async def test_statistics_are_told_in_another_thread(whole_disk, kind, autojump_
 
 @pytest.mark.parametrize("kind", ["consumer", "scanner", "shard scanner"])
 async def test_a_look_tells_what_nobody_has_received(whole_disk, kind, autojump_clock):
-    async with everything(whole_disk) as things:
-        told = await trio.to_thread.run_sync(things[kind].look)
+    async with everything(whole_disk) as stores:
+        told = await trio.to_thread.run_sync(stores[kind].look)
         assert sum(part.lag for part in getattr(single(told), "partitions", {0: single(told)}).values()) == 1
 
 
 async def test_statistics_in_a_thread_while_all_is_busy(whole_disk):
     interval = sys.getswitchinterval()
     failures: list[BaseException] = []
-    async with everything(whole_disk) as things:
+    async with everything(whole_disk) as stores:
         is_over = threading.Event()
 
         def ask() -> None:
             try:
                 while not is_over.is_set():
-                    for thing in things.values():
-                        thing.statistics()
+                    for store in stores.values():
+                        store.statistics()
             except BaseException as failure:
                 failures.append(failure)
 
@@ -131,13 +131,13 @@ async def test_statistics_in_a_thread_while_all_is_busy(whole_disk):
         try:
             thread.start()
             for number in range(100):
-                await things["queue"].send(b"%d" % number)
-                await things["producer"].send(b"%d" % number, key=b"%d" % number)
-                await things["shards"].send(b"%d" % number, key=b"%d" % number)
-                await things["priority queue"].send(b"%d" % number, priority=number)
-                await things["spool"].send(b"%d" % number)
-                await things["queue"].receive()
-                await things["consumer"].receive()
+                await stores["queue"].send(b"%d" % number)
+                await stores["producer"].send(b"%d" % number, key=b"%d" % number)
+                await stores["shards"].send(b"%d" % number, key=b"%d" % number)
+                await stores["priority queue"].send(b"%d" % number, priority=number)
+                await stores["spool"].send(b"%d" % number)
+                await stores["queue"].receive()
+                await stores["consumer"].receive()
             is_over.set()
             await trio.to_thread.run_sync(thread.join)
         finally:

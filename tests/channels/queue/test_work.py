@@ -618,15 +618,15 @@ class Run:
         model = self.model
         model.lost_process()
         known = model.waiting | {number: tried for number, (tried, _) in model.delayed.items()}
-        now, twin = trio.current_time(), after.copy()
-        with diskq.FifoQueue("/q", "events", fs=twin) as queue, diskq.FifoWork(queue) as work:
+        now, shadow = trio.current_time(), after.copy()
+        with diskq.FifoQueue("/q", "events", fs=shadow) as queue, diskq.FifoWork(queue) as work:
             leases = work.take_many(1000)
             delayed: dict[int, tuple[int, float]] = {}
             while work.next_due() < math.inf:
-                rest = work.next_due() - twin.clock
+                rest = work.next_due() - shadow.clock
                 assert 0 < rest <= DELAY
                 now += rest
-                twin.clock += rest
+                shadow.clock += rest
                 late = work.take_many(1000)
                 delayed |= {int(lease.body.split(b".")[0]): (lease.attempts - 1, now) for lease in late}
                 leases += late

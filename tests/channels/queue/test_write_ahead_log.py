@@ -1,4 +1,4 @@
-# Messages on the slate: accepted, and written a moment later together. What is told here: they
+# Messages on the write-ahead log: accepted, and written a moment later together. What is told here: they
 # outlive a kill at every moment, nobody waits for the moment, and it is never long.
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pytest
 import trio
 
 import diskq
-from diskq.storage.write_ahead_log import read_slate
+from diskq.storage.write_ahead_log import read_wal
 from diskq.testing import CrashFS, FaultFS, PowerCut
 
-SLATE = "/q/.diskq/events.slate"
+WAL = "/q/.diskq/events.slate"
 
 
 def disk() -> CrashFS:
@@ -80,7 +80,7 @@ async def test_what_waits_is_written_as_soon_as_the_sender_lets_others_run() -> 
         assert len(data(fs)) == 3 * 5 > len(waited)
 
 
-async def test_a_power_cut_ignores_the_slate() -> None:
+async def test_a_power_cut_ignores_the_wal() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
         await queue.send(b"synced", durability="synced")
@@ -95,7 +95,7 @@ async def test_a_power_cut_ignores_the_slate() -> None:
             assert found
 
 
-async def test_a_slate_from_before_a_power_cut_is_never_believed() -> None:
+async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
     fs = disk()
     expected = [b"synced", *(b"%d" % number for number in range(50))]
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
@@ -154,16 +154,16 @@ async def test_closing_on_a_full_disk_syncs_what_is_written() -> None:
     assert left_in(fs.inner.crash()) == [b"%d" % number for number in range(50)]
 
 
-async def test_a_clean_close_wipes_the_slate() -> None:
+async def test_a_clean_close_wipes_the_wal() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs) as queue:
         for number in range(50):
             await queue.send(b"%d" % number)
-    assert read_slate(fs, SLATE) is None
+    assert read_wal(fs, WAL) is None
     assert len(left_in(fs)) == 50
 
 
-async def test_a_slate_that_was_written_again_is_not_repeated() -> None:
+async def test_a_wal_that_was_written_again_is_not_repeated() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
         for number in range(50):
@@ -174,18 +174,18 @@ async def test_a_slate_that_was_written_again_is_not_repeated() -> None:
         killed = killed.kill()
 
 
-async def test_a_garbled_slate_is_nobodys_message() -> None:
+async def test_a_garbled_wal_is_nobodys_message() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs) as queue:
         await queue.send(b"one", durability="synced")
     for content in (b"\xff" * 65536, b"", b"diskqsl1" + b"\xff" * 65528, b"diskqsl1" + bytes(65528)):
-        fs.write_durably(SLATE, content)
+        fs.write_durably(WAL, content)
         with diskq.FifoQueue("/q", "events", fs=fs.kill()) as survivor:
             assert survivor.peek_many(10) == [b"one"]
-            assert all(repair.path == SLATE and not repair.kept % 1024 for repair in survivor.repairs)
+            assert all(repair.path == WAL and not repair.kept % 1024 for repair in survivor.repairs)
 
 
-async def test_without_room_for_a_slate_each_message_is_written() -> None:
+async def test_without_room_for_a_wal_each_message_is_written() -> None:
     fs = FaultFS(disk())
     fs.fail("share_memory", error=28)
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
@@ -232,7 +232,7 @@ async def test_a_queue_opens_on_the_disk_that_it_has_filled(size: int) -> None:
             fs.capacity(300 * 1024)
             await fill_the_disk(queue, size, accepted)
 
-    # It is closed, and what stands on the slate finds no room; the disk is as full as it was.
+    # It is closed, and what stands on the write-ahead log finds no room; the disk is as full as it was.
     with pytest.raises(diskq.DiskFullError):
         await fill()
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:

@@ -1,4 +1,4 @@
-# When a far end is tried, and what a spool says of itself.
+# When a destination is tried, and what a spool says of itself.
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import trio.testing
 
 import diskq
 from diskq.channels.spool.pacing import Pacing
-from diskq.engine.queue.age_samples import AgeMarks
+from diskq.engine.queue.age_samples import AgeSamples
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.files import spool_status
 from diskq.testing import CrashFS
 from tests.channels.rig import blocked, numbered
-from tests.channels.spools import PATH, FarEnd, Hanging, down, opened, spool_disk
+from tests.channels.spools import PATH, Destination, Hanging, down, opened, spool_disk
 
 STEADY = {"backoff_initial": 1.0, "backoff_max": 1.0, "backoff_jitter": 0.0}
 
@@ -29,7 +29,7 @@ def disk() -> CrashFS:
 
 
 async def test_after_many_failures_the_far_end_is_left_alone_then_tried_once(disk, autojump_clock):
-    far_end = FarEnd(*down(5))
+    far_end = Destination(*down(5))
     async with opened(disk, far_end, pause_after=3, pause=100.0, **STEADY) as spool:
         await spool.send(b"1")
         await trio.sleep(3)
@@ -43,7 +43,7 @@ async def test_after_many_failures_the_far_end_is_left_alone_then_tried_once(dis
 
 
 async def test_a_far_end_that_asks_for_longer_than_a_pause_gets_it(disk, autojump_clock):
-    far_end = FarEnd(diskq.Retry(after=500.0), diskq.Retry(after=1.0))
+    far_end = Destination(diskq.Retry(after=500.0), diskq.Retry(after=1.0))
     async with opened(disk, far_end, pause_after=1, pause=100.0) as spool:
         await spool.send(b"1")
         await spool.drained()
@@ -55,7 +55,7 @@ async def test_a_far_end_that_asks_for_longer_than_a_pause_gets_it(disk, autojum
 
 
 async def test_while_it_is_paused_messages_are_taken_and_not_delivered(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         spool.pause()
         await spool.send_many(numbered(3))
@@ -89,7 +89,7 @@ async def test_a_try_that_is_under_way_is_seen_through_before_a_pause(disk, auto
 
 
 async def test_resuming_ends_a_back_off(disk, autojump_clock):
-    far_end = FarEnd(*down(2))
+    far_end = Destination(*down(2))
     options = {"backoff_initial": 1_000.0, "backoff_max": 10_000.0, "backoff_jitter": 0.0}
     async with opened(disk, far_end, **options) as spool:
         await spool.send(b"1")
@@ -102,7 +102,7 @@ async def test_resuming_ends_a_back_off(disk, autojump_clock):
 
 
 async def test_resuming_ends_the_circuits_pause(disk, autojump_clock):
-    far_end = FarEnd(*down(1))
+    far_end = Destination(*down(1))
     async with opened(disk, far_end, pause_after=1, pause=10_000.0) as spool:
         await spool.send(b"1")
         await trio.sleep(5)
@@ -112,7 +112,7 @@ async def test_resuming_ends_the_circuits_pause(disk, autojump_clock):
 
 
 async def test_a_pause_by_hand_outlasts_a_back_off(disk, autojump_clock):
-    far_end = FarEnd(*down(1))
+    far_end = Destination(*down(1))
     async with opened(disk, far_end, **STEADY) as spool:
         await spool.send(b"1")
         await blocked()
@@ -128,7 +128,7 @@ async def test_a_pause_by_hand_outlasts_a_back_off(disk, autojump_clock):
 
 
 async def test_a_backlog_is_drained_at_a_rate_a_batch_at_once(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_items=10, rate=5.0) as spool:
         await spool.send_many(numbered(45))
         await spool.drained()
@@ -137,7 +137,7 @@ async def test_a_backlog_is_drained_at_a_rate_a_batch_at_once(disk, autojump_clo
 
 
 async def test_a_rate_saves_up_no_more_than_a_batch(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_items=10, rate=5.0) as spool:
         await trio.sleep(1_000)
         await spool.send_many(numbered(30))
@@ -162,7 +162,7 @@ async def test_waiting_for_a_turn_may_be_cancelled(autojump_clock):
 async def test_a_spool_goes_on_trying_where_retries_are_switched_off(disk, autojump_clock):
     import stamina
 
-    far_end = FarEnd(*down(4))
+    far_end = Destination(*down(4))
     stamina.set_active(False)
     try:
         async with opened(disk, far_end, **STEADY) as spool:
@@ -177,7 +177,7 @@ async def test_a_spool_goes_on_trying_where_retries_are_switched_off(disk, autoj
 
 
 async def test_statistics_tell_what_is_going_on(disk, autojump_clock):
-    far_end = FarEnd(*down(3))
+    far_end = Destination(*down(3))
     async with opened(disk, far_end, **STEADY) as spool:
         before = spool.statistics()
         assert (before.depth, before.oldest_age, before.last_error, before.attempts) == (0, None, None, 0)
@@ -195,7 +195,7 @@ async def test_statistics_tell_what_is_going_on(disk, autojump_clock):
 
 
 async def test_another_process_can_read_how_things_are(disk, autojump_clock):
-    far_end = FarEnd(*down(1_000))
+    far_end = Destination(*down(1_000))
     async with opened(disk, far_end, backoff_max=5.0) as spool:
         await spool.send_many(numbered(7))
         for _ in range(1_000):
@@ -239,7 +239,7 @@ async def test_the_oldest_message_is_as_old_as_it_is(timed, autojump_clock):
         await spool.send(b"2")
         await trio.sleep(90)
         assert spool.statistics().oldest_age == pytest.approx(100, abs=1.5)
-    async with opened(timed, FarEnd(None, *down(1000)), max_items=1, **STEADY) as spool:
+    async with opened(timed, Destination(None, *down(1000)), max_items=1, **STEADY) as spool:
         await trio.sleep(5)
         assert spool.statistics().depth == 1
         # Time jumps while a thread writes: by as much as the clock's next step, a mark comes late.
@@ -248,14 +248,14 @@ async def test_the_oldest_message_is_as_old_as_it_is(timed, autojump_clock):
 
 
 async def test_a_message_has_an_age_also_if_it_came_before_anybody_looked(timed, autojump_clock):
-    async with opened(timed, FarEnd(*down(1000)), **STEADY) as spool:
+    async with opened(timed, Destination(*down(1000)), **STEADY) as spool:
         spool.send_nowait(b"at once")
         await trio.sleep(50)
         assert spool.statistics().oldest_age == pytest.approx(50, abs=1.5)
 
 
 def test_an_age_is_never_less_than_it_is_and_a_little_more_at_most():
-    marks, accepted = AgeMarks(), {}
+    marks, accepted = AgeSamples(), {}
     for second in range(10_000):
         place = QueuePosition(second // 3_000, second % 3_000 * 10)
         marks.add(place, float(second))
@@ -268,18 +268,18 @@ def test_an_age_is_never_less_than_it_is_and_a_little_more_at_most():
         assert at - known <= 10_000 / 40
     marks.forget_before(QueuePosition(2, 0))
     assert marks.at(QueuePosition(2, 0)) is not None
-    assert AgeMarks(marks.marks).marks == marks.marks
+    assert AgeSamples(marks.marks).marks == marks.marks
 
 
 def test_a_clock_that_steps_back_makes_no_message_younger_than_the_one_before_it():
-    marks = AgeMarks()
+    marks = AgeSamples()
     for byte, time in ((0, 100.0), (10, 50.0), (20, 120.0)):
         marks.add(QueuePosition(0, byte), time)
     assert [time for _, time in marks.marks] == [100.0, 100.0, 120.0]
 
 
 async def test_rates_are_of_the_last_seconds(disk, autojump_clock):
-    async with opened(disk, FarEnd()) as spool:
+    async with opened(disk, Destination()) as spool:
         for _ in range(20):
             await spool.send_many(numbered(50))
             await trio.sleep(1)
@@ -290,7 +290,7 @@ async def test_rates_are_of_the_last_seconds(disk, autojump_clock):
 
 async def test_dead_letters_are_counted_and_logged(disk, autojump_clock, caplog):
     caplog.set_level(logging.WARNING, "diskq")
-    async with opened(disk, FarEnd(diskq.Permanent("HTTP 413", [0]))) as spool:
+    async with opened(disk, Destination(diskq.Permanent("HTTP 413", [0]))) as spool:
         await spool.send_many(numbered(2))
         await spool.drained()
         assert len(spool.dead_letters) == 1

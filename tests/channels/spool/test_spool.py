@@ -1,5 +1,5 @@
 # The spool: what was accepted is delivered in order, tried again for as long as it takes, and nothing of it
-# is lost when the block, the process or the far end goes.
+# is lost when the block, the process or the destination goes.
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import trio
 import diskq
 from diskq.testing import CrashFS
 from tests.channels.rig import blocked, interrupt, numbered, until
-from tests.channels.spools import PATH, FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
+from tests.channels.spools import (
+    PATH,
+    Destination,
+    Hanging,
+    dead_letters_in,
+    down,
+    opened,
+    spool_disk,
+    waiting_in,
+)
 
 
 @pytest.fixture
@@ -23,7 +32,7 @@ def disk() -> CrashFS:
 
 
 async def test_what_is_sent_is_delivered_in_order_and_leaves(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         for body in numbered(250):
             await spool.send(body)
@@ -35,7 +44,7 @@ async def test_what_is_sent_is_delivered_in_order_and_leaves(disk, autojump_cloc
 
 
 async def test_a_batch_has_so_many_messages_and_bytes_at_most(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_items=3, max_bytes=10) as spool:
         await spool.send_many([b"a", b"b", b"c", b"d", b"x" * 8, b"y" * 8, b"z" * 20, b"e"])
         await spool.drained()
@@ -43,7 +52,7 @@ async def test_a_batch_has_so_many_messages_and_bytes_at_most(disk, autojump_clo
 
 
 async def test_a_batch_lingers_for_more(disk, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_items=3, linger=5.0) as spool:
         await spool.send(b"1")
         await trio.sleep(4)
@@ -58,7 +67,7 @@ async def test_a_batch_lingers_for_more(disk, autojump_clock):
 
 
 async def test_a_message_keeps_its_id_and_no_other_has_it(disk, autojump_clock):
-    far_end = FarEnd(*down(2))
+    far_end = Destination(*down(2))
     async with opened(disk, far_end, max_items=2) as spool:
         await spool.send_many(numbered(4))
         await spool.drained()
@@ -99,11 +108,11 @@ async def test_a_batch_is_a_sequence_of_its_messages(disk, autojump_clock):
     assert batch.attempts == 1
 
 
-# --- when the far end is down ---------------------------------------------------------------------
+# --- when the destination is down ---------------------------------------------------------------------
 
 
 async def test_a_failure_is_tried_again_until_it_is_none(disk, autojump_clock):
-    far_end = FarEnd(*down(7))
+    far_end = Destination(*down(7))
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(3))
         await spool.drained()
@@ -113,7 +122,7 @@ async def test_a_failure_is_tried_again_until_it_is_none(disk, autojump_clock):
 
 
 async def test_each_try_waits_twice_as_long_as_the_one_before_up_to_a_bound(disk, autojump_clock):
-    far_end = FarEnd(*down(6))
+    far_end = Destination(*down(6))
     options = {"backoff_initial": 1.0, "backoff_max": 10.0, "backoff_jitter": 0.0}
     async with opened(disk, far_end, **options) as spool:
         await spool.send(b"1")
@@ -122,7 +131,7 @@ async def test_each_try_waits_twice_as_long_as_the_one_before_up_to_a_bound(disk
 
 
 async def test_chance_is_added_to_a_wait(disk, autojump_clock):
-    far_end = FarEnd(*down(20))
+    far_end = Destination(*down(20))
     options = {"backoff_initial": 1.0, "backoff_max": 1000.0, "backoff_jitter": 5.0}
     async with opened(disk, far_end, **options) as spool:
         await spool.send(b"1")
@@ -133,7 +142,7 @@ async def test_chance_is_added_to_a_wait(disk, autojump_clock):
 
 
 async def test_the_far_end_may_say_how_long_to_wait(disk, autojump_clock):
-    far_end = FarEnd(diskq.Retry(after=77.0), diskq.Retry("busy"), None)
+    far_end = Destination(diskq.Retry(after=77.0), diskq.Retry("busy"), None)
     async with opened(disk, far_end, backoff_initial=2.0, backoff_jitter=0.0) as spool:
         await spool.send(b"1")
         await spool.drained()
@@ -141,7 +150,7 @@ async def test_the_far_end_may_say_how_long_to_wait(disk, autojump_clock):
 
 
 async def test_new_messages_wait_behind_a_batch_that_is_tried_again(disk, autojump_clock):
-    far_end = FarEnd(*down(3))
+    far_end = Destination(*down(3))
     async with opened(disk, far_end) as spool:
         await spool.send_many([b"1", b"2"])
         await blocked()
@@ -161,7 +170,7 @@ async def test_a_try_that_takes_too_long_has_failed(disk, autojump_clock):
 
 async def test_a_failure_is_logged_when_it_is_another_one(disk, autojump_clock, caplog):
     caplog.set_level(logging.INFO, "diskq")
-    far_end = FarEnd(*down(5), TimeoutError("slow"), TimeoutError("slow"))
+    far_end = Destination(*down(5), TimeoutError("slow"), TimeoutError("slow"))
     async with opened(disk, far_end) as spool:
         await spool.send(b"1")
         await spool.drained()
@@ -180,7 +189,7 @@ async def test_what_was_not_delivered_is_after_a_restart(disk, autojump_clock):
     async with opened(disk, Hanging(), max_items=2) as spool:
         await spool.send_many(numbered(5))
         await blocked()
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_items=2) as spool:
         await spool.drained()
     assert far_end.batches == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
@@ -194,7 +203,7 @@ async def test_a_try_that_was_cancelled_leaves_its_batch_and_is_not_counted(disk
             await until(lambda: len(hanging.batches) == 1)
             scope.cancel()
             await trio.sleep_forever()
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         await spool.drained()
     assert far_end.batches == [numbered(3)]
@@ -203,13 +212,13 @@ async def test_a_try_that_was_cancelled_leaves_its_batch_and_is_not_counted(disk
 
 
 async def test_attempts_are_counted_on_after_a_restart_for_the_same_batch(disk, autojump_clock):
-    first = FarEnd(*down(1000))
+    first = Destination(*down(1000))
     async with opened(disk, first, max_items=3, backoff_initial=1.0, backoff_jitter=0.0) as spool:
         await spool.send_many(numbered(3))
         await trio.sleep(4)
         await spool.send(b"later")
     assert first.attempts == [1, 2, 3]
-    second = FarEnd()
+    second = Destination()
     async with opened(disk, second, max_items=100) as spool:
         await spool.drained()
     assert second.attempts == [4, 1]
@@ -217,7 +226,7 @@ async def test_attempts_are_counted_on_after_a_restart_for_the_same_batch(disk, 
 
 
 async def test_a_process_that_is_killed_repeats_the_batch_it_was_at_and_no_more(disk, autojump_clock):
-    first = FarEnd()
+    first = Destination()
     async with opened(disk, first, max_items=2) as spool:
         await spool.send_many(numbered(6))
         while len(first.batches) < 2:
@@ -225,14 +234,14 @@ async def test_a_process_that_is_killed_repeats_the_batch_it_was_at_and_no_more(
         disk = disk.kill() if len(first.batches) == 2 else disk
         await spool.drained()
         after_all = disk.kill()
-    second = FarEnd()
+    second = Destination()
     async with opened(after_all, second) as spool:
         await spool.drained()
     assert second.got == []
 
 
 async def test_leaving_may_wait_for_what_is_left(disk, autojump_clock):
-    far_end = FarEnd(*down(4))
+    far_end = Destination(*down(4))
     async with opened(disk, far_end, drain_timeout=100.0) as spool:
         await spool.send_many(numbered(3))
     assert far_end.got == numbered(3)
@@ -240,7 +249,7 @@ async def test_leaving_may_wait_for_what_is_left(disk, autojump_clock):
 
 
 async def test_leaving_waits_no_longer_than_it_may(disk, autojump_clock):
-    async with opened(disk, FarEnd(*down(10_000)), drain_timeout=30.0) as spool:
+    async with opened(disk, Destination(*down(10_000)), drain_timeout=30.0) as spool:
         await spool.send_many(numbered(3))
         before = trio.current_time()
     assert trio.current_time() - before == pytest.approx(30, abs=1)
@@ -252,7 +261,7 @@ async def test_leaving_waits_no_longer_than_it_may(disk, autojump_clock):
 
 async def test_a_failure_that_is_not_to_be_tried_again_ends_the_block(disk, autojump_clock):
     async def block() -> None:
-        async with opened(disk, FarEnd(KeyError("a bug")), retry_on=OSError) as spool:
+        async with opened(disk, Destination(KeyError("a bug")), retry_on=OSError) as spool:
             await spool.send(b"1")
             await trio.sleep_forever()
 
@@ -263,7 +272,7 @@ async def test_a_failure_that_is_not_to_be_tried_again_ends_the_block(disk, auto
 
 async def test_what_the_block_raises_leaves_it_as_it_is(disk, autojump_clock):
     async def block() -> None:
-        async with opened(disk, FarEnd()) as spool:
+        async with opened(disk, Destination()) as spool:
             await spool.send(b"1")
             raise ZeroDivisionError
 
@@ -299,7 +308,7 @@ def test_an_interrupt_of_the_block_ends_it(disk):
 
 
 async def test_a_spool_that_was_closed_takes_nothing_and_delivers_what_it_has(disk, autojump_clock):
-    far_end = FarEnd(*down(2))
+    far_end = Destination(*down(2))
     async with opened(disk, far_end) as spool:
         spool.send_nowait(b"1")
         await spool.aclose()
@@ -341,9 +350,9 @@ async def test_what_is_synced_outlasts_a_power_cut_as_in_a_queue(disk, autojump_
 
 
 async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):
-    async with opened(disk, FarEnd()):
+    async with opened(disk, Destination()):
         with pytest.raises(diskq.LockedError, match="process"):
-            async with opened(disk, FarEnd()):
+            async with opened(disk, Destination()):
                 pass
         with pytest.raises(diskq.LockedError, match="process"):
             diskq.DeadLetters("/spool", fs=disk)
@@ -353,7 +362,7 @@ async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):
 
 
 async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others_go_on(disk, autojump_clock):
-    far_end = FarEnd(diskq.Permanent("HTTP 400", items=[1, 3]))
+    far_end = Destination(diskq.Permanent("HTTP 400", items=[1, 3]))
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(5))
         await spool.drained()
@@ -366,11 +375,11 @@ async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others
         (b"3", "HTTP 400", 1),
     ]
     assert [letter.id for letter in letters] == [far_end.ids[0][1], far_end.ids[0][3]]
-    assert letters_in(disk) == letters
+    assert dead_letters_in(disk) == letters
 
 
 async def test_after_so_many_attempts_a_batch_is_given_up(disk, autojump_clock):
-    far_end = FarEnd(*down(3))
+    far_end = Destination(*down(3))
     async with opened(disk, far_end, max_attempts=3, max_items=2) as spool:
         await spool.send_many(numbered(3))
         await spool.drained()
@@ -381,21 +390,21 @@ async def test_after_so_many_attempts_a_batch_is_given_up(disk, autojump_clock):
 
 
 async def test_what_rotted_among_the_letters_is_among_the_repairs(disk, autojump_clock):
-    async with opened(disk, FarEnd(diskq.Permanent("no"))) as spool:
+    async with opened(disk, Destination(diskq.Permanent("no"))) as spool:
         await spool.send(b"0")
         await spool.drained()
     path = f"{PATH}/dead.diskqueue.000000.dat"
     handle = disk.open(path, write=True)
     disk.pwrite(handle, b"?", 20)
     disk.close(handle)
-    async with opened(disk, FarEnd()) as spool:
+    async with opened(disk, Destination()) as spool:
         assert await spool.dead_letters.list() == []
         assert [repair.path for repair in spool.repairs] == [path]
         assert spool.statistics().repairs == spool.repairs
 
 
 async def test_letters_can_be_sent_again_and_removed(disk, autojump_clock):
-    far_end = FarEnd(diskq.Permanent("no"))
+    far_end = Destination(diskq.Permanent("no"))
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(4))
         await spool.drained()
@@ -408,4 +417,4 @@ async def test_letters_can_be_sent_again_and_removed(disk, autojump_clock):
             await spool.dead_letters.purge(ids[:1])
         assert await spool.dead_letters.purge() == 2
     assert far_end.got == [b"2"]
-    assert letters_in(disk) == []
+    assert dead_letters_in(disk) == []

@@ -1,5 +1,5 @@
 # A spool against a model of it: several lives, in each of which it is sent to, fails, is cancelled, killed or
-# closed, by chance. Law: the model knows what was accepted and what the far end said, nothing of files.
+# closed, by chance. Law: the model knows what was accepted and what the destination said, nothing of files.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trio
 import diskq
 from diskq.testing import CrashFS
 from tests.channels.rig import blocked
-from tests.channels.spools import letters_in, opened, spool_disk
+from tests.channels.spools import dead_letters_in, opened, spool_disk
 
 LIVES = 6
 MOST_ATTEMPTS = 4
@@ -34,13 +34,13 @@ class Model:
     letters: set[int] = field(default_factory=set)
     """May have become dead letters. A power cut may undo that, and then they come again, after later ones."""
     tried: list[int] = field(default_factory=list)
-    """Each time that one was handed to the far end."""
+    """Each time that one was handed to the destination."""
     ids: dict[str, int] = field(default_factory=dict)
     has_power_cuts: bool = False
 
 
 class Chance:
-    """A far end that answers by chance; when its process is dead it says nothing any more."""
+    """A destination that answers by chance; when its process is dead it says nothing any more."""
 
     def __init__(self, model: Model, rng: random.Random) -> None:
         self._model = model
@@ -152,7 +152,7 @@ async def live_and_die(seed: int) -> None:
     async with opened(disk, take_all) as spool:
         await spool.drained()
         assert spool.statistics().depth == 0
-    letters = [int(letter.body) for letter in letters_in(disk)]
+    letters = [int(letter.body) for letter in dead_letters_in(disk)]
 
     assert len(set(letters)) == len(letters) or model.again
     assert model.accepted <= {*model.delivered, *letters, *model.purged}, "lost"

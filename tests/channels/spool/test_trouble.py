@@ -14,7 +14,16 @@ import diskq
 from diskq.engine.spool.files import Note, SpoolFiles, SpoolState, Trace, read_note, read_state
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.rig import PatientDisk, blocked, numbered, until
-from tests.channels.spools import PATH, FarEnd, Hanging, down, letters_in, opened, spool_disk, waiting_in
+from tests.channels.spools import (
+    PATH,
+    Destination,
+    Hanging,
+    dead_letters_in,
+    down,
+    opened,
+    spool_disk,
+    waiting_in,
+)
 
 NOTE, STATE = SpoolFiles(PATH).note, SpoolFiles(PATH).state
 
@@ -37,7 +46,7 @@ def fs(disk: CrashFS) -> FaultFS[CrashFS]:
 
 
 async def test_on_a_full_disk_deliveries_go_on_and_messages_are_taken_again(disk, fs, autojump_clock):
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(fs, far_end) as spool:
         spool.pause()
         await spool.send_many([b"x" * 1000] * 50)
@@ -65,7 +74,7 @@ async def is_taken(spool: diskq.Spool, body: bytes) -> bool:
 @pytest.mark.parametrize("policy", ["reject", "wait", "drop_oldest"])
 async def test_a_full_spool_does_what_its_policy_says(disk, autojump_clock, policy):
     bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full=policy, max_bytes_per_file=4096)
-    far_end = FarEnd(*down(20))
+    far_end = Destination(*down(20))
     async with opened(disk, far_end, queue=bound) as spool:
         sent = [b"%04d" % number + b"x" * 996 for number in range(100)]
         if policy == "reject":
@@ -89,7 +98,7 @@ async def test_a_full_spool_does_what_its_policy_says(disk, autojump_clock, poli
 
 
 async def test_what_cannot_become_a_dead_letter_stays_and_is_tried_again(disk, fs, autojump_clock, caplog):
-    far_end = FarEnd(*[diskq.Permanent("no", [0]) for _ in range(4)])
+    far_end = Destination(*[diskq.Permanent("no", [0]) for _ in range(4)])
     fault = fs.fail("pwrite", error=errno.ENOSPC, path="*/dead.diskqueue.*.dat", times=3)
     async with opened(fs, far_end) as spool:
         await spool.send_many(numbered(2))
@@ -98,7 +107,7 @@ async def test_what_cannot_become_a_dead_letter_stays_and_is_tried_again(disk, f
         assert fault.hits == 3
         assert spool.statistics().buried == 1
     assert far_end.got == [b"1"]
-    assert [letter.body for letter in letters_in(disk)] == [b"0"]
+    assert [letter.body for letter in dead_letters_in(disk)] == [b"0"]
     assert sum("cannot deliver: DiskFullError" in message for message in caplog.messages) == 1
 
 
@@ -107,7 +116,7 @@ async def test_a_spool_opens_on_a_full_disk_and_delivers(disk, autojump_clock):
         await spool.send_many(numbered(5))
     full = FaultFS(disk)
     full.capacity(0)
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(full, far_end) as spool:
         await spool.drained()
     assert far_end.got == numbered(5)
@@ -116,9 +125,9 @@ async def test_a_spool_opens_on_a_full_disk_and_delivers(disk, autojump_clock):
 # --- what is durable before what ------------------------------------------------------------------
 
 
-async def test_a_message_stays_until_its_letter_is_on_the_platter(autojump_clock):
+async def test_a_message_stays_until_its_letter_is_on_stable_storage(autojump_clock):
     disk = PatientDisk()
-    far_end = FarEnd(diskq.Permanent("no"))
+    far_end = Destination(diskq.Permanent("no"))
     async with diskq.open_spool("/q/spool", far_end, fs=disk) as spool:
         spool.pause()
         await spool.send(b"1", durability="synced")
@@ -132,9 +141,9 @@ async def test_a_message_stays_until_its_letter_is_on_the_platter(autojump_clock
             assert [letter.body for letter in letters.list()] == [b"1"]
 
 
-async def test_a_letter_stays_until_its_message_is_on_the_platter_again(autojump_clock):
+async def test_a_letter_stays_until_its_message_is_on_stable_storage_again(autojump_clock):
     disk = PatientDisk()
-    far_end = FarEnd(diskq.Permanent("no"))
+    far_end = Destination(diskq.Permanent("no"))
     async with diskq.open_spool("/q/spool", far_end, fs=disk) as spool, trio.open_nursery() as nursery:
         await spool.send(b"1", durability="synced")
         await spool.drained()
@@ -156,7 +165,7 @@ async def test_a_letter_stays_until_its_message_is_on_the_platter_again(autojump
 
 @pytest.mark.parametrize("path", ["*/spool.diskqueue.*", "*/.diskq/spool.state*", "*/dead.diskqueue.*"])
 async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
-    far_end = FarEnd(*[diskq.Permanent("no", [0]) for _ in range(1000)])
+    far_end = Destination(*[diskq.Permanent("no", [0]) for _ in range(1000)])
 
     async def block() -> None:
         async with opened(fs, far_end, queue=diskq.QueueOptions(sync_every=3)) as spool:
@@ -168,7 +177,7 @@ async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
     with pytest.raises(trio.BrokenResourceError) as broken:
         await block()
     assert isinstance(broken.value.__cause__, diskq.StorageFailedError)
-    async with opened(disk, FarEnd()) as spool:
+    async with opened(disk, Destination()) as spool:
         await spool.drained()
 
 
@@ -178,7 +187,7 @@ async def test_storage_that_fails_while_nothing_is_to_be_delivered_is_told_by_on
 ):
     """The task that writes the state finds it; the one that waits for messages is told, too."""
     with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
-        async with opened(fs, FarEnd()) as spool:
+        async with opened(fs, Destination()) as spool:
             fs.fail("rename", nth, path="*/.diskq/spool.state*")
             while True:  # how often the state is written meanwhile, the threads decide
                 await spool.send(b"1")
@@ -189,7 +198,7 @@ async def test_storage_that_fails_while_nothing_is_to_be_delivered_is_told_by_on
 async def test_what_cannot_be_read_now_is_delivered_later(disk, fs, autojump_clock, caplog):
     async with opened(disk, Hanging()) as spool:
         await spool.send_many(numbered(5))
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(fs, far_end) as spool:
         spool.pause()
         fs.fail("open", error=errno.EMFILE, path="*/spool.diskqueue.*.dat", times=3)
@@ -201,7 +210,7 @@ async def test_what_cannot_be_read_now_is_delivered_later(disk, fs, autojump_clo
 
 async def test_deliver_may_not_name_messages_that_are_not_in_its_batch(disk, autojump_clock):
     async def block() -> None:
-        async with opened(disk, FarEnd(diskq.Permanent("no", [7])), retry_on=OSError) as spool:
+        async with opened(disk, Destination(diskq.Permanent("no", [7])), retry_on=OSError) as spool:
             await spool.send_many(numbered(2))
             await trio.sleep_forever()
 
@@ -211,7 +220,7 @@ async def test_deliver_may_not_name_messages_that_are_not_in_its_batch(disk, aut
 
 
 async def test_a_permanent_failure_of_no_message_is_a_failure(disk, autojump_clock):
-    far_end = FarEnd(diskq.Permanent("what?", []))
+    far_end = Destination(diskq.Permanent("what?", []))
     async with opened(disk, far_end, backoff_initial=3.0, backoff_jitter=0.0) as spool:
         await spool.send(b"1")
         await spool.drained()
@@ -220,7 +229,7 @@ async def test_a_permanent_failure_of_no_message_is_a_failure(disk, autojump_clo
 
 async def test_what_a_nursery_in_deliver_wraps_is_understood(disk, autojump_clock):
     group = ExceptionGroup("outer", [ExceptionGroup("inner", [diskq.Permanent("no", [1])])])
-    far_end = FarEnd(group)
+    far_end = Destination(group)
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(3))
         await spool.drained()
@@ -230,7 +239,7 @@ async def test_what_a_nursery_in_deliver_wraps_is_understood(disk, autojump_cloc
 
 async def test_what_failed_because_of_others_is_not_held_against_a_message(disk, autojump_clock):
     answers: list[Any] = [diskq.Permanent("no", [0]) for _ in range(6)]
-    far_end = FarEnd(*answers, *down(2))
+    far_end = Destination(*answers, *down(2))
     async with opened(disk, far_end, max_attempts=3) as spool:
         await spool.send_many(numbered(8))
         await spool.drained()
@@ -256,12 +265,12 @@ async def test_a_batch_that_kills_the_process_is_given_up_in_the_end(disk, autoj
             while not killed:
                 await blocked()
         disk = killed[0]
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, max_attempts=3, max_items=2) as spool:
         await spool.drained()
     assert far_end.got == [b"2"]
-    assert [letter.body for letter in letters_in(disk)] == [b"0", b"1"]
-    assert "the process ended while it was being delivered" in letters_in(disk)[0].reason
+    assert [letter.body for letter in dead_letters_in(disk)] == [b"0", b"1"]
+    assert "the process ended while it was being delivered" in dead_letters_in(disk)[0].reason
 
 
 async def test_a_delivered_batch_may_be_made_durable_before_the_next_one(disk, autojump_clock):
@@ -283,7 +292,7 @@ async def test_a_delivered_batch_may_be_made_durable_before_the_next_one(disk, a
 
 async def used(disk: CrashFS) -> None:
     """A spool that has been used, with one batch delivered, one letter, a batch that failed, and more."""
-    far_end = FarEnd(None, diskq.Permanent("no", [1]), *down(1000))
+    far_end = Destination(None, diskq.Permanent("no", [1]), *down(1000))
     async with opened(disk, far_end, max_items=3) as spool:
         await spool.send_many(numbered(9))
         await until(lambda: len(far_end.batches) > 2)  # a letter is written in a thread
@@ -314,16 +323,16 @@ async def test_private_files_may_be_lost_or_hold_anything(disk, autojump_clock, 
         disk.unlink(path)
     else:
         disk.write_durably(path, content)
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         await spool.drained()
     assert set(numbered(6, 3)) - {b"4"} <= set(far_end.got)
-    assert b"4" in [letter.body for letter in letters_in(disk)]
+    assert b"4" in [letter.body for letter in dead_letters_in(disk)]
 
 
 async def test_a_note_of_other_files_is_not_believed(disk, autojump_clock):
     """The queue's files were replaced, by others with messages at the same places."""
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(5))
         await spool.drained()
@@ -356,7 +365,7 @@ async def test_a_state_of_a_later_version_is_not_understood(disk, autojump_clock
 async def test_what_is_dropped_while_it_is_tried_is_not_tried_again(disk, autojump_clock, caplog):
     caplog.set_level(logging.ERROR)
     bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full="drop_oldest", max_bytes_per_file=4096)
-    far_end = FarEnd(*down(1))
+    far_end = Destination(*down(1))
     async with opened(disk, far_end, queue=bound, max_items=2) as spool:
         sent = [b"%04d" % number + b"x" * 996 for number in range(100)]
         for body in sent:
@@ -369,7 +378,7 @@ async def test_what_is_dropped_while_it_is_tried_is_not_tried_again(disk, autoju
 
 async def test_all_that_is_there_may_be_given_up_before_it_is_tried(disk, autojump_clock):
     """As others of a disk budget may have it."""
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end, linger=5.0) as spool:
         await spool.send(b"1")
         await blocked()
@@ -393,25 +402,25 @@ class Mute(Exception):
 
 @pytest.mark.parametrize("reason", [None, Mute(), ValueError("x"), 7, "\udc80"], ids=repr_of)
 async def test_a_permanent_failure_may_have_any_reason(disk, reason, autojump_clock):
-    far_end = FarEnd(diskq.Permanent(reason))
+    far_end = Destination(diskq.Permanent(reason))
     async with opened(disk, far_end, retry_on=Exception) as spool:
         await spool.send(b"1")
         await spool.drained()
         await spool.send(b"2")
         await spool.drained()
     assert far_end.got == [b"2"]
-    (letter,) = letters_in(disk)
+    (letter,) = dead_letters_in(disk)
     assert letter.reason == ("no reason was given" if reason is None else diskq.Permanent(reason).reason)
 
 
 @pytest.mark.parametrize("kind", [Mute, lambda: ValueError("\udc80"), lambda: ValueError(Mute())])
 async def test_a_failure_without_a_text_is_tried_again(disk, kind, autojump_clock, caplog):
-    far_end = FarEnd(kind(), kind(), diskq.Permanent("so it is"))
+    far_end = Destination(kind(), kind(), diskq.Permanent("so it is"))
     async with opened(disk, far_end, max_attempts=5) as spool:
         await spool.send(b"1")
         await spool.drained()
         assert spool.statistics().failed_tries == 2
-    assert len(letters_in(disk)) == 1
+    assert len(dead_letters_in(disk)) == 1
 
 
 @pytest.mark.parametrize("in_child", [False, True])
@@ -453,7 +462,7 @@ async def test_who_waits_for_the_end_is_told_where_rot_takes_the_rest(disk, at, 
     content = bytearray(disk.read(name))
     content[5 * at + 4] ^= 1
     disk.rot(name, bytes(content))
-    far_end = FarEnd()
+    far_end = Destination()
     async with opened(disk, far_end) as spool:
         with trio.fail_after(60):
             await spool.drained()

@@ -189,7 +189,7 @@ async def test_all_is_synced_when_sync_returns_and_when_the_block_is_left(disk):
     assert len(stored(disk.crash())) == 20
 
 
-async def test_many_who_wait_for_the_platter_share_a_barrier_over_all_partitions():
+async def test_many_who_wait_for_the_disk_share_a_barrier_over_all_partitions():
     disk = PatientDisk()
     async with producing(disk) as producer, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -291,7 +291,7 @@ async def test_a_wait_for_room_that_is_cancelled_sent_nothing():
     assert len(stored(disk.inner)) == 1
 
 
-async def test_a_wait_for_the_platter_is_not_cancelled_for_the_message_is_in():
+async def test_a_wait_for_the_disk_is_not_cancelled_for_the_message_is_in():
     disk = PatientDisk()
     async with producing(disk) as producer, trio.open_nursery() as nursery:
         disk.hold()

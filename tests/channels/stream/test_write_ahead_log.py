@@ -1,5 +1,5 @@
-# A stream's messages on the slate: accepted, and written with their rows a moment later. What is told
-# here: they outlive a kill at every moment, and readers of the same run do not wait for them.
+# A stream's messages on the write-ahead log: accepted, and written with their rows a moment later. What is
+# told here: they outlive a kill at every moment, and readers of the same run do not wait for them.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 
 import diskq
 from diskq.engine.stream.files import StreamFiles
-from diskq.storage.write_ahead_log import ROWS_SIZE, read_slate
+from diskq.storage.write_ahead_log import ROWS_SIZE, read_wal
 from diskq.testing import CrashFS, FaultFS
 
 
@@ -65,7 +65,7 @@ async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:
                 assert await left_in(fs.kill()) == sorted(sent)
 
 
-async def test_a_power_cut_ignores_the_slate() -> None:
+async def test_a_power_cut_ignores_the_wal() -> None:
     fs = disk()
     async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=60.0) as producer:
         expected = [b"synced", *(b"%03d" % number for number in range(50))]
@@ -78,7 +78,7 @@ async def test_a_power_cut_ignores_the_slate() -> None:
             assert found
 
 
-async def test_a_reader_of_the_same_run_is_handed_what_stands_on_the_slate() -> None:
+async def test_a_reader_of_the_same_run_is_handed_what_stands_on_the_wal() -> None:
     fs = disk()
     received: list[bytes] = []
     async with (
@@ -119,7 +119,7 @@ async def test_what_finds_no_room_until_the_end_is_there_at_the_next_open() -> N
 
 
 async def fill_the_disk(fs: FaultFS[CrashFS], sent: list[bytes], partitions: int = 4) -> None:
-    """Send until the disk refuses, with as much as can be on the slates, and leave."""
+    """Send until the disk refuses, with as much as can be on the write-ahead logs, and leave."""
     async with diskq.open_producer(
         "/q/s", partition_count=partitions, fs=fs, checkpoint_slice=60.0
     ) as producer:
@@ -135,7 +135,7 @@ async def test_leaving_on_a_full_disk_has_room_for_what_was_accepted() -> None:
     fs, sent = FaultFS(disk()), list[bytes]()
     await fill_the_disk(fs, sent)
     fs.capacity(0)  # somebody else was faster with what that gave back
-    # The slate that is left makes room for the next open.
+    # The write-ahead log that is left makes room for the next open.
     async with diskq.open_producer("/q/s", fs=fs, checkpoint_slice=60.0) as producer:
         assert producer.repairs == ()
         assert sorted(value for _, value in await left_in(fs.inner.kill())) == sent
@@ -144,10 +144,10 @@ async def test_leaving_on_a_full_disk_has_room_for_what_was_accepted() -> None:
     assert sorted(value for _, value in await left_in(fs.inner)) == [*sent, b"there is room again"]
 
 
-async def test_after_a_kill_every_slate_makes_room_for_the_next_one() -> None:
+async def test_after_a_kill_every_wal_makes_room_for_the_next_one() -> None:
     fs, sent = FaultFS(disk()), list[bytes]()
     async with diskq.open_producer("/q/s", partition_count=4, fs=fs, checkpoint_slice=60.0) as producer:
-        # What does not fit is refused: all slates are nearly full, and nothing of them is written.
+        # What does not fit is refused: all write-ahead logs are nearly full, and nothing of them is written.
         while len(sent) < 700:
             sent.append(b"%06d" % len(sent) + bytes(300))
             await producer.send(sent[-1])
@@ -161,15 +161,15 @@ async def test_after_a_kill_every_slate_makes_room_for_the_next_one() -> None:
 
 def size_of_waiting(fs: CrashFS, index: int) -> int:
     files = StreamFiles(fs, "/q/s").partition(index)
-    waiting = read_slate(fs, files.slate)
+    waiting = read_wal(fs, files.wal)
     if waiting is None:
         return 0
     return waiting.start + len(waiting.records) - (fs.size_of(files.data(waiting.file)) or 0)
 
 
-async def test_without_amortised_schedule_points_no_message_waits_on_a_slate() -> None:
+async def test_without_amortised_schedule_points_no_message_waits_on_a_wal() -> None:
     fs = disk()
     async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=0) as producer:
         await producer.send(b"written when it returns")
-        (slate,) = [content for path, content in fs.files().items() if path.endswith("/slate")]
-        assert len(slate) == ROWS_SIZE
+        (wal,) = [content for path, content in fs.files().items() if path.endswith("/slate")]
+        assert len(wal) == ROWS_SIZE

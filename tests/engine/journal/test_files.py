@@ -15,7 +15,7 @@ from diskq.testing import CrashFS
 from diskq.tools.info import info
 from diskq.tools.repair.repair import repair
 from diskq.tools.salvage.salvage import salvage
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.journals import ROOT, data, flip, given, item, items, opened, read_all, stored, sums, told
 from tests.tools.damaged import KINDS, made
@@ -94,31 +94,31 @@ def test_so_do_verify_and_info_and_top():
     fs = old_journal()
     fs.write_durably(f"{OLD_PLACE}/{0:016x}.jnl.bad", b"?")
     fs.write_durably(f"{OLD_PLACE}/{99:016x}.jnl.sums", b"")
-    thing = Thing("journal", ROOT)
-    found = verify(thing, fs=fs)
+    store = Store("journal", ROOT)
+    found = verify(store, fs=fs)
     assert found.checksummed == found.size
     names = {Path(finding.path).name for finding in found.findings}
     assert names == {f"{99:016x}.jnl.sums", f"{0:016x}.jnl.bad"}
     flip(fs, data(), 40)
-    assert verify(thing, fs=fs).verdict == "damaged"
-    assert f"{0:016x}.jnl.bad" in str(info(thing, fs=fs))
+    assert verify(store, fs=fs).verdict == "damaged"
+    assert f"{0:016x}.jnl.bad" in str(info(store, fs=fs))
     assert fs.size_of(f"{OLD_PLACE}/{SUMS}") is not None
 
 
 def test_repair_and_salvage_go_by_them():
     fs = old_journal()
     flip(fs, data(), 40)
-    thing = Thing("journal", ROOT)
+    store = Store("journal", ROOT)
     before = fs.files()
-    assert repair(thing, fs=fs).lost > 0
+    assert repair(store, fs=fs).lost > 0
     lines: list[bytes] = []
-    salvage(thing, lines.append, fs=fs)
+    salvage(store, lines.append, fs=fs)
     assert fs.files() == before, "both only look"
     offsets = [json.loads(line)["offset"] for line in b"".join(lines).splitlines()]
     assert 0 < offsets[0] < 20
-    assert repair(thing, fs=fs, apply=True).lost == offsets[0]
+    assert repair(store, fs=fs, apply=True).lost == offsets[0]
     assert fs.size_of(OLD_PLACE) is None
-    assert verify(thing, fs=fs).verdict == "clean"
+    assert verify(store, fs=fs).verdict == "clean"
 
 
 def test_what_an_older_version_set_aside_is_salvaged():
@@ -127,7 +127,7 @@ def test_what_an_older_version_set_aside_is_salvaged():
     fs.truncate(handle := fs.open(data(), write=True), 0)
     fs.close(handle)
     lines: list[bytes] = []
-    salvage(Thing("journal", ROOT), lines.append, fs=fs)
+    salvage(Store("journal", ROOT), lines.append, fs=fs)
     values = {base64.b64decode(json.loads(line)["value"]) for line in b"".join(lines).splitlines()}
     assert values == {item(0)[3], item(1)[3]}
 

@@ -494,7 +494,7 @@ def test_a_commit_loop_can_drive_it():
         journal.append(b"before")
         ticket = engine.log.prepare(full=False)
         journal.append(b"meanwhile")
-        is_replaced = ticket.barrier.pay(fs)
+        is_replaced = ticket.barrier.execute(fs)
         engine.log.complete(ticket, is_replaced)
         assert (journal.synced_offset, engine.log.is_flushed, engine.log.note()) == (1, True, False)
     assert len(stored(fs)) == 2

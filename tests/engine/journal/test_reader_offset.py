@@ -17,7 +17,7 @@ from tests.engine.journals import ROOT, data, disk, given, items, lay_out, opene
 from tests.reference import sej_oracle as oracle
 
 PATH = f"{ROOT}/ofs/mine.ofs"
-TWIN = f"{ROOT}/.diskq/ofs/mine.mark"
+SHADOW = f"{ROOT}/.diskq/ofs/mine.mark"
 
 
 def journal_of(count: int, base: int = 0) -> CrashFS:
@@ -89,7 +89,7 @@ def test_an_offset_that_the_journal_does_not_have_is_set_right_and_told(said, gi
     assert fs.crash().read(PATH) == given_.to_bytes(8, "big")
 
 
-def test_rot_at_any_byte_is_told_and_the_twin_believed():
+def test_rot_at_any_byte_is_told_and_the_shadow_believed():
     for at in range(8):
         fs = journal_of(9)
         with offset(fs) as mine:
@@ -107,7 +107,7 @@ def test_rot_at_any_byte_is_told_and_the_twin_believed():
 
 
 @pytest.mark.parametrize("size", range(1, 8))
-def test_of_a_file_that_is_cut_the_twin_is_believed(size):
+def test_of_a_file_that_is_cut_the_shadow_is_believed(size):
     """sej fails with "unexpected EOF", and keeps the lock."""
     fs = journal_of(9)
     with offset(fs) as mine:
@@ -116,20 +116,20 @@ def test_of_a_file_that_is_cut_the_twin_is_believed(size):
     with offset(fs) as mine:
         assert (mine.offset, len(mine.repairs)) == (5, 1)
     fs.write_durably(PATH, fs.read(PATH)[:size])
-    fs.unlink(TWIN)
+    fs.unlink(SHADOW)
     with offset(fs) as mine:
         assert (mine.offset, len(mine.repairs)) == (0, 1)
 
 
-def test_a_twin_that_rots_anywhere_costs_nothing():
+def test_a_shadow_that_rots_anywhere_costs_nothing():
     fs = journal_of(9)
     with offset(fs) as mine:
         mine.commit_to(5)
-    twin = fs.read(TWIN)
-    for at in range(len(twin)):
-        rotten = bytearray(twin)
+    shadow = fs.read(SHADOW)
+    for at in range(len(shadow)):
+        rotten = bytearray(shadow)
         rotten[at] ^= 0xFF
-        fs.write_durably(TWIN, bytes(rotten))
+        fs.write_durably(SHADOW, bytes(rotten))
         with offset(fs) as mine:
             assert (mine.offset, mine.repairs) == (5, ())
 

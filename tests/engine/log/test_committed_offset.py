@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.engine.log.committed_offset import Twin, joined
+from diskq.engine.log.committed_offset import ShadowCopy, joined
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import DiskFullError, StorageFailedError
@@ -22,7 +22,7 @@ from tests.engine.markers import (
     GROUP,
     MARKER,
     ROOT,
-    TWIN,
+    SHADOW,
     committed,
     disk,
     found,
@@ -193,7 +193,7 @@ def test_a_sync_is_of_what_was_committed_when_it_was_prepared(fs):
     sync = open_marker.prepare()
     assert sync is not None
     open_marker.move(7)
-    assert sync.barrier.pay(fs)
+    assert sync.barrier.execute(fs)
     open_marker.complete(sync, True)
     assert (open_marker.durable, open_marker.committed) == (4, 7)
     assert fs.read(MARKER) == packed(4)
@@ -209,12 +209,12 @@ def test_several_markers_share_a_barrier(fs):
         for each in markers:
             each.move(round_number * 10 + each.partition)
         syncs = [sync for each in markers if (sync := each.prepare()) is not None]
-        assert joined(syncs).pay(fs)
+        assert joined(syncs).execute(fs)
         for each, sync in zip(markers, syncs, strict=True):
             each.complete(sync, True)
     after = fs.crash()
     assert [offset(after, partition) for partition in range(3)] == [20, 21, 22]
-    assert [found(fs, partition).has_twin for partition in range(3)] == [True] * 3
+    assert [found(fs, partition).has_shadow for partition in range(3)] == [True] * 3
 
 
 def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_too():
@@ -231,9 +231,9 @@ def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_to
     private = [f"{ROOT}/.diskq", f"{ROOT}/.diskq/groups", f"{ROOT}/.diskq/groups/{GROUP}"]
     names = [ROOT, *private, f"{ROOT}/groups"]
     assert syncs == [
-        [TWIN, *names, temporaries[0], directory],
-        [TWIN, temporaries[1], directory],
-        [TWIN, temporaries[2], directory],
+        [SHADOW, *names, temporaries[0], directory],
+        [SHADOW, temporaries[1], directory],
+        [SHADOW, temporaries[2], directory],
     ]
 
 
@@ -257,19 +257,19 @@ def test_a_broken_promise_of_the_disk_is_final(verb):
     assert offset(fs) == 3
 
 
-def test_a_twin_whose_sync_failed_is_written_again_before_it_is_synced():
+def test_a_shadow_whose_sync_failed_is_written_again_before_it_is_synced():
     fs = FaultFS(disk())
     committed(fs, 1)
     open_marker = marker(fs)
     open_marker.commit(2)
-    fs.fail("sync_files", path=TWIN)
+    fs.fail("sync_files", path=SHADOW)
     with pytest.raises(StorageFailedError):
         open_marker.sync()
     open_marker.close()
     stamp = fs.stamp_of(MARKER)
     committed(fs, 3)
     assert stamp is not None
-    assert fs.inner.crash().read(TWIN) == Twin(1, stamp).pack()
+    assert fs.inner.crash().read(SHADOW) == ShadowCopy(1, stamp).pack()
 
 
 def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
@@ -306,9 +306,9 @@ def test_a_new_one_cannot_and_says_so():
         marker(fs)
 
 
-def test_without_room_for_a_twin_the_marker_is_believed_as_it_is():
+def test_without_room_for_a_shadow_the_marker_is_believed_as_it_is():
     fs = FaultFS(disk())
-    fs.fail("pwrite", path=TWIN, error=errno.ENOSPC, nth=2, times=None)
+    fs.fail("pwrite", path=SHADOW, error=errno.ENOSPC, nth=2, times=None)
     committed(fs, 1, 2)
     assert found(fs) == (2, fs.stamp_of(MARKER), False, None)
 
@@ -329,7 +329,7 @@ VALUE = 0x0123456789ABCDEF
 
 @pytest.fixture
 def written(fs):
-    """A disk with a marker that says VALUE and has its twin."""
+    """A disk with a marker that says VALUE and has its shadow copy."""
     committed(fs, 5, VALUE)
     assert found(fs) == (VALUE, fs.stamp_of(MARKER), True, None)
     return fs
@@ -366,7 +366,7 @@ def test_whatever_a_byte_of_a_marker_rots_to_it_is_noticed(written, at):
 
 
 @pytest.mark.parametrize("size", range(8))
-def test_a_marker_that_lost_its_end_to_rot_is_its_twin(written, size):
+def test_a_marker_that_lost_its_end_to_rot_is_its_shadow(written, size):
     written.rot(MARKER, packed(VALUE)[:size])
     mark = found(written)
     assert (mark.offset, mark.repair is None) == (VALUE, False)
@@ -376,29 +376,29 @@ def test_a_marker_that_lost_its_end_to_rot_is_its_twin(written, size):
 
 
 @pytest.mark.parametrize("bit", range(28 * 8))
-def test_a_flipped_bit_in_a_twin_costs_nothing(written, bit):
-    twin = written.read(TWIN)
-    assert len(twin) == 28
-    written.rot(TWIN, flipped(twin, bit))
+def test_a_flipped_bit_in_a_shadow_costs_nothing(written, bit):
+    shadow = written.read(SHADOW)
+    assert len(shadow) == 28
+    written.rot(SHADOW, flipped(shadow, bit))
     assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
     marker(written).close()
-    assert found(written).has_twin
+    assert found(written).has_shadow
 
 
 @pytest.mark.parametrize("size", range(28))
-def test_a_twin_that_lost_its_end_costs_nothing(written, size):
-    written.rot(TWIN, written.read(TWIN)[:size])
+def test_a_shadow_that_lost_its_end_costs_nothing(written, size):
+    written.rot(SHADOW, written.read(SHADOW)[:size])
     assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
     marker(written).close()
-    assert found(written).has_twin
+    assert found(written).has_shadow
 
 
 @given(st.binary(max_size=12), st.binary(max_size=32), st.booleans())
-def test_whatever_the_two_files_hold_there_is_an_answer(content, twin, has_rotted):
+def test_whatever_the_two_files_hold_there_is_an_answer(content, shadow, has_rotted):
     fs = disk()
     committed(fs, 5)
     (fs.rot if has_rotted else fs.write_durably)(MARKER, content)
-    fs.rot(TWIN, twin)
+    fs.rot(SHADOW, shadow)
     mark = found(fs)
     if len(content) >= 8:
         assert mark.offset == int.from_bytes(content[:8], "little")
@@ -409,7 +409,7 @@ def test_whatever_the_two_files_hold_there_is_an_answer(content, twin, has_rotte
         assert open_marker.committed == mark.offset
 
 
-def test_rot_in_a_marker_without_a_twin_cannot_be_noticed_but_a_short_one_can(fs):
+def test_rot_in_a_marker_without_a_shadow_cannot_be_noticed_but_a_short_one_can(fs):
     move_first(fs, b"\x07\0\0")
     mark = found(fs)
     assert mark.offset is None
@@ -445,12 +445,12 @@ def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
             )
 
 
-def test_a_peers_marker_has_a_twin_once_it_was_opened(fs):
+def test_a_peers_marker_has_a_shadow_once_it_was_opened(fs):
     move_first(fs, packed(7))
-    assert not found(fs).has_twin
+    assert not found(fs).has_shadow
     marker(fs).close()
     assert fs.read(MARKER) == packed(7)
-    assert found(fs).has_twin
+    assert found(fs).has_shadow
     fs.rot(MARKER, packed(6))
     assert offset(fs) == 7
 
@@ -491,10 +491,10 @@ def test_a_marker_that_is_too_long_is_its_first_eight_bytes_as_for_go(fs):
     assert found(fs)[::3] == (7, None)
 
 
-def test_one_that_was_copied_with_its_twin_is_believed(fs):
+def test_one_that_was_copied_with_its_shadow_is_believed(fs):
     committed(fs, 5)
     copy = disk()
-    copy.write_durably(TWIN, fs.read(TWIN))
+    copy.write_durably(SHADOW, fs.read(SHADOW))
     for name in ("/a", "/b"):
         copy.write_durably(name, b"")  # so that the next one is another file than there
     copy.write_durably(MARKER, packed(5))
@@ -533,7 +533,7 @@ def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
     open_marker.move(5)
     sync = open_marker.prepare()
     assert sync is not None
-    assert sync.barrier.pay(fs)
+    assert sync.barrier.execute(fs)
     move_as_go_does(fs, 8)
     open_marker.complete(sync, True)
     assert found(fs)[::3] == (8, None)
@@ -542,13 +542,13 @@ def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
 # --- crashes between one thing and the next ---------------------------------------------------
 
 
-def test_a_marker_that_is_durable_and_has_no_twin_yet_is_believed(fs):
+def test_a_marker_that_is_durable_and_has_no_shadow_yet_is_believed(fs):
     committed(fs, 5)
     open_marker = marker(fs)
     open_marker.move(6)
     sync = open_marker.prepare()
     assert sync is not None
-    assert sync.barrier.pay(fs)
+    assert sync.barrier.execute(fs)
     for after in (fs.kill(), fs.crash()):
         assert found(after)[::3] == (6, None)
         committed(after, 7)
@@ -595,27 +595,27 @@ def test_whatever_happens_to_a_marker_it_is_what_was_written_last(steps):
     """The group is alone with its marker, but for a peer that comes when we have closed it."""
     fs = disk()
     truth = 0
-    has_twin = True  # so that rot is noticed
+    has_shadow = True  # so that rot is noticed
     committed(fs, truth)
     for verb, value in steps:
         match verb:
             case "commit" | "seek":
                 with marker(fs) as open_marker:
                     open_marker.commit(value, seek=verb == "seek")
-                truth, has_twin = value if verb == "seek" else max(truth, value), True
+                truth, has_shadow = value if verb == "seek" else max(truth, value), True
             case "peer":
                 move_as_go_does(fs, value)
-                truth, has_twin = value, False
-            case "rot" if has_twin:
+                truth, has_shadow = value, False
+            case "rot" if has_shadow:
                 fs.rot(MARKER, flipped(packed(truth), value))
             case "reopen":
                 marker(fs).close()
-                has_twin = True
+                has_shadow = True
             case "kill":
                 fs = fs.kill()
             case "power":
                 truth = (truth + 1) % NO_NUMBER
                 with marker(fs) as open_marker:
                     open_marker.commit(truth, seek=True)
-                fs, has_twin = fs.crash(random.Random(value)), False
+                fs, has_shadow = fs.crash(random.Random(value)), False
         assert offset(fs) == truth

@@ -65,11 +65,11 @@ def put_by_three(name: str, directory: Path) -> set[int]:
 def read(name: str, directory: Path) -> list[bytes]:
     opened = SYSTEMS[name].open
     assert opened is not None
-    thing = opened(str(directory), disk())
+    store = opened(str(directory), disk())
     try:
-        return thing.read_all()
+        return store.read_all()
     finally:
-        thing.close()
+        store.close()
 
 
 @pytest.mark.slow

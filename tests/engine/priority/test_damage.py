@@ -14,7 +14,7 @@ from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
 from diskq.testing import CrashFS, FaultFS, PowerCut
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.stores import (
     DATA,
@@ -363,7 +363,7 @@ def test_after_a_kill_a_segment_that_was_begun_since_the_last_barrier_is_missed(
         fs.unlink(segment(last))
     else:
         fs.write_durably(segment(last), b"")
-    found = verify(Thing("jobs", ROOT, ""), fs=fs)
+    found = verify(Store("jobs", ROOT, ""), fs=fs)
     assert (found.verdict, segment(last) in [each.path for each in found.findings]) == ("damaged", True)
     with opened(fs) as store:
         assert (segment(last), None) in [(repair.path, repair.records) for repair in store.repairs]

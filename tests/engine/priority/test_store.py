@@ -478,7 +478,7 @@ def test_synced_messages_are_seen_when_they_are():
         store.steps.add(queue, *store.steps.checked(queue, [b"later"], 0), "synced")
         assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
         assert store.info(queue).stored == 3
-        ticket.barrier.pay(store._fs)
+        ticket.barrier.execute(store._fs)
         assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
         store.log.complete(ticket, is_replaced=True)
         assert [r.payload for r in store.peek(queue, 9)] == [b"synced", b"written"]
@@ -492,7 +492,7 @@ def test_a_deleted_queue_hides_nothing():
         store.steps.add(queue, *store.steps.checked(queue, [b"synced"], 0), "synced")
         ticket = store.log.prepare(full=False)
         store.steps.remove_queue("q")
-        store.log.complete(ticket, ticket.barrier.pay(store._fs))
+        store.log.complete(ticket, ticket.barrier.execute(store._fs))
         store.sync()
 
 

@@ -1,4 +1,4 @@
-# The ack journal by itself: its rows, what they say together, and what an open takes back. Law: whatever
+# The ack log by itself: its rows, what they say together, and what an open takes back. Law: whatever
 # happens to its bytes, no message is lost for it, and none altered; at most some come twice.
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_a_journal_beside_metadata_that_is_not_ours_says_nothing(content: bytes 
     fs = filled(3)
     put_journal(fs, acked_row(*place(1)))
     if content is None:
-        Barrier(removals=(meta(),), directories=()).pay(fs)
+        Barrier(removals=(meta(),), directories=()).execute(fs)
         fs.sync_directory(ROOT)
     else:
         fs.write_durably(meta(), content)
@@ -260,9 +260,9 @@ def test_each_byte_of_it_may_rot():
         for mask in (0xFF, 1 << at % 8):
             rotten = bytearray(content)
             rotten[at] ^= mask
-            twin = fs.kill()
-            twin.write_durably(path, bytes(rotten))
-            found = handed_out(twin)
+            shadow = fs.kill()
+            shadow.write_durably(path, bytes(rotten))
+            found = handed_out(shadow)
             assert len(found) == len(set(found))
             assert {*found, *acked, body(7)} == set(bodies(24)), "lost, or altered"
 
@@ -271,9 +271,9 @@ def test_it_may_end_at_each_byte():
     fs, acked = worked_on()
     content = fs.read(PATH)
     for end in range(len(content)):
-        twin = fs.kill()
-        twin.write_durably(PATH, content[:end])
-        found = handed_out(twin)
+        shadow = fs.kill()
+        shadow.write_durably(PATH, content[:end])
+        found = handed_out(shadow)
         assert len(found) == len(set(found))
         assert {*found, *acked, body(7)} == set(bodies(24)), "lost, or altered"
 

@@ -16,7 +16,7 @@ from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.queues import (
     ROOT,
-    SLATE,
+    WAL,
     bodies,
     body,
     data,
@@ -216,7 +216,7 @@ def test_a_torn_tail_that_finds_no_room_aside_stays_and_the_queue_goes_on_in_the
     queue.put_many(bodies(3))
     inner = inner.kill()
     inner.write_durably(data(), inner.read(data()) + b"\0\0\0\x09torn")
-    inner.write_durably(SLATE, b"")  # or it would make room
+    inner.write_durably(WAL, b"")  # or it would make room
     fs = FaultFS(inner)
     fs.capacity(0)
     with opened(fs) as queue:

@@ -24,7 +24,7 @@ from diskq.testing import CrashFS, FaultFS
 from tests.engine.queues import (
     LOCK,
     ROOT,
-    SLATE,
+    WAL,
     bodies,
     body,
     contents,
@@ -893,7 +893,7 @@ def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
     ticket = queue.log.prepare(full=True)
     queue.put(b"later")
     assert queue.take() == body(0)
-    is_replaced = ticket.barrier.pay(fs)
+    is_replaced = ticket.barrier.execute(fs)
     queue.put(b"later still")
     queue.log.complete(ticket, is_replaced)
     assert told(fs) == (5, (0, 0), (0, 520)), "as it was when the ticket was taken"
@@ -909,7 +909,7 @@ def test_one_ticket_is_taken_at_a_time():
     ticket = queue.log.prepare(full=False)
     with pytest.raises(AssertionError, match="one sync at a time"):
         queue.log.prepare(full=False)
-    queue.log.complete(ticket, ticket.barrier.pay(fs))
+    queue.log.complete(ticket, ticket.barrier.execute(fs))
     queue.close()
 
 
@@ -1110,9 +1110,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
             peeked = dropped_before = 0
         assert queue.depth == len(model)
-        on_disk = sum(
-            len(content) for path, content in fs.files().items() if path not in (LOCK, SLATE, meta())
-        )
+        on_disk = sum(len(content) for path, content in fs.files().items() if path not in (LOCK, WAL, meta()))
         assert on_disk <= bound
         assert queue.bytes_on_disk >= on_disk
     queue.close()
@@ -1157,7 +1155,7 @@ def test_statistics_count_what_happened_since_the_open():
         assert after.barriers == statistics.barriers + 1
         assert after.unsynced_bytes == 0
         assert after.bytes == sum(
-            len(content) for path, content in fs.files().items() if path not in (LOCK, SLATE, meta())
+            len(content) for path, content in fs.files().items() if path not in (LOCK, WAL, meta())
         )
 
 

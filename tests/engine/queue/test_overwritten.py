@@ -39,7 +39,7 @@ def test_a_peers_messages_end_where_they_do_and_whole_blocks_of_ours_are_kept(
     assert found.lost == 10
 
 
-def test_what_stood_on_the_slate_behind_the_checksums_is_kept_too() -> None:
+def test_what_stood_on_the_wal_behind_the_checksums_is_kept_too() -> None:
     theirs = records(*bodies(2, length=50, start=1000))
     found = find_overwritten(disk(theirs, records(b"staged")), DATA, SUMS, None)
     assert found is not None

@@ -20,7 +20,7 @@ from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
-from diskq.storage.barrier import Debts
+from diskq.storage.barrier import PendingSyncs
 from diskq.storage.budget import DiskBudget
 from tests.engine.ram import RamFS
 
@@ -36,14 +36,14 @@ class Played:
         files = QueueFiles(self.fs, "/q", "q")
         gate = Gate()
         gate.left = 1 << 40
-        self.debts = Debts()
+        self.pending_syncs = PendingSyncs()
         self.sealed = SealedFiles(self.fs, files)
         for number, size in enumerate(sealed):
             self.fs.write_durably(files.data(number), bytes(size * KIB))
             self.sealed.add(number, size * KIB, 0)
         self.append = AppendFile(self.fs, gate, lambda tell: NsqBuffer(self.fs, FRAMING, gate, tell))
         self.number = self.append.buffer.file_number = len(sealed)
-        self.append.begin(files.data(self.number), files.sidecar(self.number), self.debts)
+        self.append.begin(files.data(self.number), files.checksum_file(self.number), self.pending_syncs)
         self.append.buffer.limit = 1 << 40
         if active:
             self.append.buffer.append_many([bytes(active * KIB - 4)], 0, Mode.WRITTEN)
@@ -58,13 +58,13 @@ class Played:
     def do(self, act: str) -> None:
         if act == "roll":
             end = self.append.buffer.end
-            self.sealed.add(self.number, end, self.append.finish(self.debts))
+            self.sealed.add(self.number, end, self.append.finish(self.pending_syncs))
             self.append.buffer.retarget(-1, 0, 0)
         elif act == "drop_oldest":
             self.head = QueuePosition(self.head.file + 1, 0)
-            self.sealed.consume(self.head.file, self.debts)
+            self.sealed.consume(self.head.file, self.pending_syncs)
         elif act == "drop_consumed":
-            self.sealed.consume(self.head.file, self.debts)
+            self.sealed.consume(self.head.file, self.pending_syncs)
         else:
             self.tier.let_go(self.tier.count)
 

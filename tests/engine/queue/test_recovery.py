@@ -20,7 +20,7 @@ from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS, PowerCut
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.queues import (
     ROOT,
@@ -188,7 +188,7 @@ def test_a_file_cut_after_a_kill_has_lost_what_came_after_its_metadata_too(left)
     queue.put_many(bodies(10, start=30))
     killed = fs.kill()
     killed.write_durably(data(0), killed.files()[data(0)][:left])
-    found = verify(Thing("queue", ROOT, "q"), fs=killed)
+    found = verify(Store("queue", ROOT, "q"), fs=killed)
     with opened(killed) as queue:
         there = drained(queue)
         assert there == bodies(len(there))
@@ -628,11 +628,11 @@ def test_strict_does_not_mind_a_torn_tail():
 @pytest.mark.parametrize("content", [b"", b"0\n0,0\n0,1904\n", b"0" * 26, b"0" * 70], ids=len)
 def test_after_a_kill_a_file_of_other_bytes_has_lost_no_more_than_it_had(content: bytes) -> None:
     fs = disk()
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
+    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     for _ in range(4):  # each a block with checksums of its own
         queue.put_many([b"." * 20] * 3)
         queue.sync()
-    queue.put(b"with a checksum on the slate")
+    queue.put(b"with a checksum on the write-ahead log")
     queue.flush()
     fs = fs.kill()
     fs.write_durably(data(), content)

@@ -21,7 +21,7 @@ from diskq._native.queue.codec import QueueColumns
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_slate, waiting_behind
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_wal, waiting_behind
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -197,12 +197,12 @@ def test_a_directory_that_is_not_there_and_a_name_that_none_can_have_are_refused
         look(disk()).plan(0)
 
 
-# --- what stands on the slate -----------------------------------------------------------------
+# --- what stands on the write-ahead log -----------------------------------------------------------------
 
 
 def jotting(fs: CrashFS) -> FifoQueue:
-    """With messages that are written and others that stand on the slate."""
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
+    """With messages that are written and others that stand on the write-ahead log."""
+    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(bodies(4))
     queue.sync()
     queue.put(bodies(5)[-1])
@@ -211,7 +211,7 @@ def jotting(fs: CrashFS) -> FifoQueue:
     return queue
 
 
-def test_what_waits_on_the_slate_is_seen_as_the_next_open_would_write_it():
+def test_what_waits_on_the_wal_is_seen_as_the_next_open_would_write_it():
     fs = disk()
     queue = jotting(fs)
     assert not queue.log.is_flushed
@@ -227,7 +227,7 @@ def test_what_waits_where_another_program_has_written_makes_up_no_message(size: 
     fs = fs.kill()
     files = QueueFiles(fs, ROOT, "q")
     fs.write_durably(files.data(0), fs.files()[files.data(0)] + frame(b"t" * size))
-    waiting = steady_slate(fs, files.slate)
+    waiting = steady_wal(fs, files.wal)
     assert waiting is not None
     assert waiting_behind(fs, files, waiting, QueuePosition(0, len(fs.files()[files.data(0)]))) is None
     assert set(messages(fs)) <= {*bodies(12), b"t" * size}
@@ -238,7 +238,7 @@ def test_what_waits_behind_an_end_that_was_cut_off_is_not_seen_as_the_next_open_
     size_left: int,
 ) -> None:
     fs = disk()
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_slate=True)
+    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(bodies(4))
     assert queue.steps.tail.stage(b"waits")
     fs = fs.kill()
@@ -255,7 +255,7 @@ def test_what_waited_when_it_was_planned_is_read_whatever_became_of_it():
     assert found == bodies(12)
 
 
-def test_after_a_restart_nobody_reads_the_slate():
+def test_after_a_restart_nobody_reads_the_wal():
     fs = disk()
     jotting(fs)
     after = fs.crash()

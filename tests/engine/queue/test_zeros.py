@@ -9,7 +9,7 @@ from diskq import FifoQueue
 from diskq.engine.queue.snapshot import FifoSnapshot
 from diskq.options import QueueOptions
 from diskq.testing import CrashFS
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.queue.test_snapshot import read
 from tests.reference import nsq_oracle
@@ -43,7 +43,7 @@ def test_they_are_no_messages(which: str, size: int) -> None:
     fs, last = filled()
     number = last if which == "last" else last - 1
     append(fs, number, bytes(size))
-    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost) == (len(BODIES), 0)
     assert path(number) in [each.path for each in found.findings if each.severity != "note"]
     seen = FifoSnapshot(DIRECTORY, NAME, fs=fs).plan()
@@ -70,7 +70,7 @@ def test_empty_messages_that_were_sent_are() -> None:
 
 def staging_empty(fs: CrashFS, body: bytes) -> None:
     """A process that has written `body`, staged two empty messages, and is to be killed."""
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put(body)
     assert queue.steps.tail.stage(b"")
     assert queue.steps.tail.stage(b"")
@@ -83,7 +83,7 @@ def test_empty_messages_that_were_staged_are(body: bytes) -> None:
     fs.make_directory_durably(DIRECTORY)
     staging_empty(fs, body)
     fs = fs.kill()
-    assert verify(Thing("queue", DIRECTORY, NAME), fs=fs).messages == 3
+    assert verify(Store("queue", DIRECTORY, NAME), fs=fs).messages == 3
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
         assert [queue.take() for _ in range(4)] == [body, b"", b"", None]
@@ -123,12 +123,12 @@ def test_frames_that_another_program_appends_after_a_close_are_delivered() -> No
 def test_after_a_kill_all_who_look_agree_with_the_open(size: int) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_slate=True)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(BODIES)
     queue.flush()
     fs = fs.kill()
     append(fs, 0, bytes(size))
-    found = verify(Thing("queue", DIRECTORY, NAME), fs=fs)
+    found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost, found.verdict) == (len(BODIES), 0, "torn")
     seen = FifoSnapshot(DIRECTORY, NAME, fs=fs)
     assert [body for part in seen.plan() for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES

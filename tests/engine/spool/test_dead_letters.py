@@ -10,7 +10,7 @@ import pytest
 import diskq
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.testing import CrashFS, FaultFS
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.channels.spools import PATH, spool_disk
 
@@ -206,7 +206,7 @@ def test_zeros_after_the_last_letter_of_a_killed_spool_are_no_letters(disk: Cras
     fs = disk.kill()
     path = f"{PATH}/dead.diskqueue.000000.dat"
     fs.write_durably(path, fs.files()[path] + bytes(size))
-    found = verify(Thing("queue", PATH, "dead"), fs=fs)
+    found = verify(Store("queue", PATH, "dead"), fs=fs)
     assert (found.messages, found.verdict) == (2, "torn")
     with opened(fs) as letters:
         assert letters.list() == [letter(1), letter(2)]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, look_at_letters
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, view_dead_letters
 from diskq.engine.spool.files import DEAD
 from diskq.testing import CrashFS
 
@@ -31,7 +31,7 @@ def test_what_is_seen_is_what_is_listed():
     with DeadLetters(PATH, fs=fs) as letters:
         listed = letters.list()
     assert len(listed) == 3 + 2 + 1990
-    assert look_at_letters(PATH, fs=fs) == listed
+    assert view_dead_letters(PATH, fs=fs) == listed
 
 
 def test_it_is_seen_beside_who_has_them():
@@ -39,13 +39,13 @@ def test_it_is_seen_beside_who_has_them():
     with DeadLetters(PATH, fs=fs) as letters:
         letters.add([letter(1), letter(2), letter(3)])
         letters.purge(["00ff:0:2"])
-        assert look_at_letters(PATH, fs=fs) == [letter(1), letter(3)]
+        assert view_dead_letters(PATH, fs=fs) == [letter(1), letter(3)]
         letters.purge()
-        assert look_at_letters(PATH, fs=fs) == []
+        assert view_dead_letters(PATH, fs=fs) == []
 
 
 def test_there_may_be_none():
     fs = disk()
     before = fs.files()
-    assert look_at_letters(PATH, fs=fs) == []
+    assert view_dead_letters(PATH, fs=fs) == []
     assert fs.files() == before

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 import diskq
-from diskq.engine.spool.delivery_cursor import Outbox
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SpoolStatus
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.spools import PATH, spool_disk
@@ -19,20 +19,20 @@ class Life:
     def __init__(self, fs: CrashFS, **options: int) -> None:
         self.fs = fs
         self.queue = diskq.FifoQueue(PATH, "spool", diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
-        self.outbox = Outbox(fs, PATH, self.queue.steps)
+        self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:
-        self.outbox.take_up(self.queue.peek_many(*self.outbox.limits(count, 2**40)))
-        return self.outbox.begin_try()
+        self.cursor.take_up(self.queue.peek_many(*self.cursor.limits(count, 2**40)))
+        return self.cursor.begin_try()
 
     def delivered(self, count: int) -> diskq.Batch:
         batch = self.tried(count)
-        self.queue.advance(self.outbox.count)
-        self.outbox.commit()
+        self.queue.advance(self.cursor.count)
+        self.cursor.commit()
         return batch
 
     def remember(self) -> None:
-        self.outbox.barrier(SpoolStatus()).pay(self.fs)
+        self.cursor.barrier(SpoolStatus()).execute(self.fs)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_many_crashes_do_not_make_the_state_grow_for_ever(disk, monkeypatch):
         life.queue.put(b"%d" % n)
         life.delivered(1)
         fs = fs.kill()
-    assert len(life.outbox.state(SpoolStatus()).epochs) == 10
+    assert len(life.cursor.state(SpoolStatus()).epochs) == 10
 
 
 def test_a_batch_is_the_same_again_whatever_the_limit_is_by_now(disk):
@@ -77,11 +77,11 @@ def test_a_batch_is_the_same_again_whatever_the_limit_is_by_now(disk):
     for limit in (1, 100):
         life = Life(life.fs.kill())
         assert list(life.tried(limit)) == [b"0", b"1", b"2"]
-    assert life.outbox.attempts == 3
-    life.queue.advance(life.outbox.count)
-    life.outbox.commit()
+    assert life.cursor.attempts == 3
+    life.queue.advance(life.cursor.count)
+    life.cursor.commit()
     assert list(life.tried(4)) == [b"3", b"4", b"5", b"6"]
-    assert life.outbox.attempts == 1
+    assert life.cursor.attempts == 1
 
 
 def test_tries_of_a_batch_that_was_dropped_are_not_held_against_the_next_one(disk):
@@ -92,25 +92,25 @@ def test_tries_of_a_batch_that_was_dropped_are_not_held_against_the_next_one(dis
     life.queue.sync()
     life = Life(disk.kill())
     assert list(life.tried(5)) == [b"c"]
-    assert life.outbox.attempts == 1
+    assert life.cursor.attempts == 1
 
 
 def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
     life = Life(disk)
     life.queue.put_many([b"a", b"b", b"c"], "synced")
     life.tried(3)
-    life.outbox.bury([1])
-    life.outbox.excuse_try()
+    life.cursor.bury([1])
+    life.cursor.excuse_try()
     life.remember()
     life = Life(disk.kill())
     assert list(life.tried(3)) == [b"a", b"c"]
-    assert (life.outbox.attempts, life.outbox.failed_attempts) == (2, 1)
+    assert (life.cursor.attempts, life.cursor.failed_attempts) == (2, 1)
 
 
 def test_a_directory_above_that_nobody_may_look_into_is_no_hindrance(disk):
     fs = FaultFS(disk)
     fault = fs.fail("sync_directory", error=errno.EACCES, path="/")
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue.steps):
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         assert fault.hits == 1
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, Outbox(fs, PATH, queue.steps) as outbox:
-        assert outbox.found is not None
+    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps) as cursor:
+        assert cursor.found is not None

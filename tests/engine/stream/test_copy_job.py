@@ -107,7 +107,7 @@ def test_a_name_is_part_of_a_file_name(name):
     [
         Mutation(
             "diskq.engine.stream.copy_job",
-            "Barrier(directories=(self._files.private,)).pay(self._fs)",
+            "Barrier(directories=(self._files.private,)).execute(self._fs)",
             "pass",
         ),
         Mutation("diskq.storage.barrier", "            fs.sync_files((handle,))\n", "            pass\n"),

@@ -325,7 +325,7 @@ def test_a_close_that_finds_no_room_says_so_and_is_a_close_all_the_same():
     fs = failing_disk()
     stream = opened(fs, **ONE)
     append(stream, triple(0))
-    stream.append(bytes(ROWS_SIZE), durability="memory")  # more room than the slate gives back
+    stream.append(bytes(ROWS_SIZE), durability="memory")  # more room than the write-ahead log gives back
     fs.capacity(0)
     with pytest.raises(DiskFullError):
         stream.close()
@@ -493,7 +493,7 @@ def test_an_open_for_which_there_is_no_room_says_so():
 # --- a call of any kind, in three partitions: each one in one is in tests/contract/test_each_call.py --
 
 
-class Witness:
+class PlaceSource:
     """A stream in use on a disk that fails, and what it has promised."""
 
     def __init__(self, fs: FaultFS[CrashFS]) -> None:
@@ -595,13 +595,13 @@ def is_within(some: list[Triple], more: list[Triple]) -> bool:
 @pytest.mark.parametrize("taken", [1, 3, 11])
 def test_however_little_a_write_takes_nothing_is_torn(taken):
     for nth in range(1, 400, 2 * taken):
-        witness = Witness(failing_disk())
-        fault = witness.fs.short_write(nth=nth, bytes_taken=taken)
-        witness.run()
+        source = PlaceSource(failing_disk())
+        fault = source.fs.short_write(nth=nth, bytes_taken=taken)
+        source.run()
         if not fault.hits:
             break
-        assert witness.errors == 0
-        witness.check()
+        assert source.errors == 0
+        source.check()
 
 
 def test_a_disk_that_is_full_for_good_can_be_closed_and_opened_when_there_is_room():

@@ -59,7 +59,7 @@ def state(fs: FileSystem) -> str:
 
 
 def release(fs: FileSystem, file: OwnerFile) -> None:
-    Barrier(removals=file.removals()).pay(fs)
+    Barrier(removals=file.removals()).execute(fs)
 
 
 # --- ours -------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_it_is_the_file_with_the_streams_id_under_a_second_name(tmp_path):
     (tmp_path / ".diskq").mkdir()
     file = OwnerFile(OsFileSystem(), StreamFiles(OsFileSystem(), str(tmp_path)))
     assert (tmp_path / "owner").samefile(tmp_path / ".diskq" / "owner")
-    Barrier(removals=file.removals()).pay(OsFileSystem())
+    Barrier(removals=file.removals()).execute(OsFileSystem())
     assert (tmp_path / ".diskq" / "owner").read_bytes() == file.id
 
 
@@ -382,7 +382,7 @@ def test_a_file_of_its_own_has_the_id_wherever_it_survives():
 
 
 def test_a_file_of_its_own_that_is_not_synced_is_caught():
-    with Mutation(OWNERS, "Barrier(files=(handle,)).pay(fs)", "pass").installed():
+    with Mutation(OWNERS, "Barrier(files=(handle,)).execute(fs)", "pass").installed():
         assert False in left_of_a_file_of_its_own()
 
 
@@ -394,6 +394,6 @@ def test_a_file_that_is_made_empty_first_is_caught():
 
 
 def test_an_id_that_another_drew_and_did_not_make_durable_is_caught():
-    mutation = Mutation(OWNERS, "Barrier(directories=(files.private,)).pay(fs)", "pass")
+    mutation = Mutation(OWNERS, "Barrier(directories=(files.private,)).execute(fs)", "pass")
     with mutation.installed(), pytest.raises(LockedError):
         killed_then_powerless(seeds=60)

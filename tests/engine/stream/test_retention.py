@@ -295,16 +295,16 @@ def test_files_are_removed_data_first():
     retained(disk, max_bytes=RECORD)
     data, index, timeindex = files.segment(0)
     unlinked = [call.path for call in disk.calls if call.verb == "unlink"]
-    assert unlinked == [data, index, timeindex, files.sidecar(0), files.marks(0)]
+    assert unlinked == [data, index, timeindex, files.checksum_file(0), files.marks(0)]
     assert not {"sync_files", "sync_directory"} & {call.verb for call in disk.calls}
 
 
 def synced(fs: CrashFS) -> CrashFS:
     """The same files, all of them durable."""
-    twin = moments.disk()
+    shadow = moments.disk()
     for path, content in fs.files().items():
-        twin.write_durably(path, content)
-    return twin
+        shadow.write_durably(path, content)
+    return shadow
 
 
 def test_a_call_that_was_cut_short_is_made_up_for():

@@ -17,7 +17,7 @@ def test_however_many_segments_fill_while_a_barrier_is_paid_it_syncs_what_it_was
                 [(f"key-{number}", b"x" * 100) for number in range(200)], None, None
             )
             stream.steps.accept_many(batch, None, None, is_held=False)
-        stream.log.complete(ticket, ticket.barrier.pay(fs))
+        stream.log.complete(ticket, ticket.barrier.execute(fs))
         stream.sync()
         after = fs.crash(random.Random(1))
         assert sum(map(len, stored(after).values())) == 601

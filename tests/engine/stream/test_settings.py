@@ -198,7 +198,7 @@ def test_what_cannot_be_decoded_is_refused_with_the_files_own_path(fs, files):
 def test_settings_are_durable_with_a_barrier_and_whole_at_any_time(fs, files):
     fs.write_durably("/s/settings.json", b"{}\n")
     settings = StreamSettings(partition_count=2)
-    Barrier(replacements=(settings_as(files, settings),)).pay(fs)
+    Barrier(replacements=(settings_as(files, settings),)).execute(fs)
     assert read_settings(fs.crash(), files) == settings
     assert [name for name in fs.list_directory("/s") if "tmp" in name] == []
 

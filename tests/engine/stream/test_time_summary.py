@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from diskq.engine.stream import time_summary as timemarks
-from diskq.engine.stream.time_summary import EARLIEST, LATEST, Sealed, TimeMarks
+from diskq.engine.stream import time_summary as time_summary
+from diskq.engine.stream.time_summary import EARLIEST, LATEST, Sealed, TimeSummary
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
@@ -56,7 +56,7 @@ def sealed(fs) -> bytes:
 
 def begun_again(fs, base: int, entries: int, size: int = 0) -> Writer:
     """Another process goes on in the segment `base`."""
-    by = Writer(fs, partition(fs), base, entries, size, marks=TimeMarks(fs, partition(fs)))
+    by = Writer(fs, partition(fs), base, entries, size, marks=TimeSummary(fs, partition(fs)))
     by.begin()
     return by
 
@@ -175,7 +175,7 @@ def test_a_rotten_row_is_no_row(at):
     row = bytearray(Sealed(1, 2, 3, -4, 5, -6, 7, 8).pack())
     row[at] ^= 0x80
     assert Sealed.unpack(bytes(row)) is None
-    assert timemarks.sealed_rows(bytes(row) + Sealed(9, 1, 1, 1, 1, 1, 1, 1).pack()).keys() == {9}
+    assert time_summary.sealed_rows(bytes(row) + Sealed(9, 1, 1, 1, 1, 1, 1, 1).pack()).keys() == {9}
 
 
 def test_a_row_is_written_over_half_a_row():
@@ -295,7 +295,7 @@ def test_what_is_noted_of_changed_segments_is_gone(base, rows_left, marks_left):
     fs = disk()
     files = three_segments(fs)
     before = sealed(fs)
-    timemarks.forget_from(fs, files, base)
+    time_summary.forget_from(fs, files, base)
     assert sealed(fs) == before[: rows_left * 64]
     assert [number for number in (0, 300, 600) if marks(fs, number)] == marks_left
 
@@ -307,7 +307,7 @@ def test_what_was_taken_back_does_not_return_after_a_power_cut():
         handles = [fs.open(path, write=True) for path in (files.sealed, files.marks(0), files.marks(300))]
         fs.sync_files(handles)
         fs.sync_directory(files.private)
-        timemarks.forget_from(fs, files, 300)
+        time_summary.forget_from(fs, files, 300)
         after = fs.crash(random.Random(seed))
         assert len(sealed(after)) <= 64
         assert marks(after, 300) == marks(after, 600) == b""
@@ -318,22 +318,22 @@ def test_a_taking_back_that_fails_is_told():
     files = three_segments(fs)
     fs.fail("sync_files", path="*/sealed")
     with pytest.raises(OSError, match="Input/output"):
-        timemarks.forget_from(fs, files, 0)
+        time_summary.forget_from(fs, files, 0)
 
 
 def test_where_nothing_is_to_be_taken_back_nothing_is_synced():
     fs = FaultFS(disk())
     files = three_segments(fs)
-    timemarks.forget_from(fs, files, 905)
-    timemarks.forget_from(fs, partition(fs), 10_000)
+    time_summary.forget_from(fs, files, 905)
+    time_summary.forget_from(fs, partition(fs), 10_000)
     assert "sync_files" not in {call.verb for call in fs.calls}
 
 
 def test_where_nothing_was_noted_there_is_nothing_to_forget():
     fs = disk()
     files = written(fs, [1, 2], [3], marks=False)
-    timemarks.forget_from(fs, files, 0)
-    timemarks.forget_removed(fs, files)
+    time_summary.forget_from(fs, files, 0)
+    time_summary.forget_removed(fs, files)
     assert not fs.list_directory(files.private)
 
 
@@ -361,7 +361,7 @@ def test_a_rotten_row_takes_no_other_with_it():
     content = bytearray(sealed(fs))
     content[70] ^= 1
     fs.write_durably(files.sealed, bytes(content))
-    timemarks.forget_from(fs, files, 900)
+    time_summary.forget_from(fs, files, 900)
     assert sealed(fs) == content
 
 
@@ -374,12 +374,12 @@ def test_one_row_is_left_of_removed_segments():
     fs = disk()
     files = three_segments(fs)
     before = sealed(fs)
-    timemarks.forget_removed(fs, files)
+    time_summary.forget_removed(fs, files)
     assert sealed(fs) == before
     for number, base in enumerate((0, 300, 600), 1):
         remove_segment(fs, files, base)
         for _ in range(2):
-            timemarks.forget_removed(fs, files)
+            time_summary.forget_removed(fs, files)
             assert sealed(fs) == removed(300 * number) + before[64 * number :]
 
 
@@ -388,7 +388,7 @@ def test_no_row_is_made_of_removed_segments_where_others_may_be_that_have_none()
     files = three_segments(fs)
     fs.write_durably(files.sealed, sealed(fs)[:64] + sealed(fs)[128:])
     remove_segment(fs, files, 0)
-    timemarks.forget_removed(fs, files)
+    time_summary.forget_removed(fs, files)
     assert sealed(fs) == sealed_of(times(300, 3), 600, 8400)
 
 
@@ -422,9 +422,9 @@ def test_the_real_disk_does_all_of_it(tmp_path):
     by.append(times(300, 2))
     by.close()
     assert (tmp_path / ".diskq/parts/000000/sealed").read_bytes() == sealed_of(times(700), 0, 19600)
-    timemarks.forget_from(fs, files, 700)
+    time_summary.forget_from(fs, files, 700)
     remove_segment(fs, files, 0)
-    timemarks.forget_removed(fs, files)
+    time_summary.forget_removed(fs, files)
     assert (tmp_path / ".diskq/parts/000000/sealed").read_bytes() == removed(700)
     assert (tmp_path / f".diskq/parts/000000/{700:020}.marks").read_bytes() == b""
 

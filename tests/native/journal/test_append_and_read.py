@@ -189,7 +189,7 @@ def test_the_fast_path_lets_through_only_behind_others_and_while_there_is_room()
 @pytest.mark.parametrize("is_awake", [True, False])
 def test_what_is_staged_is_written_where_nobody_is_awake(is_awake):
     rig = Rig()
-    rig.buffer.attach_slate(bytearray(1 << 16))
+    rig.buffer.attach_wal(bytearray(1 << 16))
     rig.buffer.is_awake = is_awake
     assert rig.appender(Mode.STAGED, Admission.FORCED)(b"one") == 0
     assert rig.buffer.append_many([b"two", b"three"], 0, Mode.STAGED) == 2

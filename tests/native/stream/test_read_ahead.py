@@ -97,15 +97,15 @@ def test_of_what_is_loaded_only_whole_records_are_admitted(varuint):
 
 def test_rows_may_lag_behind_by_some_bytes():
     ahead, _ = loaded([(b"", 0, b"scraps"), *TRIPLES])
-    scraps = len(encode([(b"", 0, b"scraps")]).data)
+    fragments = len(encode([(b"", 0, b"scraps")]).data)
     fs_rows = encode(TRIPLES).index_rows
-    assert ahead.find(1, len(encode(TRIPLES[:1]).data)) == scraps
-    ahead.admit(scraps, scraps)
+    assert ahead.find(1, len(encode(TRIPLES[:1]).data)) == fragments
+    ahead.admit(fragments, fragments)
     assert ahead.admit_rows(fs_rows) == 0
-    fs = RamFS({PATH: b"x" * scraps + encode(TRIPLES).data})
+    fs = RamFS({PATH: b"x" * fragments + encode(TRIPLES).data})
     again = TripletAhead(fs, TripletFraming(), Gate())
-    again.load(fs.open(PATH), scraps, 10**6)
-    assert again.admit_rows(fs_rows, drift=scraps) == 10
+    again.load(fs.open(PATH), fragments, 10**6)
+    assert again.admit_rows(fs_rows, drift=fragments) == 10
 
 
 @pytest.mark.parametrize("size", [0, 1, 19, 10**6, 2**63, 2**64 - 1])

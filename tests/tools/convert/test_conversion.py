@@ -33,7 +33,7 @@ from diskq.tools.convert.conversion import Conversion, convert
 from diskq.tools.convert.field_mapping import CARRIES, ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.entries import Entry
-from diskq.tools.stores import Thing, things_at
+from diskq.tools.stores import Store, stores_at
 from tests.tools.stores import FORMATS, HAS, at, found, made, told_by
 
 FS = OsFileSystem()
@@ -67,10 +67,10 @@ def in_any_order(entries: list[Entry]) -> Counter[Entry]:
 
 @of_every_pair
 def test_what_both_formats_have_arrives(tmp_path: Path, source: Format, target: Format) -> None:
-    thing = made(FS, source, f"{tmp_path}/from", MESSAGES)
-    there = converted(thing, tmp_path / "to", target, lossy=True)
+    store = made(FS, source, f"{tmp_path}/from", MESSAGES)
+    there = converted(store, tmp_path / "to", target, lossy=True)
     names = shared(source, target)
-    told = told_by(target, found(FS, thing, *names)) if target != "jsonl" else found(FS, thing, *names)
+    told = told_by(target, found(FS, store, *names)) if target != "jsonl" else found(FS, store, *names)
     assert in_any_order(found(FS, there, *names)) == in_any_order(
         [Entry(m.value, **{name: getattr(m, name) for name in names}) for m in told]
     )
@@ -80,11 +80,11 @@ def test_what_both_formats_have_arrives(tmp_path: Path, source: Format, target: 
 def test_there_and_back_what_both_formats_have_is_the_same(
     tmp_path: Path, source: Format, target: Format
 ) -> None:
-    thing = made(FS, source, f"{tmp_path}/from", MESSAGES)
-    there = converted(thing, tmp_path / "there", target, lossy=True)
+    store = made(FS, source, f"{tmp_path}/from", MESSAGES)
+    there = converted(store, tmp_path / "there", target, lossy=True)
     back = converted(there, tmp_path / "back", source, lossy=True)
     names = shared(source, target)
-    assert in_any_order(found(FS, back, *names)) == in_any_order(found(FS, thing, *names))
+    assert in_any_order(found(FS, back, *names)) == in_any_order(found(FS, store, *names))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_what_one_source_hands_out_in_order_stays_in_order(
     tmp_path: Path, source: Format, target: Format
 ) -> None:
     messages = [Entry(b"%d" % n, b"key", n, 0, n, "q", 0) for n in range(50)]
-    thing = made(FS, source, f"{tmp_path}/from", messages)
-    there = converted(thing, tmp_path / "to", target, lossy=True)
+    store = made(FS, source, f"{tmp_path}/from", messages)
+    there = converted(store, tmp_path / "to", target, lossy=True)
     assert [entry.value for entry in found(FS, there)] == [message.value for message in messages]
 
 
@@ -122,14 +122,14 @@ def test_any_messages_arrive_and_come_back(written: list[Entry], pair: tuple[For
     source, target = pair
     fs = CrashFS()
     fs.make_directory_durably("/d")
-    thing = made(fs, source, "/d/from", written)
-    if not thing:
+    store = made(fs, source, "/d/from", written)
+    if not store:
         return  # no message, no queue
-    there = converted(thing, "/d/there", target, fs, lossy=True)
+    there = converted(store, "/d/there", target, fs, lossy=True)
     back = converted(there, "/d/back", source, fs, lossy=True)
     names = shared(source, target)
-    assert in_any_order(found(fs, there, *names)) == in_any_order(found(fs, thing, *names))
-    assert in_any_order(found(fs, back, *names)) == in_any_order(found(fs, thing, *names))
+    assert in_any_order(found(fs, there, *names)) == in_any_order(found(fs, store, *names))
+    assert in_any_order(found(fs, back, *names)) == in_any_order(found(fs, store, *names))
 
 
 # --- what is lost ---------------------------------------------------------------------------------
@@ -139,52 +139,52 @@ def test_any_messages_arrive_and_come_back(written: list[Entry], pair: tuple[For
 def test_what_would_be_lost_is_refused_and_nothing_is_there(
     tmp_path: Path, source: Format, target: Format
 ) -> None:
-    thing = made(FS, source, f"{tmp_path}/from", MESSAGES)
+    store = made(FS, source, f"{tmp_path}/from", MESSAGES)
     lost = {*HAS[source]} - {*HAS[target]} - {"partition"}
     if not lost:
-        converted(thing, tmp_path / "to", target)
+        converted(store, tmp_path / "to", target)
         return
     with pytest.raises(ConversionLossError) as refused:
-        converted(thing, tmp_path / "to", target)
+        converted(store, tmp_path / "to", target)
     assert refused.value.losses.keys() == {name.removesuffix("_ns") for name in lost}
     assert [path.name for path in tmp_path.iterdir()] == ["from"]
 
 
 def test_a_loss_is_counted_by_those_that_have_it(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
+    store = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
     with pytest.raises(ConversionLossError, match=r"loses: key \(4 messages have one\), timestamp \(5 mess"):
-        converted(thing, tmp_path / "to", "nsq")
+        converted(store, tmp_path / "to", "nsq")
 
 
 def test_nothing_is_lost_where_no_message_has_it(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", [Entry(b"v", b"", None, 0)])
-    assert found(FS, converted(thing, tmp_path / "to", "nsq")) == [Entry(b"v")]
+    store = made(FS, "sej", f"{tmp_path}/j", [Entry(b"v", b"", None, 0)])
+    assert found(FS, converted(store, tmp_path / "to", "nsq")) == [Entry(b"v")]
 
 
 def test_several_queues_come_into_one_log_only_where_that_is_allowed(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
     with pytest.raises(ConversionLossError, match="5 messages of several queues come into one"):
-        converted(thing, tmp_path / "to", "sej")
-    assert len(found(FS, converted(thing, tmp_path / "to", "sej", lossy=True))) == 5
+        converted(store, tmp_path / "to", "sej")
+    assert len(found(FS, converted(store, tmp_path / "to", "sej", lossy=True))) == 5
 
 
 def test_a_key_that_is_the_priority_is_not_lost(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", [Entry(b"v", b"-7", None, 0)])
-    assert found(FS, converted(thing, tmp_path / "to", "taskflux", priority="key"), "priority") == [
+    store = made(FS, "sej", f"{tmp_path}/j", [Entry(b"v", b"-7", None, 0)])
+    assert found(FS, converted(store, tmp_path / "to", "taskflux", priority="key"), "priority") == [
         Entry(b"v", priority=-7)
     ]
 
 
 def test_damage_is_a_loss(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", [Entry(b"%d" % n, b"", None, 0) for n in range(9)])
+    store = made(FS, "sej", f"{tmp_path}/j", [Entry(b"%d" % n, b"", None, 0) for n in range(9)])
     file = next((tmp_path / "j" / "jnl").glob("*.jnl"))
     rotten = bytearray(file.read_bytes())
     rotten[len(rotten) // 2] ^= 0xFF
     file.write_bytes(rotten)
     with pytest.raises(ConversionLossError, match="cannot be read"):
-        converted(thing, tmp_path / "to", "sej")
+        converted(store, tmp_path / "to", "sej")
     assert not (tmp_path / "to").exists()
-    result = convert(thing, tmp_path / "to", "sej", ConvertOptions(lossy=True))
+    result = convert(store, tmp_path / "to", "sej", ConvertOptions(lossy=True))
     assert result.messages + result.lost["messages"] == 9
 
 
@@ -192,8 +192,8 @@ def test_damage_is_a_loss(tmp_path: Path) -> None:
 
 
 def test_what_a_stream_needs_is_made_and_counted(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", [Entry(b"v", queue="q")] * 3)
-    result = convert(thing, tmp_path / "s", "triplet")
+    store = made(FS, "nsq", f"{tmp_path}/q", [Entry(b"v", queue="q")] * 3)
+    result = convert(store, tmp_path / "s", "triplet")
     assert result.invented == {"key": 3, "timestamp": 3}
     entries = found(FS, at(FS, "triplet", f"{tmp_path}/s"), "key", "timestamp_ns")
     assert len({entry.key for entry in entries}) == 3
@@ -202,9 +202,9 @@ def test_what_a_stream_needs_is_made_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_journal_may_have_no_time_or_the_time_it_is(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", [Entry(b"v", queue="q")])
-    assert found(FS, converted(thing, tmp_path / "a", "sej"), "timestamp_ns") == [Entry(b"v")]
-    [entry] = found(FS, converted(thing, tmp_path / "b", "sej", timestamp="now"), "timestamp_ns")
+    store = made(FS, "nsq", f"{tmp_path}/q", [Entry(b"v", queue="q")])
+    assert found(FS, converted(store, tmp_path / "a", "sej"), "timestamp_ns") == [Entry(b"v")]
+    [entry] = found(FS, converted(store, tmp_path / "b", "sej", timestamp="now"), "timestamp_ns")
     assert entry.timestamp_ns
 
 
@@ -223,8 +223,8 @@ VALUE = b'{"user": "anna", "n": 7, "at": "1970-01-01T00:00:01Z", "ns": 5, "no": 
     ids=["stream", "journal", "priority", "number", "default"],
 )
 def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, wanted: Entry) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
-    there = converted(thing, tmp_path / "to", to, **options)
+    store = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
+    there = converted(store, tmp_path / "to", to, **options)
     assert found(FS, there, "key", "timestamp_ns", "priority") == [wanted]
 
 
@@ -243,9 +243,9 @@ def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, w
 def test_a_value_that_does_not_tell_it_is_refused_by_its_message(
     tmp_path: Path, to: Format, options: Any, reason: str
 ) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
+    store = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
     with pytest.raises(ConversionError, match=rf"message 1 \(queue 'q'\): .*{reason}"):
-        converted(thing, tmp_path / "to", to, **options)
+        converted(store, tmp_path / "to", to, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["q"]
 
 
@@ -253,10 +253,10 @@ def test_a_value_that_does_not_tell_it_is_refused_by_its_message(
 
 
 def test_partitions_stay_as_they_are_or_go_by_the_key(tmp_path: Path) -> None:
-    thing = made(FS, "triplet", f"{tmp_path}/s", MESSAGES)
-    kept = converted(thing, tmp_path / "kept", "triplet")
-    assert found(FS, kept, "partition") == found(FS, thing, "partition")
-    hashed = converted(thing, tmp_path / "hashed", "triplet", partitions=5)
+    store = made(FS, "triplet", f"{tmp_path}/s", MESSAGES)
+    kept = converted(store, tmp_path / "kept", "triplet")
+    assert found(FS, kept, "partition") == found(FS, store, "partition")
+    hashed = converted(store, tmp_path / "hashed", "triplet", partitions=5)
     assert all(
         entry.partition == key_hash(entry.key or b"") % 5 for entry in found(FS, hashed, "key", "partition")
     )
@@ -269,38 +269,38 @@ def test_lines_make_as_many_partitions_as_they_tell(tmp_path: Path) -> None:
 
 
 def test_queues_keep_their_names_or_come_into_one(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
-    store = converted(thing, tmp_path / "store", "taskflux")
-    assert {entry.queue for entry in found(FS, store, "queue")} == {"mail", "events"}
-    one = converted(thing, tmp_path / "one", "nsq", into="all", lossy=True)
-    assert one == [Thing("queue", f"{tmp_path}/one", "all")]
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
+    jobs = converted(store, tmp_path / "store", "taskflux")
+    assert {entry.queue for entry in found(FS, jobs, "queue")} == {"mail", "events"}
+    one = converted(store, tmp_path / "one", "nsq", into="all", lossy=True)
+    assert one == [Store("queue", f"{tmp_path}/one", "all")]
 
 
 def test_a_queue_without_a_name_is_called_as_its_directory(tmp_path: Path) -> None:
-    thing = made(FS, "taskflux", f"{tmp_path}/t", [Entry(b"v", priority=0, queue="")])
-    assert converted(thing, tmp_path / "web", "nsq") == [Thing("queue", f"{tmp_path}/web", "web")]
+    store = made(FS, "taskflux", f"{tmp_path}/t", [Entry(b"v", priority=0, queue="")])
+    assert converted(store, tmp_path / "web", "nsq") == [Store("queue", f"{tmp_path}/web", "web")]
 
 
 def test_an_empty_queue_stays_a_queue(tmp_path: Path) -> None:
     with FifoQueue(tmp_path, "empty"):
         pass
-    there = converted(Thing("queue", str(tmp_path), "empty"), tmp_path / "to", "nsq")
-    assert there == [Thing("queue", f"{tmp_path}/to", "empty")]
+    there = converted(Store("queue", str(tmp_path), "empty"), tmp_path / "to", "nsq")
+    assert there == [Store("queue", f"{tmp_path}/to", "empty")]
 
 
 def test_one_queue_of_several_may_be_chosen(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
-    there = converted(thing, tmp_path / "to", "sej", selection=Selection(queues=("events",)))
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
+    there = converted(store, tmp_path / "to", "sej", selection=Selection(queues=("events",)))
     assert [entry.value for entry in found(FS, there)] == [b'{"two": 2}', b"five"]
     with pytest.raises(QueueNotFoundError):
-        converted(thing, tmp_path / "no", "sej", selection=Selection(queues=("letters",)))
+        converted(store, tmp_path / "no", "sej", selection=Selection(queues=("letters",)))
 
 
 def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
     with PriorityStore(tmp_path / "t", PriorityOptions(preallocate=False)) as store:
         store.create_queue("q", implementation="QA", max_size=9, max_message_size=99, key_range=(1, 5))
         store.enqueue(store.queue("q"), b"v", 2)
-    converted(Thing("jobs", f"{tmp_path}/t"), tmp_path / "to", "taskflux")
+    converted(Store("jobs", f"{tmp_path}/t"), tmp_path / "to", "taskflux")
     with PriorityStore(tmp_path / "to") as store:
         info = next(info for info in store.queues() if info.name == "q")
     assert (info.implementation, info.max_size, info.max_message_size, info.key_range, info.stored) == (
@@ -313,8 +313,8 @@ def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
 
 
 def test_a_limit_is_for_all_sources_together(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
-    there = converted(thing, tmp_path / "to", "jsonl", selection=Selection(limit=3))
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
+    there = converted(store, tmp_path / "to", "jsonl", selection=Selection(limit=3))
     assert [entry.value for entry in found(FS, there)] == [b'{"two": 2}', b"five", b"one"]
 
 
@@ -342,15 +342,15 @@ def test_a_limit_is_for_all_sources_together(tmp_path: Path) -> None:
 def test_a_message_that_has_no_place_is_named_and_nothing_is_there(
     tmp_path: Path, source: Format, message: Entry, to: Format, options: Any, reason: str
 ) -> None:
-    thing = made(FS, source, f"{tmp_path}/from", [message])
+    store = made(FS, source, f"{tmp_path}/from", [message])
     with pytest.raises(ConversionError, match=rf"message 1 \(.*{reason}"):
-        converted(thing, tmp_path / "to", to, **options)
+        converted(store, tmp_path / "to", to, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["from"]
 
 
 def test_where_it_may_be_lost_a_long_key_is_left_out(tmp_path: Path) -> None:
-    thing = made(FS, "triplet", f"{tmp_path}/s", [Entry(b"v", b"k" * 128, NULL_TIMESTAMP)])
-    result = convert(thing, tmp_path / "to", "sej", ConvertOptions(lossy=True))
+    store = made(FS, "triplet", f"{tmp_path}/s", [Entry(b"v", b"k" * 128, NULL_TIMESTAMP)])
+    result = convert(store, tmp_path / "to", "sej", ConvertOptions(lossy=True))
     assert result.lost == {"key": 1, "timestamp": 1}
     assert found(FS, at(FS, "sej", f"{tmp_path}/to"), "key", "timestamp_ns") == [Entry(b"v", b"")]
 
@@ -378,15 +378,15 @@ def test_where_it_may_be_lost_a_long_key_is_left_out(tmp_path: Path) -> None:
 def test_options_that_make_no_sense_are_refused(
     tmp_path: Path, to: Format, options: Any, reason: str
 ) -> None:
-    thing = made(FS, "jsonl", f"{tmp_path}/l", MESSAGES)
+    store = made(FS, "jsonl", f"{tmp_path}/l", MESSAGES)
     with pytest.raises(ValueError, match=reason):
-        converted(thing, tmp_path / "to", to, **options)
+        converted(store, tmp_path / "to", to, **options)
 
 
 def test_a_queue_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    thing = made(FS, "jsonl", f"{tmp_path}/l", MESSAGES)
+    store = made(FS, "jsonl", f"{tmp_path}/l", MESSAGES)
     with pytest.raises(QueueNameError):
-        converted(thing, tmp_path / "to", "nsq", into="a/b")
+        converted(store, tmp_path / "to", "nsq", into="a/b")
 
 
 # --- where it goes --------------------------------------------------------------------------------
@@ -394,33 +394,33 @@ def test_a_queue_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_what_is_there_is_not_touched(tmp_path: Path, to: Format) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
     made(FS, to, f"{tmp_path}/to", MESSAGES)
     before = found(FS, at(FS, to, f"{tmp_path}/to"))
     with pytest.raises(FileExistsError, match="append to it, or convert into another place"):
-        converted(thing, tmp_path / "to", to, lossy=True)
+        converted(store, tmp_path / "to", to, lossy=True)
     assert found(FS, at(FS, to, f"{tmp_path}/to")) == before
 
 
 def test_an_empty_directory_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "to").mkdir()
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
-    assert len(found(FS, converted(thing, tmp_path / "to", "sej"))) == 1
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    assert len(found(FS, converted(store, tmp_path / "to", "sej"))) == 1
 
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_it_is_appended_to_what_is_there(tmp_path: Path, to: Format) -> None:
-    thing = made(FS, to, f"{tmp_path}/from", MESSAGES)
+    store = made(FS, to, f"{tmp_path}/from", MESSAGES)
     made(FS, to, f"{tmp_path}/to", MESSAGES)
-    there = converted(thing, tmp_path / "to", to, append=True)
-    assert in_any_order(found(FS, there, *HAS[to])) == in_any_order(2 * found(FS, thing, *HAS[to]))
+    there = converted(store, tmp_path / "to", to, append=True)
+    assert in_any_order(found(FS, there, *HAS[to])) == in_any_order(2 * found(FS, store, *HAS[to]))
 
 
 def test_a_directory_of_queues_gets_another_one(tmp_path: Path) -> None:
     made(FS, "nsq", f"{tmp_path}/to", MESSAGES)
     lines = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v")])
     converted(lines, tmp_path / "to", "nsq", append=True, into="new")
-    assert [thing.name for thing in things_at(tmp_path / "to")] == ["events", "mail", "new"]
+    assert [store.name for store in stores_at(tmp_path / "to")] == ["events", "mail", "new"]
 
 
 @pytest.mark.parametrize(
@@ -430,18 +430,18 @@ def test_a_directory_of_queues_gets_another_one(tmp_path: Path) -> None:
 )
 def test_what_somebody_has_is_not_appended_to(tmp_path: Path, to: Format, hold: Any) -> None:
     made(FS, to, f"{tmp_path}/to", MESSAGES)
-    thing = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v", queue="mail")])
+    store = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v", queue="mail")])
     with hold(tmp_path / "to"), pytest.raises(LockedError):
-        converted(thing, tmp_path / "to", to, append=True)
+        converted(store, tmp_path / "to", to, append=True)
 
 
 def test_there_must_be_something_to_append_to(tmp_path: Path) -> None:
-    thing = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v")])
+    store = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v")])
     with pytest.raises(FileNotFoundError, match="nothing to append to"):
-        converted(thing, tmp_path / "no", "sej", append=True)
+        converted(store, tmp_path / "no", "sej", append=True)
     made(FS, "sej", f"{tmp_path}/j", MESSAGES)
     with pytest.raises(FileExistsError, match="no stream is here to append to, but journal"):
-        converted(thing, tmp_path / "j", "triplet", append=True)
+        converted(store, tmp_path / "j", "triplet", append=True)
 
 
 def test_what_is_appended_to_is_asked_what_it_allows_before_anything_is_written(tmp_path: Path) -> None:
@@ -467,22 +467,22 @@ def test_a_partition_that_a_stream_does_not_have_is_refused(tmp_path: Path) -> N
 
 
 def test_a_directory_above_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
     with pytest.raises(FileNotFoundError, match="no such directory"):
-        converted(thing, tmp_path / "a" / "b", "sej")
+        converted(store, tmp_path / "a" / "b", "sej")
     assert not (tmp_path / "a").exists()
 
 
 def test_lines_go_to_who_takes_them(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
     taken: list[bytes] = []
-    convert(thing, taken.append, "jsonl", ConvertOptions(text=True))
+    convert(store, taken.append, "jsonl", ConvertOptions(text=True))
     assert b"".join(taken) == b'{"queue":"mail","text":"one"}\n'
 
 
 def test_a_dry_run_counts_and_leaves_nothing(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
-    result = convert(thing, tmp_path / "to", "nsq", ConvertOptions(dry_run=True))
+    store = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
+    result = convert(store, tmp_path / "to", "nsq", ConvertOptions(dry_run=True))
     assert result == Conversion(
         sources=(f"journal {tmp_path}/j",),
         target=f"{tmp_path}/to",
@@ -498,10 +498,10 @@ def test_a_dry_run_counts_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_by_messages_that_passed(tmp_path: Path) -> None:
-    thing = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
+    store = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
     told: list[tuple[int, int | None]] = []
     options = ConvertOptions(lossy=True)
-    convert(thing, tmp_path / "to", "nsq", options, progress=lambda done, total: told.append((done, total)))
+    convert(store, tmp_path / "to", "nsq", options, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (10, 10)
 
 
@@ -514,9 +514,9 @@ def test_a_line_that_is_no_message_leaves_nothing(tmp_path: Path) -> None:
 
 def test_reading_leaves_every_byte_of_a_source(tmp_path: Path) -> None:
     for kind in FORMATS:
-        thing = made(FS, kind, f"{tmp_path}/{kind}", MESSAGES)
+        store = made(FS, kind, f"{tmp_path}/{kind}", MESSAGES)
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-        convert(thing, lambda lines: None, "jsonl")
+        convert(store, lambda lines: None, "jsonl")
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -544,10 +544,10 @@ def test_a_full_disk_leaves_nothing(to: Format) -> None:
     inner = CrashFS()
     inner.make_directory_durably("/d")
     fs = FaultFS(inner)
-    thing = made(fs, "jsonl", "/d/l", [Entry(b"v" * 100_000, b"", 1, queue="q")] * 20)
+    store = made(fs, "jsonl", "/d/l", [Entry(b"v" * 100_000, b"", 1, queue="q")] * 20)
     fs.capacity(1_000_000)
     with pytest.raises(Exception, match=r"(?i)full|no space"):
-        converted(thing, "/d/to", to, fs, lossy=True)
+        converted(store, "/d/to", to, fs, lossy=True)
     assert fs.list_directory("/d") == ["l"]
 
 
@@ -556,10 +556,10 @@ def test_lines_that_find_no_room_are_taken_back() -> None:
     inner.make_directory_durably("/d")
     fs = FaultFS(inner)
     made(fs, "jsonl", "/d/to", [Entry(b"before")])
-    thing = made(fs, "jsonl", "/d/l", [Entry(b"v" * 100_000)] * 20)
+    store = made(fs, "jsonl", "/d/l", [Entry(b"v" * 100_000)] * 20)
     fs.capacity(1_000_000)
     with pytest.raises(OSError, match=r"(?i)no space"):
-        converted(thing, "/d/to", "jsonl", fs, append=True)
+        converted(store, "/d/to", "jsonl", fs, append=True)
     assert [entry.value for entry in found(fs, LinesFile("/d/to"))] == [b"before"]
 
 
@@ -567,36 +567,36 @@ def test_what_a_killed_conversion_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / ".to.converting").mkdir()
     (tmp_path / ".to.converting" / "half").write_bytes(b"half")
     (tmp_path / ".to.converting.lock").touch()
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
-    converted(thing, tmp_path / "to", "sej")
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    converted(store, tmp_path / "to", "sej")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q", "to"]
 
 
 def test_two_conversions_into_one_place_keep_out_of_each_others_way(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
 
     def meanwhile(done: int, total: int | None) -> None:
         with pytest.raises(LockedError, match="the conversion into"):
-            converted(thing, tmp_path / "to", "sej")
+            converted(store, tmp_path / "to", "sej")
 
-    convert(thing, tmp_path / "to", "sej", progress=meanwhile)
+    convert(store, tmp_path / "to", "sej", progress=meanwhile)
     assert len(found(FS, at(FS, "sej", f"{tmp_path}/to"))) == 1
 
 
 def test_whoever_interrupts_leaves_nothing(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
 
     def interrupted(done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
     for to in FORMATS:
         with pytest.raises(KeyboardInterrupt):
-            convert(thing, tmp_path / "to", to, progress=interrupted)
+            convert(store, tmp_path / "to", to, progress=interrupted)
     assert [path.name for path in tmp_path.iterdir()] == ["q"]
 
 
 def test_a_result_tells_programs_all_of_it(tmp_path: Path) -> None:
-    thing = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
-    told = json.loads(json.dumps(convert(thing, tmp_path / "s", "triplet").told()))
+    store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
+    told = json.loads(json.dumps(convert(store, tmp_path / "s", "triplet").told()))
     assert told["messages"] == 1
     assert told["invented"] == {"key": 1, "timestamp": 1}

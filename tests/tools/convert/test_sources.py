@@ -17,66 +17,66 @@ from diskq.options import PriorityOptions, QueueOptions, StreamOptions
 from diskq.tools.convert.sources import LinesFile, Selection, entries, open_reading
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def a_queue(path: Path, name: str = "q", count: int = 3) -> Thing:
+def a_queue(path: Path, name: str = "q", count: int = 3) -> Store:
     with FifoQueue(path, name) as queue:
         queue.put_many(b"%d" % number for number in range(count))
-    return Thing("queue", str(path), name)
+    return Store("queue", str(path), name)
 
 
-def a_stream(path: Path) -> Thing:
+def a_stream(path: Path) -> Store:
     with Stream(path, StreamOptions(partition_count=1)) as stream:
         stream.append_many([(b"k", b"%d" % number, 10 * number) for number in range(5)])
-    return Thing("stream", str(path))
+    return Store("stream", str(path))
 
 
-def a_journal(path: Path) -> Thing:
+def a_journal(path: Path) -> Store:
     with Journal(path) as journal:
         journal.append_many([(b"k", b"%d" % number, 10 * number, number) for number in range(5)])
-    return Thing("journal", str(path))
+    return Store("journal", str(path))
 
 
-def a_store(path: Path) -> Thing:
+def a_store(path: Path) -> Store:
     with PriorityStore(path, PriorityOptions(preallocate=False)) as store:
         store.enqueue_many(store.create_queue("mail"), [b"late", b"soon"], [7, -1])
         store.enqueue(store.queue(), b"any")
-    return Thing("jobs", str(path))
+    return Store("jobs", str(path))
 
 
-def values(source: Thing | LinesFile, **selection: object) -> list[bytes]:
+def values(source: Store | LinesFile, **selection: object) -> list[bytes]:
     return [entry.value for entry in entries(source, Selection(**selection))]  # type: ignore[arg-type]
 
 
 def test_a_queue_is_read_from_its_head(tmp_path: Path) -> None:
-    thing = a_queue(tmp_path)
+    store = a_queue(tmp_path)
     with FifoQueue(tmp_path, "q") as queue:
         queue.take()
-    assert list(entries(thing)) == [Entry(b"1", queue="q"), Entry(b"2", queue="q")]
+    assert list(entries(store)) == [Entry(b"1", queue="q"), Entry(b"2", queue="q")]
 
 
 def test_reading_a_queue_leaves_every_byte_as_it_is(tmp_path: Path) -> None:
-    thing = a_queue(tmp_path)
+    store = a_queue(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert values(thing) == [b"0", b"1", b"2"]
+    assert values(store) == [b"0", b"1", b"2"]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_queue_is_read_while_somebody_has_it(tmp_path: Path) -> None:
     with FifoQueue(tmp_path, "q") as queue:
         queue.put(b"now")
-        assert values(Thing("queue", str(tmp_path), "q")) == [b"now"]
+        assert values(Store("queue", str(tmp_path), "q")) == [b"now"]
 
 
 def test_a_spool_is_its_two_queues(tmp_path: Path) -> None:
     a_queue(tmp_path, "spool", 2)
     a_queue(tmp_path, "dead", 1)
-    thing = Thing("spool", str(tmp_path))
-    assert [entry.queue for entry in entries(thing)] == ["spool", "spool", "dead"]
-    assert [entry.queue for entry in entries(thing, Selection(queues=("dead",)))] == ["dead"]
+    store = Store("spool", str(tmp_path))
+    assert [entry.queue for entry in entries(store)] == ["spool", "spool", "dead"]
+    assert [entry.queue for entry in entries(store, Selection(queues=("dead",)))] == ["dead"]
 
 
 def test_a_stream_is_read_partition_by_partition(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_part_may_be_chosen(tmp_path: Path, make, selection, wanted: bytes) ->
 def test_a_message_without_a_time_is_in_no_stretch_of_time(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append_many([(b"", b"never", -(2**63), 0), (b"", b"then", 5, 0)])
-    assert values(Thing("journal", str(tmp_path)), since=-(2**63), until=2**62) == [b"then"]
+    assert values(Store("journal", str(tmp_path)), since=-(2**63), until=2**62) == [b"then"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> 
     options = QueueOptions(max_bytes_per_file=8)
     with FifoQueue(tmp_path, "q", options) as queue:
         queue.put_many([b"%d" % number for number in range(9)])
-        with open_reading(Thing("queue", str(tmp_path), "q")) as reading:
+        with open_reading(Store("queue", str(tmp_path), "q")) as reading:
             queue.take_many(9)
             queue.sync()
             with pytest.raises(QueueMovedError):
@@ -175,17 +175,17 @@ def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> 
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
-    thing = a_journal(tmp_path)
+    store = a_journal(tmp_path)
     file = next((tmp_path / "jnl").glob("*.jnl"))
     rotten = bytearray(file.read_bytes())
     rotten[len(rotten) // 2] ^= 0xFF
     file.write_bytes(rotten)
     losses: list[SkippedBytes] = []
-    found = list(entries(thing, losses=losses))
+    found = list(entries(store, losses=losses))
     assert len(found) + sum(gap.count for gap in losses) == 5
     assert losses
 
 
 def test_a_peers_queue_is_read(tmp_path: Path) -> None:
     path = Path(shutil.copytree(GOLDEN / "nsq" / "basic" / "data", tmp_path / "data"))
-    assert values(Thing("queue", str(path), next(path.glob("*.meta.dat")).name.split(".")[0]))
+    assert values(Store("queue", str(path), next(path.glob("*.meta.dat")).name.split(".")[0]))

@@ -25,7 +25,7 @@ from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.gaps import known_gaps
 from diskq.tools.repair.repair import repair
-from diskq.tools.stores import Kind, Thing, things_at
+from diskq.tools.stores import Kind, Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.crash.harness import Witness, run_cuts
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
@@ -52,20 +52,20 @@ IN_THE_MIDDLE = {
 }
 
 
-def golden(name: str, tmp_path: Path) -> list[Thing]:
+def golden(name: str, tmp_path: Path) -> list[Store]:
     path = tmp_path / "copy"
     shutil.copytree(GOLDEN / name / "data", path)
-    return things_at(path)
+    return stores_at(path)
 
 
-def damaged(kind: Kind, tmp_path: Path, at: int = 1500) -> Thing:
-    thing = made(kind, str(tmp_path))
+def damaged(kind: Kind, tmp_path: Path, at: int = 1500) -> Store:
+    store = made(kind, str(tmp_path))
     if kind == "jobs":
         name = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.log"))[0]
     else:
         name = IN_THE_MIDDLE[kind]
     flip(tmp_path / name, at)
-    return thing
+    return store
 
 
 def parsed(path: Path) -> Iterator[object]:
@@ -87,34 +87,34 @@ def parsed(path: Path) -> Iterator[object]:
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_what_peers_left_is_whole_afterwards(name, tmp_path):
-    for thing in golden(name, tmp_path):
-        repair(thing, apply=True, take_over=True)
-        assert verify(thing).verdict == "clean"
+    for store in golden(name, tmp_path):
+        repair(store, apply=True, take_over=True)
+        assert verify(store).verdict == "clean"
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_nothing_that_parses_is_lost(name, tmp_path):
-    things = golden(name, tmp_path)
+    stores = golden(name, tmp_path)
     before = set(parsed(tmp_path))
-    for thing in things:
-        repair(thing, apply=True, take_over=True)
+    for store in stores:
+        repair(store, apply=True, take_over=True)
     assert set(parsed(tmp_path)) >= before
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_second_run_has_nothing_to_do(name, tmp_path):
-    for thing in golden(name, tmp_path):
-        repair(thing, apply=True, take_over=True)
+    for store in golden(name, tmp_path):
+        repair(store, apply=True, take_over=True)
         before = digest(tmp_path)
-        assert repair(thing, apply=True, take_over=True).repairs == ()
+        assert repair(store, apply=True, take_over=True).repairs == ()
         assert digest(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_dry_it_changes_no_byte(name, tmp_path):
-    for thing in golden(name, tmp_path):
+    for store in golden(name, tmp_path):
         before = digest(tmp_path)
-        repair(thing, take_over=True)
+        repair(store, take_over=True)
         assert digest(tmp_path) == before
 
 
@@ -124,13 +124,13 @@ def test_a_store_that_was_damaged_is_whole_afterwards(case, tmp_path):
     (root / "data").mkdir(parents=True)
     if case["files"]:
         shutil.copytree(GOLDEN / "taskflux" / "cases" / case["id"], root, dirs_exist_ok=True)
-    for thing in things_at(root):
+    for store in stores_at(root):
         try:
-            repair(thing, apply=True)
+            repair(store, apply=True)
         except UnsupportedFormatError:
             continue  # a newer program may know what it is
-        assert verify(thing).verdict == "clean"
-        assert repair(thing).repairs == ()
+        assert verify(store).verdict == "clean"
+        assert repair(store).repairs == ()
 
 
 # --- bits that rot --------------------------------------------------------------------------------
@@ -151,20 +151,20 @@ def test_wherever_a_bit_rots_it_is_whole_afterwards(kind, tmp_path):
             copy = tmp_path / f"copy{number}"
             shutil.copytree(tmp_path / "whole", copy)
             flip(copy / name, at)
-            thing = things_at(copy)[0]
-            repair(thing, apply=True, take_over=True)
-            assert verify(thing).verdict == "clean", (name, at)
-            assert repair(thing, take_over=True).repairs == (), (name, at)
-            assert set(messages_in(thing)) <= {body(number) for number in range(COUNT)}, (name, at)
+            store = stores_at(copy)[0]
+            repair(store, apply=True, take_over=True)
+            assert verify(store).verdict == "clean", (name, at)
+            assert repair(store, take_over=True).repairs == (), (name, at)
+            assert set(messages_in(store)) <= {body(number) for number in range(COUNT)}, (name, at)
             shutil.rmtree(copy)
 
 
 @of_each_kind
 def test_messages_in_other_blocks_are_all_there(kind, tmp_path):
-    thing = damaged(kind, tmp_path)
-    lost = verify(thing).lost
-    done = repair(thing, apply=True)
-    left = messages_in(thing)
+    store = damaged(kind, tmp_path)
+    lost = verify(store).lost
+    done = repair(store, apply=True)
+    left = messages_in(store)
     if kind != "jobs":  # its log ends there
         assert len(left) == COUNT - lost
         assert done.lost == lost
@@ -176,16 +176,16 @@ def test_messages_in_other_blocks_are_all_there(kind, tmp_path):
 
 @of_each_kind
 def test_what_is_told_is_what_is_done(kind, tmp_path):
-    thing = damaged(kind, tmp_path)
-    would = repair(thing)
-    done = repair(thing, apply=True)
+    store = damaged(kind, tmp_path)
+    would = repair(store)
+    done = repair(store, apply=True)
     assert would.repairs == done.repairs != ()
 
 
 @of_each_kind
 def test_what_is_left_out_is_kept(kind, tmp_path):
-    thing = damaged(kind, tmp_path)
-    for each in repair(thing, apply=True).repairs:
+    store = damaged(kind, tmp_path)
+    for each in repair(store, apply=True).repairs:
         size = None if each.saved_as is None else Path(each.saved_as).stat().st_size
         # Of a store's log the whole segment is kept.
         assert size is None or size == each.dropped or (kind == "jobs" and size > each.dropped)
@@ -193,30 +193,30 @@ def test_what_is_left_out_is_kept(kind, tmp_path):
 
 @of_each_kind
 def test_what_somebody_has_is_left_alone(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     opened = {
-        "queue": lambda: FifoQueue(thing.path, "events"),
-        "spool": lambda: FifoQueue(thing.path, "spool"),
-        "stream": lambda: Stream(thing.path),
-        "journal": lambda: Journal(thing.path),
-        "jobs": lambda: PriorityStore(thing.path),
+        "queue": lambda: FifoQueue(store.path, "events"),
+        "spool": lambda: FifoQueue(store.path, "spool"),
+        "stream": lambda: Stream(store.path),
+        "journal": lambda: Journal(store.path),
+        "jobs": lambda: PriorityStore(store.path),
     }[kind]
     with opened():
         for apply in (False, True):
             with pytest.raises(LockedError, match=r"process [0-9]+"):
-                repair(thing, apply=apply)
+                repair(store, apply=apply)
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_messages_keep_their_offsets(kind, tmp_path):
-    thing = damaged(kind, tmp_path)
-    repair(thing, apply=True)
+    store = damaged(kind, tmp_path)
+    repair(store, apply=True)
     found = {}
     if kind == "journal":
-        found = {message.offset: message.value for message in diskq.JournalReader(thing.path).take_many(99)}
+        found = {message.offset: message.value for message in diskq.JournalReader(store.path).take_many(99)}
     else:
         fs = OsFileSystem()
-        with PartitionReader(fs, StreamFiles(fs, thing.path).partition(0)) as reader:
+        with PartitionReader(fs, StreamFiles(fs, store.path).partition(0)) as reader:
             found = {message.offset: message.value for message in reader.take_many(99)}
     assert found
     assert all(value == body(offset) for offset, value in found.items())
@@ -224,30 +224,30 @@ def test_messages_keep_their_offsets(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_an_offset_is_not_given_again(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     file = sorted(tmp_path.rglob("*.data" if kind == "stream" else "*.jnl"))[-1]
     flip(file, file.stat().st_size // 2)
-    repair(thing, apply=True)
+    repair(store, apply=True)
     if kind == "stream":
-        with Stream(thing.path) as stream:
+        with Stream(store.path) as stream:
             assert stream.append(b"new", key="a").offset == COUNT
     else:
-        with Journal(thing.path) as journal:
+        with Journal(store.path) as journal:
             assert journal.append(b"new") == COUNT
 
 
 def test_gaps_are_noted(tmp_path):
-    thing = damaged("stream", tmp_path)
-    repair(thing, apply=True)
+    store = damaged("stream", tmp_path)
+    repair(store, apply=True)
     fs = OsFileSystem()
-    assert [gap[:2] for gap in known_gaps(fs, StreamFiles(fs, thing.path))] == [(0, 25)]
+    assert [gap[:2] for gap in known_gaps(fs, StreamFiles(fs, store.path))] == [(0, 25)]
 
 
 def test_a_gap_that_is_not_noted_is_damage(tmp_path):
-    thing = damaged("stream", tmp_path)
-    repair(thing, apply=True)
-    Path(StreamFiles(OsFileSystem(), thing.path).gaps).unlink()
-    assert verify(thing).verdict == "damaged"
+    store = damaged("stream", tmp_path)
+    repair(store, apply=True)
+    Path(StreamFiles(OsFileSystem(), store.path).gaps).unlink()
+    assert verify(store).verdict == "damaged"
 
 
 # --- what points into files -----------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_acknowledgements_move_along(tmp_path):
             leases = work.take_many(400)
             work.ack([lease for number, lease in enumerate(leases) if number % 2])
     flip(tmp_path / "events.diskqueue.000000.dat", 6000)
-    repair(Thing("queue", str(tmp_path), "events"), apply=True)
+    repair(Store("queue", str(tmp_path), "events"), apply=True)
     options = diskq.WorkOptions(max_in_flight=500, max_ahead=500)
     with FifoQueue(tmp_path, "events") as queue, FifoWork(queue, options) as work:
         left = [lease.body for lease in work.take_many(400)]
@@ -269,60 +269,60 @@ def test_acknowledgements_move_along(tmp_path):
 
 
 def test_a_reader_beyond_the_end_is_set_back(tmp_path):
-    thing = made("journal", str(tmp_path))
+    store = made("journal", str(tmp_path))
     with JournalOffset(tmp_path, "mails"):
         pass
     (tmp_path / "ofs" / "mails.ofs").write_bytes((9999).to_bytes(8, "big"))
-    assert repair(thing, apply=True).repairs
+    assert repair(store, apply=True).repairs
     assert (tmp_path / "ofs" / "mails.ofs").read_bytes() == COUNT.to_bytes(8, "big")
 
 
 def test_a_group_beyond_the_end_is_set_back(tmp_path):
-    thing = made("stream", str(tmp_path))
+    store = made("stream", str(tmp_path))
     fs = OsFileSystem()
-    member = ConsumerGroup(fs, StreamFiles(fs, thing.path), "bills")
+    member = ConsumerGroup(fs, StreamFiles(fs, store.path), "bills")
     with member.marker(0) as marker:
         marker.commit(9999)
-    assert repair(thing, apply=True).repairs
+    assert repair(store, apply=True).repairs
     assert member.offsets().offsets == {0: COUNT - 1}
 
 
 def test_a_file_that_is_missing_is_no_longer_asked_for(tmp_path):
-    thing = made("queue", str(tmp_path))
+    store = made("queue", str(tmp_path))
     names = sorted(path.name for path in tmp_path.glob("*.0*.dat"))
     assert len(names) > 2
     (tmp_path / names[1]).unlink()
-    repair(thing, apply=True)
-    assert verify(thing).verdict == "clean"
-    assert repair(thing).repairs == ()
+    repair(store, apply=True)
+    assert verify(store).verdict == "clean"
+    assert repair(store).repairs == ()
 
 
 def test_settings_that_are_no_json_are_made_again(tmp_path):
-    thing = made("stream", str(tmp_path))
+    store = made("stream", str(tmp_path))
     settings = tmp_path / "settings.json"
     flip(settings, 0)
-    repair(thing, apply=True)
+    repair(store, apply=True)
     assert json.loads(settings.read_text())["partition_count"] == 1
-    assert messages_in(thing) == [body(number) for number in range(COUNT)]
+    assert messages_in(store) == [body(number) for number in range(COUNT)]
 
 
 @pytest.mark.parametrize(
     "content", ['{"encoding": "tomorrow"}', "[" * 5000 + "]" * 5000], ids=["newer", "nested-deeply"]
 )
 def test_settings_of_a_newer_program_are_left_alone(tmp_path, content):
-    thing = made("stream", str(tmp_path))
+    store = made("stream", str(tmp_path))
     (tmp_path / "settings.json").write_text(content)
     before = digest(tmp_path)
     with pytest.raises(UnsupportedFormatError):
-        repair(thing, apply=True)
+        repair(store, apply=True)
     assert digest(tmp_path) == before
 
 
 def test_what_a_go_producer_left_is_taken_over_only_when_told(tmp_path):
-    (thing,) = golden("diskq/live_owner", tmp_path)
+    (store,) = golden("diskq/live_owner", tmp_path)
     with pytest.raises(LockedError, match="take_over"):
-        repair(thing, apply=True)
-    assert repair(thing, apply=True, take_over=True).is_applied
+        repair(store, apply=True)
+    assert repair(store, apply=True, take_over=True).is_applied
 
 
 # --- when it goes wrong on the way ----------------------------------------------------------------
@@ -330,10 +330,10 @@ def test_what_a_go_producer_left_is_taken_over_only_when_told(tmp_path):
 CRASHING: tuple[Kind, ...] = ("queue", "stream", "journal", "jobs")
 
 
-def rotten(kind: Kind, fs: CrashFS) -> Thing:
+def rotten(kind: Kind, fs: CrashFS) -> Store:
     """A thing on that disk, of which a bit has rotted."""
     fs.make_directory_durably("/q")
-    thing = made(kind, "/q", fs)
+    store = made(kind, "/q", fs)
     if kind == "queue":  # a file of several blocks, of which the first one rots
         with FifoQueue("/q", "events", diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
             queue.put_many([body(number) for number in range(COUNT, 4 * COUNT)])
@@ -342,38 +342,38 @@ def rotten(kind: Kind, fs: CrashFS) -> Thing:
     content = bytearray(fs.read(path))
     content[len(content) // 3] ^= 0x10
     fs.rot(path, bytes(content))
-    return thing
+    return store
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CRASHING)
 def test_killed_at_any_step_it_is_as_it_was_or_mended(kind):
     before = CrashFS()
-    thing = rotten(kind, before)
+    store = rotten(kind, before)
     try:
-        readable = set(messages_in(thing, before.copy()))
+        readable = set(messages_in(store, before.copy()))
     except DiskqError:
         readable = set()  # such a store does not open
 
     def workload(fs: CrashFS, witness: Witness) -> None:
         rotten(kind, fs)
         witness.attempted.append(kind)
-        repair(thing, apply=True, fs=fs)
+        repair(store, apply=True, fs=fs)
         witness.synced.append(kind)
 
     def check(_: str, fs: CrashFS, witness: Witness) -> None:
         if not witness.attempted:
             return
         if witness.synced:
-            assert repair(thing, fs=fs).repairs == ()
+            assert repair(store, fs=fs).repairs == ()
         try:
-            assert set(messages_in(thing, fs)) >= readable
+            assert set(messages_in(store, fs)) >= readable
         except diskq.DamagedStoreError:
             assert not witness.synced
         # Who is killed while it makes the owner file leaves one that may be a peer's, for a second.
-        repair(thing, apply=True, take_over=True, fs=fs)
-        assert verify(thing, fs=fs).verdict == "clean"
-        assert set(messages_in(thing, fs)) >= readable
+        repair(store, apply=True, take_over=True, fs=fs)
+        assert verify(store, fs=fs).verdict == "clean"
+        assert set(messages_in(store, fs)) >= readable
 
     run_cuts(workload, check, seeds=1)
 
@@ -382,14 +382,14 @@ def test_killed_at_any_step_it_is_as_it_was_or_mended(kind):
 def test_where_the_disk_is_full_it_is_as_it_was(kind):
     for free in (0, 600, 2000, 4000, 8000):
         inner = CrashFS()
-        thing = rotten(kind, inner)
-        before = verify(thing, fs=inner)
+        store = rotten(kind, inner)
+        before = verify(store, fs=inner)
         fs = FaultFS(inner)
         fs.capacity(free)
         try:
-            repair(thing, apply=True, fs=fs)
+            repair(store, apply=True, fs=fs)
         except (DiskFullError, OSError):
             fs.capacity(None)
-            assert verify(thing, fs=inner).lost <= before.lost
-        repair(thing, apply=True, fs=inner)
-        assert verify(thing, fs=inner).verdict == "clean"
+            assert verify(store, fs=inner).lost <= before.lost
+        repair(store, apply=True, fs=inner)
+        assert verify(store, fs=inner).verdict == "clean"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.tools.stores import things_at
+from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -55,14 +55,14 @@ def rows() -> list[tuple[str, str, list[tuple[str, int, int]]]]:
     found = []
     for line in EXPECTED.strip().splitlines():
         format_, case, *words = line.split()
-        things = zip(words[::3], words[1::3], words[2::3], strict=True)
-        found.append((format_, case, [(word, int(messages), int(lost)) for word, messages, lost in things]))
+        stores = zip(words[::3], words[1::3], words[2::3], strict=True)
+        found.append((format_, case, [(word, int(messages), int(lost)) for word, messages, lost in stores]))
     return found
 
 
 @pytest.mark.parametrize("format_, case, expected", rows(), ids=[f"{row[0]}-{row[1]}" for row in rows()])
 def test_what_a_peer_left_has_its_verdict(format_, case, expected):
-    found = [verify(thing) for thing in things_at(GOLDEN / format_ / case / "data")]
+    found = [verify(store) for store in stores_at(GOLDEN / format_ / case / "data")]
     assert [(each.verdict, each.messages, each.lost) for each in found] == expected
 
 
@@ -72,7 +72,7 @@ def test_every_case_is_in_the_table():
 
 
 def test_a_root_of_journals_is_looked_at_journal_by_journal():
-    found = [verify(thing) for thing in things_at(GOLDEN / "sej" / "shards" / "data")]
+    found = [verify(store) for store in stores_at(GOLDEN / "sej" / "shards" / "data")]
     manifest = json.loads((GOLDEN / "sej" / "shards" / "manifest.json").read_text())
     assert len(found) == OF_SHARDS
     assert {each.verdict for each in found} == {"clean"}
@@ -86,11 +86,11 @@ def test_a_store_has_the_verdict_that_its_manifest_asks_for(case, tmp_path):
     root = tmp_path / "store"
     (root / "data").mkdir(parents=True)
     if not case["files"]:
-        assert things_at(root) == []
+        assert stores_at(root) == []
         return
     shutil.copytree(GOLDEN / "taskflux" / "cases" / case["id"], root, dirs_exist_ok=True)
-    (thing,) = things_at(root)
-    found = verify(thing)
+    (store,) = stores_at(root)
+    found = verify(store)
     told = case["diskq"]
     warnings = set(told.get("warnings") or ())
     if told["outcome"] == "refused" or "valid_records_dropped" in warnings:

@@ -25,7 +25,7 @@ from diskq.tools.findings import Verification
 from diskq.tools.gaps import Gap, gaps_as
 from diskq.tools.info import info
 from diskq.tools.repair.repair import repair
-from diskq.tools.stores import Thing, things_at
+from diskq.tools.stores import Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.reference.nsq_oracle import frame
 from tests.tools.damaged import COUNT as FEW
@@ -67,8 +67,8 @@ of_the_last = pytest.mark.parametrize("cut", [1, 50, 99])
 
 
 def looked_at(path: Path) -> Verification:
-    (thing,) = things_at(path)
-    return verify(thing)
+    (store,) = stores_at(path)
+    return verify(store)
 
 
 def last_of(file: Path) -> Path:
@@ -95,9 +95,9 @@ def test_what_was_closed_in_order_is_clean(make, tmp_path):
 @of_each
 def test_progress_is_told_of_every_byte_that_was_looked_at(make, tmp_path):
     make(tmp_path)
-    (thing,) = things_at(tmp_path)
+    (store,) = stores_at(tmp_path)
     told: list[int] = []
-    assert verify(thing, progress=told.append).size == sum(told)
+    assert verify(store, progress=told.append).size == sum(told)
 
 
 @of_each
@@ -416,13 +416,13 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     for lock in tmp_path.glob("after/**/*.l*ck"):
         told = json.loads(lock.read_bytes())
         lock.write_text(json.dumps(told | {"boot_id": "another"}) if is_readable else "rot")
-    for slate in tmp_path.glob("after/**/*slate"):
-        slate.write_bytes(b"")  # it is never synced
+    for wal in tmp_path.glob("after/**/*slate"):
+        wal.write_bytes(b"")  # it is never synced
     assert looked_at(tmp_path / "after").verdict == verdict
 
 
 @pytest.mark.parametrize("make", IN_USE.values(), ids=list(IN_USE))
-def test_a_rotten_lock_file_is_no_restart_of_the_machine_where_a_slate_is_of_this_run(make, tmp_path):
+def test_a_rotten_lock_file_is_no_restart_of_the_machine_where_a_wal_is_of_this_run(make, tmp_path):
     (tmp_path / "before").mkdir()
     with make(tmp_path / "before") as file:
         shutil.copytree(tmp_path / "before", tmp_path / "after")
@@ -534,8 +534,8 @@ def watch(program: str, path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         for _ in range(30):
-            for thing in things_at(path):
-                found = verify(thing)
+            for store in stores_at(path):
+                found = verify(store)
                 troubles = [finding for finding in found.findings if finding.severity != "note"]
                 assert troubles == []
     finally:
@@ -558,81 +558,81 @@ def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, s
     file = [each for each in files if each.stat().st_size][-1]
     file.unlink() if how == "removed" else os.truncate(file, 0 if how == "emptied" else 100)
     before = digest(tmp_path)
-    (thing,) = things_at(tmp_path)
-    found = verify(thing)
+    (store,) = stores_at(tmp_path)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
     assert digest(tmp_path) == before
     with Stream(str(tmp_path)):
         pass
-    assert len(messages_in(thing)) == FEW
-    assert verify(thing).verdict == "clean"
+    assert len(messages_in(store)) == FEW
+    assert verify(store).verdict == "clean"
 
 
 def test_rows_of_an_index_behind_its_last_message_are_no_messages_that_are_lost(tmp_path):
-    thing = made("stream", str(tmp_path))
+    store = made("stream", str(tmp_path))
     file = sorted((tmp_path / "parts" / "000000").glob("*.index"))[-1]
     file.write_bytes(file.read_bytes() + bytes(5 * 24))
-    found = verify(thing)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
 
 
 def test_messages_whose_index_is_gone_are_not_called_gone(tmp_path):
     with Stream(str(tmp_path), StreamOptions(partition_count=1)) as stream:
         stream.append_many([b"%d" % number for number in range(300)])
-    thing = Thing("stream", str(tmp_path))
+    store = Store("stream", str(tmp_path))
     next(tmp_path.rglob("*.index")).unlink()
-    found = verify(thing)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("torn", 300, 0)
     assert not any("gone" in each.what for each in found.findings)
     assert "messages 0 to 299 have no rows in the index: the next open mends it" in [
         each.what for each in found.findings
     ]
-    assert info(thing).messages == 300
+    assert info(store).messages == 300
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_a_log_whose_oldest_segment_is_gone_is_damage_and_the_open_says_it_once(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     data = sorted(tmp_path.rglob("*.data" if kind == "stream" else "*.jnl"))
     gone, following = data[0], data[1]
     first = int(following.stem, 10 if kind == "stream" else 16)
     for file in (gone, gone.with_suffix(".index"), gone.with_suffix(".timeindex")):
         file.unlink(missing_ok=True)
-    found = verify(thing)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("damaged", FEW - first, first)
     opened = Stream if kind == "stream" else Journal
-    with opened(thing.path) as log:
+    with opened(store.path) as log:
         assert [(repair.path, repair.records) for repair in log.repairs] == [(str(gone), first)]
         assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
-    with opened(thing.path) as log:
+    with opened(store.path) as log:
         assert log.repairs == ()
-    assert verify(thing).verdict == "clean"
+    assert verify(store).verdict == "clean"
 
 
-def without_the_oldest(thing: Thing) -> int:
+def without_the_oldest(store: Store) -> int:
     """Remove its oldest segment with all that is beside it; the first message that is left."""
-    pattern, number_base = ("*.data", 10) if thing.kind == "stream" else ("*.jnl", 16)
-    gone, following = sorted(Path(thing.path).rglob(pattern))[:2]
-    removed = [file for file in Path(thing.path).rglob(f"{gone.stem}.*") if file.suffix != ".bad"]
+    pattern, number_base = ("*.data", 10) if store.kind == "stream" else ("*.jnl", 16)
+    gone, following = sorted(Path(store.path).rglob(pattern))[:2]
+    removed = [file for file in Path(store.path).rglob(f"{gone.stem}.*") if file.suffix != ".bad"]
     assert any(file.suffix == ".sums" for file in removed)
     for file in removed:
         file.unlink()
     return int(following.stem, number_base)
 
 
-def killed(thing: Thing, copy: Path) -> Thing:
+def killed(store: Store, copy: Path) -> Store:
     """A copy of it while it is open, with more messages, of which no barrier knows."""
     log = (
-        Stream(thing.path, StreamOptions(partition_count=1, segment_size=3000))
-        if thing.kind == "stream"
-        else Journal(thing.path, JournalOptions(segment_size=3000))
+        Stream(store.path, StreamOptions(partition_count=1, segment_size=3000))
+        if store.kind == "stream"
+        else Journal(store.path, JournalOptions(segment_size=3000))
     )
     with log:
         for number in range(FEW):
             log.append(body(number))
         log.flush()
-        shutil.copytree(thing.path, copy)
-    return Thing(thing.kind, str(copy))
+        shutil.copytree(store.path, copy)
+    return Store(store.kind, str(copy))
 
 
 @pytest.mark.parametrize("was_killed", [False, True], ids=["closed", "killed"])
@@ -641,104 +641,104 @@ def killed(thing: Thing, copy: Path) -> Thing:
 def test_the_oldest_segment_is_missed_without_its_checksums(kind, was_empty, was_killed, tmp_path):
     path = tmp_path / "log"
     path.mkdir()
-    thing = Thing(kind, str(path)) if was_empty and was_killed else made(kind, str(path))
+    store = Store(kind, str(path)) if was_empty and was_killed else made(kind, str(path))
     if was_killed:
-        thing = killed(thing, tmp_path / "after")
-    count = verify(thing).messages
-    first = without_the_oldest(thing)
-    found = verify(thing)
+        store = killed(store, tmp_path / "after")
+    count = verify(store).messages
+    first = without_the_oldest(store)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("damaged", count - first, first)
     opened = Stream if kind == "stream" else Journal
-    with opened(thing.path) as log:
+    with opened(store.path) as log:
         assert [repair.records for repair in log.repairs] == [first]
         assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
-    assert verify(thing).verdict == "clean"
-    with opened(thing.path) as log:
+    assert verify(store).verdict == "clean"
+    with opened(store.path) as log:
         assert log.repairs == ()
 
 
 def test_a_start_is_missed_also_in_a_partition_that_is_not_written_to_any_more(tmp_path):
     with Stream(str(tmp_path), StreamOptions(partition_count=2, segment_size=300)) as stream:
         stream.append_many([(b"key-%d" % number, b"x" * 100, None) for number in range(40)])
-    thing = Thing("stream", str(tmp_path))
-    with Stream(thing.path, StreamOptions(partition_count=1)) as stream:
+    store = Store("stream", str(tmp_path))
+    with Stream(store.path, StreamOptions(partition_count=1)) as stream:
         assert stream.partition_count == 1
     gone = sorted((tmp_path / "parts/000001").glob("*.data"))[0]
     for file in [*tmp_path.rglob(f"000001/{gone.stem}.*")]:
         file.unlink()
-    assert verify(thing).verdict == "damaged"
-    with Stream(thing.path) as stream:
+    assert verify(store).verdict == "damaged"
+    with Stream(store.path) as stream:
         assert [repair.path for repair in stream.repairs] == [str(gone)]
-    with Stream(thing.path) as stream:
+    with Stream(store.path) as stream:
         assert stream.repairs == ()
-    assert verify(thing).verdict == "clean"
+    assert verify(store).verdict == "clean"
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_a_log_whose_points_are_of_an_earlier_version_opens(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     points = tmp_path / ".diskq/points"
     head, line, _ = points.read_bytes().splitlines(keepends=True)
     points.write_bytes(checked(head + b" ".join(line.split()[:4]) + b"\n"))
-    without_the_oldest(thing)
+    without_the_oldest(store)
     opened = Stream if kind == "stream" else Journal
-    with opened(thing.path) as log:
+    with opened(store.path) as log:
         assert log.repairs == ()  # nothing tells of a segment without checksums
     assert points.read_bytes().splitlines()[1].split()[:4] == line.split()[:4]
-    without_the_oldest(thing)
-    assert verify(thing).verdict == "damaged"
+    without_the_oldest(store)
+    assert verify(store).verdict == "damaged"
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_a_repair_that_leaves_out_the_first_message_does_not_make_it_missing(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     data = sorted(tmp_path.rglob("*.data" if kind == "stream" else "*.jnl"))[0]
     data.write_bytes(bytes(40) + data.read_bytes()[40:])
-    done = repair(thing, apply=True)
+    done = repair(store, apply=True)
     assert not data.exists()
     assert not any("removed those" in each.reason for each in done.repairs)  # it opens it again
     opened = Stream if kind == "stream" else Journal
-    with opened(thing.path) as log:
+    with opened(store.path) as log:
         assert log.repairs == ()
-    assert verify(thing).lost == 0
+    assert verify(store).lost == 0
 
 
 def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
-    thing = made("stream", str(tmp_path))
-    with Stream(thing.path, StreamOptions(retention_max_bytes=4000)) as stream:
+    store = made("stream", str(tmp_path))
+    with Stream(store.path, StreamOptions(retention_max_bytes=4000)) as stream:
         assert stream.vacuum().segments
         assert stream.repairs == ()
-    with Stream(thing.path) as stream:
+    with Stream(store.path) as stream:
         assert stream.repairs == ()
-    assert verify(thing).verdict == "clean"
+    assert verify(store).verdict == "clean"
 
 
 def test_a_segment_that_went_after_retention_is_missed(tmp_path):
-    thing = made("stream", str(tmp_path))
-    with Stream(thing.path, StreamOptions(retention_max_bytes=4000)) as stream:
+    store = made("stream", str(tmp_path))
+    with Stream(store.path, StreamOptions(retention_max_bytes=4000)) as stream:
         assert stream.vacuum().segments
     start = min(int(file.stem) for file in tmp_path.rglob("*.data"))
-    first = without_the_oldest(thing)
-    found = verify(thing)
+    first = without_the_oldest(store)
+    found = verify(store)
     assert (found.verdict, found.lost) == ("damaged", first - start)
-    with Stream(thing.path) as stream:
+    with Stream(store.path) as stream:
         assert [repair.records for repair in stream.repairs] == [first - start]
-    assert verify(thing).verdict == "clean"
+    assert verify(store).verdict == "clean"
 
 
 def test_a_journal_without_any_segment_has_lost_what_it_had(tmp_path):
-    thing = made("journal", str(tmp_path))
+    store = made("journal", str(tmp_path))
     for file in tmp_path.glob("jnl/*"):
         file.unlink()
-    found = verify(thing)
+    found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("damaged", 0, FEW)
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_checksums_in_another_segment_s_place_make_no_more_lost_than_there_ever_were(kind, tmp_path):
-    thing = made(kind, str(tmp_path))
+    store = made(kind, str(tmp_path))
     first, second = sorted(tmp_path.rglob("*.sums"))[:2]
     second.write_bytes(first.read_bytes())
-    found = verify(thing)
-    assert found.messages == len(messages_in(thing))
+    found = verify(store)
+    assert found.messages == len(messages_in(store))
     assert found.messages + found.lost == FEW

@@ -86,7 +86,7 @@ def test_what_a_killed_process_had_not_written_is_there_all_the_same(data):
         "trio.run(main)"
     )
     subprocess.run([sys.executable, "-c", killed], check=False)
-    assert data_file(data).stat().st_size < 70, "nothing stands on the slate: this shows nothing"
+    assert data_file(data).stat().st_size < 70, "nothing stands on the write-ahead log: this shows nothing"
     view = look(str(data), "q")
     assert (view.depth, view.is_exact, view.is_open) == (0, False, False)
     assert view.write == (0, 70)

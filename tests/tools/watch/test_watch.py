@@ -20,7 +20,7 @@ from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.record_count import count_between
-from diskq.tools.stores import Thing
+from diskq.tools.stores import Store
 from diskq.tools.watch.samples import Sample
 from diskq.tools.watch.segment_list import Growth
 from diskq.tools.watch.watch import StoreWatch, WatchReading
@@ -222,7 +222,7 @@ async def test_a_spool_says_what_waits_and_what_is_on_its_way(tmp_path: Path) ->
         await spool.send(b"one")
         await is_trying.wait()
         found = sample(look(StoreWatch([tmp_path])))
-        assert found.thing.kind == "spool"
+        assert found.store.kind == "spool"
         assert (found.depth, found.in_flight, found.dead_letters) == (1, 1, 0)
         assert found.holder is not None
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> No
     (tmp_path / "log").mkdir()
     (tmp_path / "tflux.metadata").write_bytes(b"nonsense")
     (tmp_path / "tflux.snapshot").write_bytes(b"nonsense" * 100)
-    failures = {reading.thing.kind: reading.failure for reading in StoreWatch([tmp_path]).look()}
+    failures = {reading.store.kind: reading.failure for reading in StoreWatch([tmp_path]).look()}
     assert failures["queue"] is None
 
 
@@ -278,7 +278,7 @@ def test_a_queue_that_comes_later_is_seen(tmp_path: Path, clock: Clock) -> None:
     with FifoQueue(tmp_path, "b") as queue:
         queue.put(b"x")
     clock.now += 10
-    assert [reading.thing.name for reading in watch.look()] == ["a", "b"]
+    assert [reading.store.name for reading in watch.look()] == ["a", "b"]
 
 
 def test_what_a_killed_process_said_is_not_believed(tmp_path: Path) -> None:
@@ -406,5 +406,5 @@ def test_what_peers_left_can_be_looked_at(path: Path) -> None:
     for _ in range(2):
         for reading in watch.look():
             assert sample(reading).size > 0
-            assert isinstance(reading.thing, Thing)
-            assert sample(reading).holder is None or reading.thing.kind in ("stream", "journal")
+            assert isinstance(reading.store, Store)
+            assert sample(reading).holder is None or reading.store.kind in ("stream", "journal")

@@ -142,12 +142,12 @@ def forget(fs: FileSystem, files: StreamFiles) -> None:
     That they are is durable, and says enough of whatever a power cut brings back.
     """
     removals = [files.intent] if fs.size_of(files.intent) is not None else []
-    Barrier(removals=(*removals, *finished(fs, files))).pay(fs)
+    Barrier(removals=(*removals, *finished(fs, files))).execute(fs)
 
 
 def _replace(fs: FileSystem, replacement: Replacement) -> None:
     # Nothing may be removed in the same barrier: on a full disk that would come first.
-    if not Barrier(replacements=(replacement,)).pay(fs):
+    if not Barrier(replacements=(replacement,)).execute(fs):
         raise DiskFullError(replacement.path, NO_ROOM)
 
 

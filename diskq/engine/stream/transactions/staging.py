@@ -267,7 +267,7 @@ class StagingWriter(Closing):
             leading = (self._files.staging, self._files.private, self._files.path)
             try:
                 with room_wanted(self.path):
-                    Barrier(files=(self._handle,), directories=leading).pay(self._fs)
+                    Barrier(files=(self._handle,), directories=leading).execute(self._fs)
             except OSError as failure:
                 raise StorageFailedError(self.path) from failure
             if self._fs.size_of(self._files.staged(str(self._mark))) is not None:
@@ -289,7 +289,7 @@ class StagingWriter(Closing):
                 if not self._is_finished:
                     # If even this fails, the sink's next commit sweeps it up.
                     with contextlib.suppress(OSError):
-                        Barrier(removals=(self.path,)).pay(self._fs)
+                        Barrier(removals=(self.path,)).execute(self._fs)
 
     # --- inside -----------------------------------------------------------------------------------
 

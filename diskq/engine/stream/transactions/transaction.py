@@ -239,7 +239,7 @@ def sweep_staging(
         # After the files: one of them may have come since.
         marks = abandoned_names(fs, files)
         over = [mark for mark in marks if check_result("is_orphan", is_orphan, is_orphan(mark))]
-        Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).pay(fs)
+        Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).execute(fs)
         return gone
     finally:
         lock.release()
@@ -253,7 +253,7 @@ def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName],
         for name in staged_names(fs, files)
         if str(name) not in kept and check_result("is_orphan", is_orphan, is_orphan(name))
     ]
-    Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).pay(fs)
+    Barrier(removals=tuple(files.staged(str(name)) for name in orphans)).execute(fs)
     return [str(name) for name in orphans]
 
 
@@ -274,7 +274,7 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
         forgotten = [sink for sink in over if intent is None or intent.sink != sink]
         # Its intent first, durably: a power cut that brought that back would have the next open carry it out.
         paths = tuple(files.committed(sink) for sink in forgotten)
-        Barrier(directories=(files.private,), removals=paths).pay(fs)
+        Barrier(directories=(files.private,), removals=paths).execute(fs)
         return forgotten
     finally:
         lock.release()

@@ -158,12 +158,12 @@ def test_what_is_staged_is_larger_than_what_may_be_unsynced():
     fs = disk()
     with opened(fs, **TWO, max_unsynced=2000) as stream:
         most = 0
-        pay = stream.log.sync
+        execute = stream.log.sync
 
         def sync() -> None:
             nonlocal most
             most = max(most, stream.unsynced_bytes)
-            pay()
+            execute()
 
         stream.log.sync = sync  # type: ignore[method-assign]
         commit(stream, fs, triples(300, length=500), extent=2)
