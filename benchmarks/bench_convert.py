@@ -22,4 +22,4 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
 
 def _work(source: str, target: str, count: int) -> Work:
     options = {"source": source, "target": target, "count": count}
-    return Work("convert_all", options, module="convertworks")
+    return Work("convert_all", options, module="convert_works")

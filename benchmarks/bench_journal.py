@@ -46,7 +46,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
 
 
 def _ours(work: str, **options: Any) -> Work:
-    return Work(work, options, module="journalworks")
+    return Work(work, options, module="journal_works")
 
 
 def _calls(act: str, **options: Any) -> GoBench:

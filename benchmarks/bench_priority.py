@@ -13,7 +13,7 @@ GETS = {"localqueue": 3_000, "persist-queue ack": 2_000, "litequeue": 10_000}
 
 
 def work(name: str, **options: object) -> Work:
-    return Work(name, options, module="priorityworks")
+    return Work(name, options, module="priority_works")
 
 
 def measurements(scale: Scale) -> dict[str, Measurement]:
@@ -37,6 +37,6 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         },
         "backlog 1M distinct": work("at_backlog", backlog=million, count=exchanged, distinct=True),
         "million": Work(
-            "many", {"count": million}, module="priorityworks", after=work("fill", count=million)
+            "many", {"count": million}, module="priority_works", after=work("fill", count=million)
         ),
     }

@@ -15,14 +15,16 @@ COUNTS = {"localqueue": 5_000, "persist-queue ack": 8_000, "persist-queue file":
 def measurements(scale: Scale) -> dict[str, Measurement]:
     many = scale(300_000, least=1_000)
     return {
-        "steady": Work("steady", {"count": many}, module="spoolworks"),
-        "steady, send_many": Work("steady", {"count": many, "batch": 100}, module="spoolworks"),
-        "steady, memory": Work("steady", {"count": many, "durability": "memory"}, module="spoolworks"),
-        "drain": Work("drain", {"count": many}, module="spoolworks"),
-        "leases": Work("leases", {"count": many}, module="spoolworks"),
-        "leases, batched": Work("leases", {"count": many, "batch": 100}, module="spoolworks"),
+        "steady": Work("steady", {"count": many}, module="spool_works"),
+        "steady, send_many": Work("steady", {"count": many, "batch": 100}, module="spool_works"),
+        "steady, memory": Work("steady", {"count": many, "durability": "memory"}, module="spool_works"),
+        "drain": Work("drain", {"count": many}, module="spool_works"),
+        "leases": Work("leases", {"count": many}, module="spool_works"),
+        "leases, batched": Work("leases", {"count": many, "batch": 100}, module="spool_works"),
         **{
-            peer: Work("get_and_ack", {"peer": peer, "count": scale(count, least=1_000)}, module="spoolworks")
+            peer: Work(
+                "get_and_ack", {"peer": peer, "count": scale(count, least=1_000)}, module="spool_works"
+            )
             for peer, count in COUNTS.items()
         },
     }

@@ -85,7 +85,7 @@ def waiting(scale: Scale) -> dict[str, Measurement]:
 
 
 def _ours(work: str, after: Work | None = None, **options: Any) -> Work:
-    return Work(work, options, module="streamworks", after=after)
+    return Work(work, options, module="stream_works", after=after)
 
 
 def _calls(act: str, **options: Any) -> GoBench:

@@ -89,9 +89,9 @@ def _sent(scale: Scale, point: str, size: int) -> Iterator[tuple[str, Measuremen
 
 _MODULES = {
     "queue": "works",
-    "stream": "streamworks",
-    "journal": "journalworks",
-    "priority": "priorityworks",
+    "stream": "stream_works",
+    "journal": "journal_works",
+    "priority": "priority_works",
 }
 
 # --- each path of ours, and those of theirs that take many at once ---------------------------------------
@@ -163,7 +163,7 @@ def _synced(scale: Scale, producers: int) -> Iterator[tuple[str, Measurement]]:
     for kind in _SYNCED:
         options: dict[str, Any] = {"count": count, "tasks": producers}
         if kind == "priority":
-            yield kind, Work("send_synced", options, module="priorityworks")
+            yield kind, Work("send_synced", options, module="priority_works")
         else:
             yield kind, Work("send", options | {"durability": "synced"}, module=_MODULES[kind])
     if producers > 1:
@@ -182,10 +182,10 @@ def _synced(scale: Scale, producers: int) -> Iterator[tuple[str, Measurement]]:
 _READS = {
     "queue receive": ("works", "receive", {}),
     "queue receive_many": ("works", "receive", {"batch": 100}),
-    "stream receive_many": ("streamworks", "consume", {"batch": 100}),
-    "journal receive_many": ("journalworks", "scan", {"batch": 100}),
-    "stream columns": ("streamworks", "columns", {}),
-    "journal columns": ("journalworks", "columns", {}),
+    "stream receive_many": ("stream_works", "consume", {"batch": 100}),
+    "journal receive_many": ("journal_works", "scan", {"batch": 100}),
+    "stream columns": ("stream_works", "columns", {}),
+    "journal columns": ("journal_works", "columns", {}),
 }
 _SCANS = {"sqlite3": 300_000, "LMDB": 500_000, "RocksDB": 200_000, "Redis": 30_000}
 _READING = Section(
@@ -245,7 +245,7 @@ def _at_backlog(scale: Scale, backlog: int) -> Iterator[tuple[str, Measurement]]
         Work(
             "backlog",
             {**exchanged, "count": scale(200_000)},
-            module="sweepworks",
+            module="sweep_works",
             after=Work("fill", options),
         ),
     )
@@ -253,7 +253,7 @@ def _at_backlog(scale: Scale, backlog: int) -> Iterator[tuple[str, Measurement]]
         named = {"peer": peer}
         filled = Work("fill", {**named, **options}, module="peers")
         exchange = {**named, **exchanged, "count": scale(_KEPT[peer][1])}
-        yield peer, Work("peer_backlog", exchange, module="sweepworks", after=filled)
+        yield peer, Work("peer_backlog", exchange, module="sweep_works", after=filled)
 
 
 # --- all of it ---------------------------------------------------------------------------------------------

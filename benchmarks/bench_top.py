@@ -17,7 +17,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         name: Work(
             name,
             {"phases": PHASES, "count": scale(count, least=10_000), "warm_up": min(5.0, 50 * scale.factor)},
-            module="topworks",
+            module="top_works",
         )
         for name, count in counts.items()
     }

@@ -18,7 +18,7 @@ BYTES = 500_000_000
 def measurements(scale: Scale) -> dict[str, Measurement]:
     return {
         f"{kind}, {size}": Work(
-            "looked_over", {"kind": kind, "size": size, "count": scale(BYTES // size)}, module="verifyworks"
+            "looked_over", {"kind": kind, "size": size, "count": scale(BYTES // size)}, module="verify_works"
         )
         for kind in VERIFIED
         for size in (100, 1024)

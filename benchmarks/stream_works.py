@@ -212,7 +212,7 @@ async def latency_across(directory: str, *, count: int, pace: float = 0.0) -> Re
 @asynccontextmanager
 async def _other_process(directory: str) -> AsyncIterator[Callable[[], Any]]:
     """A producer that sends a message each time it is asked to."""
-    command = [sys.executable, "-m", "benchmarks.child", "streamworks", "send_when_asked", directory, "{}"]
+    command = [sys.executable, "-m", "benchmarks.child", "stream_works", "send_when_asked", directory, "{}"]
     async with trio.open_nursery() as nursery:
         run = partial(trio.run_process, command, stdin=PIPE, stdout=DEVNULL)
         process: trio.Process = await nursery.start(run)

@@ -44,14 +44,14 @@ async def stream(directory: str, *, phases: int, count: int, warm_up: float) -> 
 async def _measured(
     path: str, send_many: SendMany, phases: int, count: int, warm_up: float
 ) -> dict[str, Reading]:
-    exclusive: list[Reading] = []
+    alone: list[Reading] = []
     beside: list[Reading] = []
     busy = 0.0
     with _watcher(path) as process:
         await _warm_up(send_many, warm_up)
         for _ in range(phases):
             process.send_signal(signal.SIGSTOP)
-            exclusive.append(await _sending(send_many, count))
+            alone.append(await _sending(send_many, count))
             process.send_signal(signal.SIGCONT)
             before = cpu_seconds_of(process.pid)
             beside.append(await _sending(send_many, count))
@@ -59,7 +59,7 @@ async def _measured(
         assert process.poll() is None, "the watcher ended"
     watched = sum(each["seconds"] for each in beside)
     return {
-        "exclusive": _median(exclusive),
+        "alone": _median(alone),
         "beside": _median(beside),
         "watcher": {
             "core_percent": 100 * busy / watched,

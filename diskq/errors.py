@@ -1,8 +1,8 @@
-"""What can go wrong, in one family.
+"""The errors of diskq, all derived from `DiskqError`.
 
 Every error names the path, the place and what to do; none carries a message's bytes.
-Trio's own words (`trio.ClosedResourceError`, `trio.BrokenResourceError`, `trio.WouldBlock`, ...)
-are raised by the channels; these are raised below them, and travel as their causes.
+Channels raise Trio's own errors (`trio.ClosedResourceError`, `trio.BrokenResourceError`,
+`trio.WouldBlock`, ...), with an error of this module as the cause where there is one.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class DiskqError(Exception):
 class CorruptionError(DiskqError):
     """The file holds bytes that no writer wrote.
 
-    Never raised for a torn tail, which every crash may leave. Raised only where the caller
+    Never raised for a torn tail, which every crash may leave. Raised only if the caller
     asked for strictness (`strict=True`): otherwise damage is reported as a `Repair` and
-    reading goes on behind it.
+    reading goes on after it.
     """
 
     def __init__(self, path: str, position: int, reason: str) -> None:
@@ -73,10 +73,10 @@ class CorruptionError(DiskqError):
 
 
 class DamagedStoreError(CorruptionError):
-    """A store of priority queues is not opened: without the bytes that are damaged its state is unknown.
+    """A store of priority queues cannot be opened: without the damaged bytes its state is unknown.
 
-    Raised without `strict`, too: to skip a command would be to invent a state. `lsn` is the number of the
-    first record that cannot be told, where one is concerned, and `kind` says what is wrong in one word.
+    Raised without `strict`, too: skipping a command would invent a state. `lsn` is the number of the
+    first record that cannot be read, or None if no record is concerned; `kind` names the damage in one word.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class DamagedStoreError(CorruptionError):
     ) -> None:
         where = f"byte {position}" if lsn is None else f"byte {position}, record {lsn}"
         Exception.__init__(
-            self, f"{path}: damaged at {where}: {reason}; `diskq repair {root}` saves what can be told"
+            self, f"{path}: damaged at {where}: {reason}; `diskq repair {root}` saves what can be read"
         )
         self.path = path
         self.position = position
@@ -104,7 +104,7 @@ class UnsupportedFormatError(DiskqError):
 
 
 class StreamNotFoundError(DiskqError, LookupError):
-    """There is no such stream, or no such partition in it."""
+    """The stream does not exist, or has no such partition."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -113,7 +113,7 @@ class StreamNotFoundError(DiskqError, LookupError):
 
 
 class JournalNotFoundError(DiskqError, LookupError):
-    """There is no journal at this path."""
+    """No journal exists at this path."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: there is no journal here")
@@ -121,10 +121,10 @@ class JournalNotFoundError(DiskqError, LookupError):
 
 
 class OffsetOutOfRangeError(DiskqError, LookupError):
-    """An offset before the first message that a partition or a journal has, or beyond the end.
+    """The offset is before the first message of the partition or journal, or beyond its end.
 
-    `first` is the first offset that is there, `next` the one that the next message will get; `partition`
-    is 0 for a journal, which is given None.
+    `first` is the first offset that exists, `next` the one that the next message will get; `partition`
+    is 0 for a journal.
     """
 
     def __init__(self, path: str, partition: int | None, offset: int, first: int, next_offset: int) -> None:
@@ -141,9 +141,9 @@ class OffsetOutOfRangeError(DiskqError, LookupError):
 
 
 class QueueMovedError(DiskqError, LookupError):
-    """A snapshot of a queue cannot be read any more: its messages were taken out, and their file is gone.
+    """A snapshot of a queue cannot be read any more: its messages were consumed and their file was removed.
 
-    What was read of the snapshot before is good. A new snapshot begins where the queue is now.
+    The messages read from it so far are valid. A new snapshot begins where the queue is now.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -153,7 +153,7 @@ class QueueMovedError(DiskqError, LookupError):
 
 
 class ForeignFilesError(DiskqError):
-    """A directory that is a stream's alone holds files that are not the stream's."""
+    """A directory that belongs to a stream holds files that are not the stream's."""
 
     def __init__(self, path: str, names: list[str]) -> None:
         some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
@@ -163,9 +163,9 @@ class ForeignFilesError(DiskqError):
 
 
 class NotAFileError(DiskqError, OSError):
-    """Where one of our files should be there is something else: a named pipe, a device, a link, a directory.
+    """A named pipe, a device, a link or a directory is where one of diskq's files should be.
 
-    It was not read, written or waited for. `path` says where, and `what` says what it is.
+    It was not read, written or waited for. `path` is its path, and `what` says what it is.
     """
 
     def __init__(self, path: str, what: str, number: int = errno.EINVAL) -> None:
@@ -178,7 +178,7 @@ class NotAFileError(DiskqError, OSError):
 
 
 class LockedError(DiskqError):
-    """Somebody else has the files open for writing. `holder` says who, and since when."""
+    """Another program has the files open for writing. `holder` names it, and says since when."""
 
     def __init__(self, path: str, holder: str, advice: str = "close it there first") -> None:
         super().__init__(f"{path} is in use by {holder}; {advice}")
@@ -187,10 +187,10 @@ class LockedError(DiskqError):
 
 
 class BusyError(DiskqError, RuntimeError):
-    """Another thread is inside: what is without Trio is for one thread at a time. Nothing was done.
+    """Another thread is inside a call: engines, which run without Trio, are for one thread at a time.
 
-    A lock around each call lets threads share it; where Trio runs, `from_threads` does. A channel belongs to
-    the thread of its Trio run alone. `path` says what it is about.
+    The refused call did nothing. Threads can share an engine with a lock around each call, and a channel
+    with `from_threads`; a channel belongs to the thread of its Trio run. `path` names the engine or channel.
     """
 
     def __init__(self, path: str, *, is_channel: bool = False) -> None:
@@ -204,16 +204,16 @@ class BusyError(DiskqError, RuntimeError):
 
 
 class ForkedError(DiskqError, RuntimeError):
-    """It was opened before os.fork(), in another process, which has it still. Nothing was done.
+    """The store was opened by another process, before os.fork(), and belongs to it. Nothing was done.
 
-    What a child inherits is its parent's: every call raises this, and a `with` block is left without
-    a word. Open it in the child, when the parent has closed it. `path` says what it is about, where that is
-    known, and `pid` is the process that opened it.
+    In the child every call raises this, but a `with` block that it inherited ends silently. Open the store in
+    the child, after the parent has closed it. `path` names the store, or is empty if that is not known;
+    `pid` is the process that opened it.
     """
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(
-            f"{path or 'this'}: opened before a fork, by process {pid}, whose it is; open it in this process"
+            f"{path or 'this'}: opened before a fork, by process {pid}, and belongs to it; open it in this process"
         )
         self.path = path
         self.pid = pid
@@ -223,7 +223,7 @@ class ForkedError(DiskqError, RuntimeError):
 
 
 class QueueNameError(DiskqError, ValueError):
-    """A queue's name becomes part of file names, and this one cannot."""
+    """The queue name cannot become part of file names."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"queue name {name!r}: {reason}")
@@ -232,7 +232,7 @@ class QueueNameError(DiskqError, ValueError):
 
 
 class QueueNotFoundError(DiskqError, LookupError):
-    """The store has no queue of this name, or has it no more."""
+    """The store has no queue of this name, or not any more."""
 
     def __init__(self, path: str, name: str) -> None:
         super().__init__(f"{path} has no queue {name!r}")
@@ -241,7 +241,7 @@ class QueueNotFoundError(DiskqError, LookupError):
 
 
 class QueueExistsError(DiskqError):
-    """The store has a queue of this name already."""
+    """The store already has a queue of this name."""
 
     def __init__(self, path: str, name: str) -> None:
         super().__init__(f"{path} has a queue {name!r} already")
@@ -250,7 +250,7 @@ class QueueExistsError(DiskqError):
 
 
 class QueueFullError(DiskqError):
-    """A queue holds as many messages as it may, those in hand included. Nothing was written."""
+    """The queue holds as many messages as it may, leased ones included. Nothing was written."""
 
     def __init__(self, name: str, limit: int, stored: int) -> None:
         super().__init__(f"queue {name!r} holds {stored} messages: {limit} are allowed")
@@ -260,7 +260,7 @@ class QueueFullError(DiskqError):
 
 
 class PriorityRangeError(DiskqError, ValueError):
-    """A priority outside what its queue allows. Nothing was written."""
+    """The priority is outside the range that its queue allows. Nothing was written."""
 
     def __init__(self, priority: int, minimum: int, maximum: int) -> None:
         super().__init__(f"priority {priority}: allowed are {minimum} to {maximum}")
@@ -270,7 +270,7 @@ class PriorityRangeError(DiskqError, ValueError):
 
 
 class MessageSizeError(DiskqError, ValueError):
-    """A message is smaller or larger (bytes) than the options allow. Nothing was written."""
+    """The message is smaller or larger (bytes) than the options allow. Nothing was written."""
 
     def __init__(self, size: int, minimum: int, maximum: int) -> None:
         super().__init__(f"message of {size} bytes: allowed are {minimum} to {maximum} bytes")
@@ -280,9 +280,9 @@ class MessageSizeError(DiskqError, ValueError):
 
 
 class LeaseError(DiskqError, LookupError):
-    """A lease that has ended: it was acknowledged or given back before, or its work is over.
+    """The lease has ended: it was acknowledged or given back before, or its work is over.
 
-    `id` is the message's, as in the lease. Nothing was done, for none of the leases in the call.
+    `id` is the message's id, as in the lease. The call did nothing, also for its other leases.
     """
 
     def __init__(self, queue: str, lease_id: object) -> None:
@@ -295,7 +295,7 @@ class LeaseError(DiskqError, LookupError):
 
 
 class LineError(DiskqError, ValueError):
-    """A line of JSON is no message, or none that can be taken."""
+    """A line of JSON is not a message, or the target cannot accept it."""
 
     def __init__(self, path: str, number: int, reason: str) -> None:
         super().__init__(f"{path}, line {number}: {reason}")
@@ -305,7 +305,7 @@ class LineError(DiskqError, ValueError):
 
 
 class ConversionError(DiskqError, ValueError):
-    """A message cannot be carried into another format. `where` says which one, by number and offset."""
+    """A message cannot be converted to another format. `where` gives its number and offset."""
 
     def __init__(self, source: str, where: str, reason: str) -> None:
         super().__init__(f"{source}: {where}: {reason}")
@@ -315,19 +315,19 @@ class ConversionError(DiskqError, ValueError):
 
 
 class ConversionLossError(DiskqError):
-    """A conversion would lose something, and was not told that it may. Nothing was written.
+    """A conversion would lose fields, and the caller did not allow that. Nothing was written.
 
-    `losses` says of what, and how many messages have it.
+    `losses` maps each field to the number of messages that have it.
     """
 
-    def __init__(self, source: str, losses: Mapping[str, int], told: str) -> None:
-        super().__init__(f"{source}: this loses: {told}")
+    def __init__(self, source: str, losses: Mapping[str, int], summary: str) -> None:
+        super().__init__(f"{source}: this loses: {summary}")
         self.source = source
         self.losses = dict(losses)
 
 
 class GroupNameError(DiskqError, ValueError):
-    """A consumer group's name becomes the name of a directory, and this one cannot."""
+    """The consumer group's name cannot become the name of a directory."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"group name {name!r}: {reason}")
@@ -336,7 +336,7 @@ class GroupNameError(DiskqError, ValueError):
 
 
 class KeySizeError(DiskqError, ValueError):
-    """A message's key is longer (bytes) than the options allow. Nothing was written."""
+    """The message's key is longer (bytes) than the options allow. Nothing was written."""
 
     def __init__(self, size: int, maximum: int) -> None:
         super().__init__(f"key of {size} bytes: at most {maximum} bytes are allowed")
@@ -345,7 +345,7 @@ class KeySizeError(DiskqError, ValueError):
 
 
 class OffsetNameError(DiskqError, ValueError):
-    """The name of a journal's reader becomes a file name, and this one cannot."""
+    """The name of a journal's reader cannot become a file name."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"offset name {name!r}: {reason}")
@@ -354,7 +354,7 @@ class OffsetNameError(DiskqError, ValueError):
 
 
 class ShardNameError(DiskqError, ValueError):
-    """The prefix of shards becomes a directory name, and this one cannot."""
+    """The prefix of the shards cannot become part of a directory name."""
 
     def __init__(self, prefix: object, reason: str) -> None:
         super().__init__(f"shard prefix {prefix!r}: {reason}")
@@ -363,7 +363,7 @@ class ShardNameError(DiskqError, ValueError):
 
 
 class OffsetMismatchError(DiskqError, ValueError):
-    """A message was to get `offset`, but the journal's next one is `expected`. Nothing was written."""
+    """The caller gave a message `offset`, but the journal's next one is `expected`. Nothing was written."""
 
     def __init__(self, path: str, offset: int, expected: int) -> None:
         super().__init__(f"{path}: message {offset} was given, the next one is {expected}")
@@ -373,7 +373,7 @@ class OffsetMismatchError(DiskqError, ValueError):
 
 
 class SinkNameError(DiskqError, ValueError):
-    """A sink's name becomes part of file names, and this one cannot."""
+    """The sink's name cannot become part of file names."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"sink name {name!r}: {reason}")
@@ -382,10 +382,10 @@ class SinkNameError(DiskqError, ValueError):
 
 
 class SinkError(DiskqError):
-    """The sink has committed transactions of another query: its epochs do not tell what of this one is in.
+    """The sink has committed transactions of another query, so its epochs do not show what this one committed.
 
-    Nothing was committed. Give the query a sink of its own; or, if it is to go on where the other one
-    ended, the other one's name.
+    Nothing was committed. Give the query a sink of its own; or, if it is to continue where the other query
+    ended, the other query's name.
     """
 
     def __init__(self, path: str, sink: str, found: str, given: str) -> None:
@@ -397,10 +397,10 @@ class SinkError(DiskqError):
 
 
 class StagedError(DiskqError):
-    """A staged file is gone, or was staged for another stream than this one has become.
+    """A staged file is missing, or was staged before this stream was replaced by another one.
 
-    Raised by a commit, nothing was committed: stage it again. Raised by an open, the transaction was
-    committed already, and the stream is not opened while the file is not there.
+    If a commit raises it, nothing was committed: stage the file again. If an open raises it, the transaction
+    was committed already, and the stream cannot be opened while the file is missing.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -413,12 +413,12 @@ class StagedError(DiskqError):
 
 
 class DiskFullError(DiskqError):
-    """There is no room: the queue's own byte bound, a quota, or the disk itself.
+    """No space is free: under the queue's own byte bound, in a quota, or on the disk itself.
 
-    Nothing partial is left behind and the queue stays usable: consume, free space, send again.
-    `accepted` counts the messages of a batch that are in all the same (always 0 for a single send). Of
-    a queue they are the first: repeat the batch from there. Of a stream, whose partitions are written
-    one after the other, they may be any: repeat it with `rest`, which are the others, in order.
+    Nothing partial is left in the files and the queue stays usable: consume, free space, send again.
+    `accepted` counts the messages of a batch that were written nevertheless (always 0 for a single send). In
+    a queue they are the first ones: repeat the batch from there. In a stream, whose partitions are written
+    one after the other, they may be any: repeat it with `rest`, which holds the others in order.
     """
 
     def __init__(self, path: str, reason: str, accepted: int = 0, rest: Sequence[Any] = ()) -> None:
@@ -431,9 +431,9 @@ class DiskFullError(DiskqError):
 
 
 class StorageFailedError(DiskqError):
-    """The disk broke a promise (an fsync failed), so no promise is made on it any more.
+    """The disk broke a promise (an fsync failed), so the store promises nothing more.
 
-    The cause is the `OSError`. What was not acknowledged as synced may or may not be in the
+    The cause is the `OSError`. Messages that were not acknowledged as synced may or may not be in the
     files. Close and reopen: recovery rewrites what the kernel may have dropped.
     """
 
@@ -446,10 +446,10 @@ class StorageFailedError(DiskqError):
 
 
 class HubError(DiskqError):
-    """The hub, or what is between, refused. `code` is gRPC's word for it, such as "FAILED_PRECONDITION".
+    """The hub or the connection to it failed a request. `code` is gRPC's name, such as "FAILED_PRECONDITION".
 
-    `expected` is the offset that the hub expects next of this journal, where it told: everything before is
-    there, and synced. `first` is the first that it has. `is_temporary`: the same may work later.
+    `expected` is the offset that the hub expects next of this journal, if it said: everything before it is
+    stored and synced. `first` is the first offset that it has. `is_temporary`: the same may work later.
     """
 
     def __init__(
@@ -469,28 +469,28 @@ class HubError(DiskqError):
         self.is_temporary = is_temporary
 
 
-# --- what a destination said: raised by who delivers for a spool --------------------------------------
+# --- what a destination answered: raised by a spool's `deliver` -----------------------------------
 
 
 class Retry(Exception):
-    """Try the same batch again, not before `after` seconds; None: when the spool's back-off says so."""
+    """Asks the spool to try the same batch again, after `after` seconds; None: after the spool's back-off."""
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         if after is not None and not 0 <= after < math.inf:
             raise ValueError(f"after is 0 or more seconds, got {after}")
-        super().__init__(reason or "to be tried again")
+        super().__init__(reason or "try again")
         self.reason = reason
         self.after = after
 
 
 class Permanent(Exception):
-    """These messages of the batch will never be delivered: they become dead letters.
+    """Says that messages of the batch can never be delivered: they become dead letters.
 
     `items` are their places in the batch, from 0; None: all of them. The others are tried again.
     """
 
     def __init__(self, reason: object, items: Iterable[int] | None = None) -> None:
-        # Programs give what they caught, or nothing: the dead letter needs a text all the same.
+        # Programs pass the exception they caught, or nothing: the dead letter needs a text in any case.
         self.reason = _text_of(reason)
         super().__init__(self.reason)
         self.items = None if items is None else tuple(items)
@@ -502,4 +502,4 @@ def _text_of(reason: object) -> str:
     try:
         return str(reason)
     except Exception:
-        return f"<{type(reason).__name__}, whose text cannot be had>"
+        return f"<{type(reason).__name__}, whose text could not be made>"

@@ -83,7 +83,7 @@ def test_a_floor_that_is_a_ratio_has_a_peer():
 def test_what_is_not_the_peer_does_not_go_by_its_name():
     for section in (*STREAM, *JOURNAL):
         for row in section.rows:
-            assert not row.peer or "exclusive" in row.peer or "own writing" in row.peer or "raw" in row.peer
+            assert not row.peer or "alone" in row.peer or "own writing" in row.peer or "raw" in row.peer
 
 
 @pytest.mark.parametrize("benchmark", [*BENCHMARKS, bench_sweep], ids=lambda module: module.__name__)
@@ -212,7 +212,7 @@ def test_go_is_not_missing_where_it_is_required(results):
     assert not missing
 
 
-@pytest.mark.parametrize("module", ["works", "streamworks"])
+@pytest.mark.parametrize("module", ["works", "stream_works"])
 def test_a_batch_is_less_work_than_one_by_one(module, tmp_path):
     # Not by the clock: a few milliseconds of a busy machine say nothing. Nor in one short run, whose caches
     # others may have emptied: the least of four says what it takes.

@@ -472,7 +472,7 @@ def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open
 @pytest.mark.parametrize("kind", named("stream"), ids=str)
 @pytest.mark.parametrize("name", ["owner", ".diskq/owner"])
 @pytest.mark.parametrize("damage", ["removed", "emptied", "made anew"])
-@pytest.mark.parametrize("has_peer", [False, True], ids=["exclusive", "beside a peer"])
+@pytest.mark.parametrize("has_peer", [False, True], ids=["alone", "beside a peer"])
 def test_an_owner_file_that_goes_takes_no_message_with_it(
     kind: ChannelKind, name: str, damage: str, has_peer: bool
 ) -> None:

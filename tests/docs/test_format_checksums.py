@@ -138,7 +138,7 @@ def test_the_example_of_a_wal_is_what_a_kill_leaves() -> None:
 
     wal = trio.run(stage).read("/q/.diskq/events.slate")
     entry, records = (
-        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.write-ahead log, the records")
+        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.slate, the records")
     )
     if sys.byteorder == "little":
         assert (entry, records) == (wal[80:176], wal[1024 : 1024 + len(records)])
