@@ -9,9 +9,9 @@ from diskq.options import Durability
 __all__ = ["MODES", "Admission", "Mode", "admission"]
 
 MODES: dict[Durability, Mode] = {"memory": Mode.HELD, "written": Mode.STAGED, "synced": Mode.WRITTEN}
-"""Of a message that somebody will write soon, or sync, as its durability demands."""
+"""By durability. "memory": a later flush writes the message; "synced": the caller syncs it afterwards."""
 
 
 def admission(can_yield: bool) -> Admission:
-    """What is asked of the gate for a caller that can, or cannot, let other tasks run."""
+    """Return what to ask of the gate for a caller that can, or cannot, let other tasks run."""
     return Admission.TIMED if can_yield else Admission.COUNTED

@@ -1,28 +1,30 @@
 # How far a group has come in a partition. Law: what was committed durably is not delivered again, what
-# was not committed is never skipped, and a marker is believed unless it rotted.
+# was not committed is never skipped, and a committed offset is believed unless its file rotted.
 #
-# A marker is go-diskq's: 8 bytes, little endian, the last offset that was processed; no bytes, or no file,
-# while there is none. go-diskq overwrites it in place, without a sync. We replace it: the old one or the
-# new one is there, whatever happens.
+# The offset file is go-diskq's: 8 bytes, little endian, the last offset that was processed; no bytes, or no
+# file, while there is none. go-diskq overwrites it in place, without a sync. diskq replaces it: the old one
+# or the new one is there, whatever happens.
 #
-# Eight bytes cannot say that they rotted, so beside our own things lies a shadow copy of what we wrote last:
+# Eight bytes cannot show that they rotted, so diskq keeps a shadow copy of what it wrote last, among its own
+# files:
 #
 #     value u64 | file u64 | modified i64 (ns) | crc32c of these 24 bytes u32
 #
-# with the marker's stamp as it was once the marker had its name. Then
+# with the stamp of the offset file, taken after that file got its name. Then
 #
-#     the marker has the shadow copy's value          it is believed
+#     it has the shadow copy's value                  the offset file is believed
 #     it has another value, and another stamp         a peer moved it since: it is believed
 #     another value, and the shadow copy's stamp      it rotted: the shadow copy is believed
 #     it has 1 to 7 bytes                             the shadow copy is believed, if there is one
 #
-# The shadow copy is written in place when the marker is durable, and is not waited for: torn, or left behind
-# by a power cut, it disagrees with the marker's stamp, and the marker is believed. It is synced before the
-# next marker gets its name. So a shadow copy on stable storage is of this marker or of the one before, which
-# was another file: no marker of ours can have the stamp of a shadow copy with another value.
+# The shadow copy is written in place when the offset file is durable, and no call waits for it: if it is
+# torn, or old after a power cut, it disagrees with the stamp, and the offset file is believed. It is synced
+# before the next offset file gets its name. So a shadow copy on stable storage belongs to this offset file or
+# to the one before, which was another file: no offset file written by diskq can have the stamp of a shadow
+# copy with another value.
 #
-# The readers of a journal have markers as well, with another meaning (the offset that is read next) and the
-# bytes the other way round: journal/reader_offset.py.
+# The readers of a journal have offset files as well, with another meaning (the offset that is read next) and
+# the opposite byte order: journal/reader_offset.py.
 # Format: docs/format/triplet.md.
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ _TRIES = 3
 
 
 class ShadowCopy(NamedTuple):
-    """What we wrote last into a marker, and the stamp that the marker had then."""
+    """What diskq wrote last into an offset file, and the stamp that the file had then."""
 
     value: int
     stamp: Stamp
@@ -79,7 +81,7 @@ class ShadowCopy(NamedTuple):
 
     @classmethod
     def unpack(cls, row: bytes) -> ShadowCopy | None:
-        """None for bytes that are no shadow copy, or a torn or rotten one."""
+        """Parse a shadow copy. None for bytes that are none, or a torn or rotten one."""
         if len(row) != SHADOW.size:
             return None
         value, file, modified_ns, crc = SHADOW.unpack(row)
@@ -88,33 +90,33 @@ class ShadowCopy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MarkerPlace:
-    """Where a marker is, and what belongs to it."""
+    """The paths of a committed offset, and how it is stored."""
 
     path: str
     shadow: str
     temporary: Callable[[int], str]
     leftovers: Callable[[], list[str]]
-    """Temporaries that a crash left, if asked by who has the marker."""
+    """Lists temporary files that a crash left; only for the holder of the lock."""
     above: tuple[str, ...]
-    """Directories that whoever made them may have died in, before they were durable."""
+    """Directories that may not be durable yet: a process may have died after making them."""
     byte_order: Literal["little", "big"] = "little"
 
 
 class FoundOffset(NamedTuple):
-    """A marker as it was found."""
+    """A committed offset as it was found."""
 
     offset: int | None
     """The last offset that was processed; None: none yet."""
     stamp: Stamp | None
-    """Of the file that says so; None where it was written while we looked."""
+    """The stamp of the file that was read; None if it was written meanwhile."""
     has_shadow: bool
-    """Does the shadow copy agree, so that rot will be noticed?"""
+    """True if the shadow copy agrees, so that rot will be noticed."""
     repair: Repair | None
-    """What was wrong with it, where the shadow copy was believed instead."""
+    """What was wrong with the file, if the shadow copy was believed instead."""
 
 
 def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
-    """What the marker says, also while it is being written; None: there is none. Raises OSError."""
+    """Return the committed offset, also while it is being written; None if there is none. Raises OSError."""
     path = place.path
     content, stamp = _read_stamped(fs, path)
     if content is None:
@@ -124,7 +126,7 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
     if content and value is None:
         reason = f"{len(content)} bytes instead of {MARKER_SIZE}"
     elif shadow is not None and shadow.value != value and shadow.stamp == stamp:
-        reason = f"it says {value}, which nobody has written: bits rotted"
+        reason = f"it says {value}, which was never written: bits rotted"
     else:
         return FoundOffset(value, stamp, shadow == (value, stamp), None)
     offset = shadow.value if shadow is not None else None
@@ -138,7 +140,7 @@ def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
 
 
 def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
-    """A marker's bytes, and the stamp of the file that held them, if nobody wrote it meanwhile."""
+    """Return the file's bytes, and its stamp, if it was not written during the read."""
     content = None
     for _ in range(_TRIES):
         stamp = fs.stamp_of(path)
@@ -152,9 +154,9 @@ def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None
 
 
 def joined(syncs: Iterable[Sync]) -> Barrier:
-    """One barrier for several markers: they are replaced together, or those that were not are pending again.
+    """Return one barrier for several committed offsets: they are replaced together, or are pending again.
 
-    Each sync is then completed as the one barrier went.
+    Each sync is then completed with the result of the one barrier.
     """
     barriers = [sync.barrier for sync in syncs]
     return Barrier(
@@ -166,7 +168,7 @@ def joined(syncs: Iterable[Sync]) -> Barrier:
 
 
 class Marker(Synced, Closing):
-    """A number that its holder moves. For one thread at a time, and for who holds its lock."""
+    """An offset that its holder moves. For one thread at a time, and for the holder of its lock."""
 
     def __init__(
         self,
@@ -177,18 +179,18 @@ class Marker(Synced, Closing):
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take up what it says; the directories are there.
+        """Read the committed offset; the directories exist already.
 
         `commit` syncs after `sync_every` messages, or `sync_timeout` seconds after the first. Raises
-        DiskFullError where a new marker finds no room; OSError.
+        DiskFullError if there is no space for a new file; OSError.
         """
         policy = SyncPolicy(sync_every, sync_timeout)
-        what = f"the marker {place.path}"
+        what = f"the committed offset {place.path}"
         super().__init__(fs, log, place.path, what, policy, clock or fs.monotonic)
         self._place = place
         tell_of_forks(self)
         self._shadow = -1
-        self._owes_shadow = True  # it may not be synced, whoever wrote it
+        self._owes_shadow = True  # it may not be synced, whichever process wrote it
         found = read_marker(fs, place)
         if found is None:
             with room_wanted(self.path):
@@ -196,18 +198,18 @@ class Marker(Synced, Closing):
                 fs.close(fs.open(self.path, write=True, create=True))
             found = FoundOffset(None, None, False, None)
         self.committed = self.durable = found.offset
-        """What it says, and what of that is on stable storage; None: nothing yet."""
+        """The offset in memory, and the one on stable storage; None: nothing is committed yet."""
         self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)
-        """What was wrong with the marker when it was opened."""
-        self._is_wrong = found.repair is not None  # the file, which is to be written anew
-        # Whoever made them may have died before they were durable.
+        """What was wrong with the offset file when it was opened."""
+        self._is_wrong = found.repair is not None  # the file is wrong and has to be written anew
+        # The process that made them may have died before they were durable.
         above = place.above
         self._pending_syncs = PendingSyncs(directories=dict.fromkeys(above))
         self._pending_syncs.removals += place.leftovers()
         try:
             self._open_shadow()
             if found.repair is None:
-                # Of what a peer has done, or we before a crash; and again, where a sync of it failed.
+                # For what a peer wrote, or diskq before a crash; and again, if a sync of it failed.
                 self._write_shadow()
         except BaseException:
             self.abandon()
@@ -217,10 +219,10 @@ class Marker(Synced, Closing):
             self.policy.passed(1, self.clock())
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
-        """Everything up to `offset` is processed. Durable with the next sync, which may be due now.
+        """Commit everything up to `offset`. It is durable with the next sync, which may be due now.
 
-        It goes forward only, unless `seek`; None, with `seek`, is as if nothing had been processed. Raises
-        ValueError, TypeError; DiskFullError and StorageFailedError as `sync`.
+        The offset only goes forward, unless `seek`; None, with `seek`, means that nothing was processed.
+        Raises ValueError, TypeError; DiskFullError and StorageFailedError as `sync`.
         """
         if self.move(offset, seek=seek):
             self.sync()
@@ -228,15 +230,15 @@ class Marker(Synced, Closing):
     def sync(self) -> None:
         """Return when the last commit is on stable storage.
 
-        Raises DiskFullError where there is no room: it is pending still. Raises StorageFailedError, after
-        which the marker is of no use but to be closed.
+        Raises DiskFullError if there is no space: the commit is still pending. Raises StorageFailedError,
+        after which only `close` is allowed.
         """
         sync = self.prepare()
         if sync is not None and not self.run(sync):
             raise DiskFullError(self.path, f"{NO_ROOM}: the last commit is not durable")
 
     def close(self) -> None:
-        """Sync, and let go of it. Idempotent. Raises as `sync`; the marker is closed all the same."""
+        """Sync, and close. Idempotent. Raises as `sync`; it is closed all the same."""
         if self.is_closed:
             return
         if isinstance(self.failure, ForkedError):
@@ -257,7 +259,7 @@ class Marker(Synced, Closing):
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
     def move(self, offset: int | None, *, seek: bool = False) -> bool:
-        """As `commit`, leaving the sync to the caller. True: one is due."""
+        """Commit as `commit` does, but leave the sync to the caller. True if one is due."""
         self.check_usable()
         if offset is None:
             if not seek:
@@ -268,7 +270,7 @@ class Marker(Synced, Closing):
             raise ValueError(f"an offset is 0 to {LARGEST_OFFSET}, got {offset}")
         if not seek and self.committed is not None and offset is not None and offset <= self.committed:
             return self.note()
-        # What counts is how much would be done again after a crash: one commit may stand for a batch.
+        # What counts is how much would be repeated after a crash: one commit may stand for a batch.
         passed = 1 if seek or offset is None else offset - (-1 if self.committed is None else self.committed)
         self.committed = offset
         now = self.clock()
@@ -276,11 +278,11 @@ class Marker(Synced, Closing):
         return self.policy.due(now)
 
     def note(self) -> bool:
-        """Is a sync due by now?"""
+        """True if a sync is due by now."""
         return self.policy.due(self.clock())
 
     def prepare(self) -> Sync | None:
-        """A sync of the last commit; None where it is durable. Execute it; then `complete` it, or `fail`."""
+        """Prepare a sync of the last commit; None if it is durable. Execute it; then `complete` or `fail`."""
         self.check_usable()
         self._check_idle()
         self.policy.taken()
@@ -305,7 +307,7 @@ class Marker(Synced, Closing):
         self._write_shadow()
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child of a fork: it is the parent's."""
+        """Leave the files to the parent, in a child of a fork."""
         self.failure = ForkedError(self.path, pid)
         self._shadow = -1
 
@@ -315,10 +317,10 @@ class Marker(Synced, Closing):
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
-            # There is none, then, and no room for one: the marker is believed without.
+            # The disk has no space for a shadow copy: the offset file is believed without one.
 
     def _write_shadow(self) -> None:
-        """Let the shadow copy say what the marker says, if that is what we know to be durable."""
+        """Write the shadow copy of the offset file, if its content is known to be durable."""
         if self._shadow < 0:
             return
         self._owes_shadow = True
@@ -330,7 +332,7 @@ class Marker(Synced, Closing):
             else:
                 write_all(self._fs, self._shadow, ShadowCopy(value, stamp).pack(), 0)
         except OSError as failure:
-            # As it is it tells of an older marker, whose number and time the next one may have again.
+            # The old content describes an older file, whose number and time the next one may have again.
             with contextlib.suppress(OSError):
                 self._fs.truncate(self._shadow, 0)
             log.tell(
@@ -345,7 +347,7 @@ class Marker(Synced, Closing):
 
 @contextlib.contextmanager
 def room_wanted(path: str) -> Iterator[None]:
-    """Raises DiskFullError where the block raises OSError for want of room."""
+    """Raise DiskFullError if the block raises OSError because the disk is full."""
     try:
         yield
     except OSError as failure:

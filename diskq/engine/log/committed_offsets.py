@@ -1,5 +1,5 @@
-# Many markers, driven as one engine. Law: all that are due are replaced by one barrier, so whoever drives
-# engines drives these.
+# Several committed offsets, driven as one engine. Law: all that are due are replaced by one barrier, so the
+# code that drives engines drives these.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Markers"]
 
 
 class Markers:
-    """Markers that one commits to. For one thread at a time. A subclass says which they are.
+    """Committed offsets for one committer. For one thread at a time. A subclass lists them.
 
     They are driven as the log of an engine is: see log/sync.py.
     """
@@ -30,25 +30,25 @@ class Markers:
 
     @abstractmethod
     def _markers(self) -> Iterable[Marker]:
-        """Those that there are now."""
+        """Return those that there are now."""
 
     @property
     def log(self) -> Self:
         return self
 
     def note(self) -> bool:
-        """Is a sync due?"""
+        """True if a sync is due."""
         return self._failure is None and any(marker.note() for marker in self._markers())
 
     def deadline(self) -> float:
-        """When one is due at the latest."""
+        """Return when a sync is due at the latest."""
         return min((marker.deadline() for marker in self._markers()), default=float("inf"))
 
     def flush(self) -> None:
-        """Nothing waits to be written but what a barrier writes."""
+        """Do nothing: only a barrier writes."""
 
     def prepare(self, *, full: bool) -> Sync:
-        """A sync of all commits so far. Have it executed; then `complete` it, or `fail`."""
+        """Prepare a sync of all commits so far. Execute it; then `complete` it, or `fail`."""
         if self._failure is not None:
             raise self._failure
         prepared = ((marker, marker.prepare()) for marker in self._markers())
@@ -56,12 +56,12 @@ class Markers:
         return Sync(barrier=joined(sync for _, sync in syncs), state=syncs)
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        """It was executed."""
+        """Note that the sync was executed."""
         for marker, own in sync.state:
             marker.complete(own, is_replaced)
 
     def fail(self, failure: BaseException) -> NoReturn:
-        """A promise of the disk was broken: nothing is promised from here on."""
+        """Refuse all further calls: the disk broke a promise."""
         for marker in self._markers():
             try:
                 marker.fail(failure)

@@ -1,5 +1,5 @@
-# What a synchronous program calls of every engine, whatever its format. Law: it is the writer's, under the
-# engine's name.
+# The calls that a synchronous program has on every engine, whatever its format. Law: they are the writer's,
+# under the engine's name.
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ __all__ = ["LogEngine"]
 
 
 class LogEngine(Closing):
-    """An engine that writes a log: beside what is its own."""
+    """The part that all engines that write a log have in common."""
 
     def __init__(self, log: LogWriter) -> None:
         self.log = log
         self.guard: ThreadGuard = log.guard
 
     def close(self) -> None:
-        """Sync everything, and let go of the files. Idempotent.
+        """Sync everything, and close the files. Idempotent.
 
         Raises as `sync`; it is closed all the same.
         """
         self.log.close()
 
     def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
+        """Write everything accepted that is not yet written. Raises DiskFullError, OSError."""
         self.log.flush()
 
     def sync(self) -> None:
         """Return when everything that was accepted is on stable storage.
 
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which it is of no use but to be closed.
+        Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
+        Raises StorageFailedError, after which only `close` is allowed.
         """
         self.log.sync()
 
     @property
     def unsynced_bytes(self) -> int:
-        """Accepted since the open, and not yet on stable storage."""
+        """Bytes accepted since the open, and not yet on stable storage."""
         return self.log.unsynced_bytes
 
     @property

@@ -1,5 +1,5 @@
 # One thread at a time. Law: a call that comes while another thread is inside raises BusyError, before
-# anything is changed; so what was acknowledged is there, whoever calls.
+# anything is changed; so what was acknowledged is stored, from whichever thread it was called.
 #
 # Every call of an engine that changes something enters the thread guard: the hottest ones by hand, all
 # others through `exclusive`; the compiled fast paths check it themselves. Calls that only look (statistics),
@@ -18,7 +18,7 @@ __all__ = ["Exclusive", "exclusive"]
 
 
 class Exclusive(Protocol):
-    """What one thread at a time may be inside of."""
+    """An object that one thread at a time may be inside of."""
 
     @property
     def guard(self) -> ThreadGuard: ...
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 def exclusive(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Have the turn while the method runs, and let the same thread in again. Else it raises BusyError."""
+    """Hold the thread guard while the method runs; the same thread may enter again. Else raises BusyError."""
 
     @wraps(call)
     def in_turn(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,5 +1,5 @@
-# What a message is made of, as callers hand it over. Law: it is refused before anything is written, in the
-# same words by every engine; and what may change under us is copied.
+# The parts of a message, as callers pass them. Law: a wrong one is refused before anything is written, in the
+# same words by every engine; what may change later is copied.
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["as_body", "as_key"]
 
 
 def as_body(body: object, what: str = "a message") -> bytes:
-    """As bytes. Raises TypeError for what is not bytes, bytearray or memoryview."""
+    """Return `body` as bytes. Raises TypeError if it is not bytes, bytearray or memoryview."""
     if not isinstance(body, (bytes, bytearray, memoryview)):
         hint = "; encode it first" if isinstance(body, str) else ""
         raise TypeError(f"{what} is bytes, not {type(body).__name__}{hint}")
@@ -17,7 +17,7 @@ def as_body(body: object, what: str = "a message") -> bytes:
 
 
 def as_key(key: object, max_size: int) -> bytes | None:
-    """As bytes, a str in UTF-8. Raises TypeError, and KeySizeError for more than `max_size` bytes."""
+    """Return `key` as bytes, a str in UTF-8. Raises TypeError, and KeySizeError above `max_size` bytes."""
     if key is None:
         return None
     if not isinstance(key, (str, bytes)):

@@ -1,5 +1,5 @@
-# Where did a partition or a journal end, as far as checksums tell? Law: they are written after the messages,
-# so what they tell of was there. A file that was cut, emptied or removed since is found out by them alone.
+# Where a partition or a journal ended, as far as checksums show. Law: they are written after the messages, so
+# what they cover was there. Only they show that a file was cut, emptied or removed since.
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class _EndFiles(Protocol):
 
 
 def told_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
-    """The offset after the last message of which there is a checksum. Raises OSError.
+    """Return the offset after the last message that has a checksum. Raises OSError.
 
-    `bases`: the segments that are there. 0 where no checksum is of the last of them, or of one after it.
+    `bases`: the segments that are there. 0 if no checksum is of the last of them, or of one after it.
     """
     last = bases[-1] if bases else 0
     for base in reversed(files.checksum_files()):

@@ -1,8 +1,8 @@
-# Where a log begins, against where it began when it was last written to. Law: what retention of ours removes,
-# it removes with its checksums, and notes before where the log begins from then on. So a first segment of the
-# recovery point that is not there, or checksums without their segment at the beginning, tell of segments that
-# somebody else took away: by hand, by a peer's retention, or by an accident. It may be meant: nothing is
-# refused, and it is said once.
+# Where a log begins, compared with where it began when it was last written. Law: diskq's retention removes a
+# segment together with its checksums, and notes first where the log begins from then on. So if the first
+# segment of the recovery point is missing, or the first checksums have no segment, another program or a
+# person removed segments: by hand, by a peer's retention, or by accident. It may be meant: nothing is
+# refused, and it is reported once.
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def missing_start(
     noted: int | None,
     first: int = 0,
 ) -> Repair | None:
-    """What is missing before the first of the segments; None: nothing.
+    """Return what is missing before the first of the segments; None if nothing is.
 
-    `checksum_files` are the segments of which checksums are there, `data` names a segment's file, `noted` is
-    the first segment as the recovery point has it (None: unknown), and before segment `first` retention has
-    removed all. Where no segment is left, the recovery point tells.
+    `checksum_files` are the segments that have checksums, `data` names a segment's file, `noted` is the first
+    segment as the recovery point has it (None: unknown), and `first` is the segment before which retention
+    has removed all. If no segment is left, the recovery point shows that.
     """
     if not bases:
         return None
@@ -38,6 +38,6 @@ def missing_start(
         path=data(start),
         kept=0,
         dropped=0,
-        reason=f"it begins with message {now}, and began with {start}: somebody else removed those before",
+        reason=f"it begins with message {now}, and began with {start}: diskq did not remove those before",
         records=now - start,
     )

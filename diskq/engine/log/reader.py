@@ -1,15 +1,15 @@
-# Reading a log, across its segments: a partition of a stream, or a journal. Law: every message that can
-# be read is handed out once, in the order of offsets; what cannot be read is told; and nothing is skipped
-# or repeated where a segment ends.
+# Reading a log, across its segments: a partition of a stream, or a journal. Law: every readable message is
+# handed out once, in the order of offsets; what cannot be read is reported; nothing is skipped or repeated
+# where a segment ends.
 #
-# A segment is named by the offset of its first message, and all of a segment is written before the
-# next one is made. So a reader that has come to offset o goes on in the file named o, when it is
-# there, and needs no other signal: by its name nothing is missing between the two. Only where messages
-# were lost, or removed, does no file have that name; then the directory is listed.
+# A segment is named by the offset of its first message, and is written completely before the next one is
+# made. So a reader that has come to offset o goes on in the file named o as soon as that file exists, and
+# needs no other signal: the name shows that nothing is missing between the two. If messages were lost or
+# removed, no file has that name; only then the directory is listed.
 #
 # How a segment is read is its kind's business: stream/segment_reader.py, journal/segment_reader.py.
-# Synchronous, for one thread. It keeps open what it reads (data, checksums, and the index where it is
-# needed), so whoever removes a segment does not take it away from under it.
+# Synchronous, for one thread. The reader keeps open what it reads (data, checksums, and the index where it is
+# needed), so the removal of a segment does not take it away during reading.
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["LiveEnd", "LogReader", "OpenSegment", "Sized", "SkippedBytes"]
 
-# So few bytes that a producer in this thread has just written have no checksum yet.
+# Up to this many bytes that a producer in this thread has just written are read before they have a checksum.
 _JUST_WRITTEN = 64 * 1024
 
 
 class LiveEnd(Protocol):
-    """Where a producer in this very thread is: it is asked instead of its files."""
+    """The position of a producer in this very thread: it is asked instead of its files."""
 
     @property
     def base(self) -> int:
@@ -40,11 +40,11 @@ class LiveEnd(Protocol):
 
     @property
     def end(self) -> int:
-        """Up to this byte of that segment's data whole records are in the page cache."""
+        """The byte of that segment's data up to which whole records are in the page cache."""
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last of them."""
+        """The offset after the last of those records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class SkippedBytes:
     offset: int
     """The first message that is missing."""
     count: int
-    """How many are missing: 0 where the bytes held none."""
+    """The number of missing messages: 0 if the bytes held none."""
     reason: str
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class SkippedBytes:
 
 
 class Sized(Protocol):
-    """A message: what of it counts as its bytes."""
+    """A message, as far as its size in bytes needs."""
 
     @property
     def key(self) -> bytes: ...
@@ -81,7 +81,7 @@ C_co = TypeVar("C_co", covariant=True)
 
 
 class Ahead(Protocol[M, C_co]):
-    """What was read and is not handed out yet: a compiled read-ahead that knows offsets."""
+    """The messages that were read and not yet handed out: a compiled read-ahead that knows offsets."""
 
     next_offset: int
 
@@ -116,30 +116,30 @@ class OpenSegment(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the data file, now."""
+        """The present size of the data file, in bytes."""
 
     @property
     def index_size(self) -> int:
-        """Bytes of the index, now; 0 where there is none."""
+        """The present size of the index, in bytes; 0 if there is none."""
 
     def approach(self, offset: int) -> None:
-        """Be at message `offset`, or as near before it as can be told without reading what lies between."""
+        """Go to message `offset`, or as near before it as is possible without reading what lies between."""
 
     def begin_at(self, position: int, offset: int) -> None:
-        """Be at message `offset`, which begins at byte `position` of the data."""
+        """Go to message `offset`, which begins at byte `position` of the data."""
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
-        """Admit what comes next, of bytes up to `end`, or pass over what is bad, and tell.
+        """Make the next messages available, from bytes up to `end`, or pass over what is bad and return that.
 
-        `known_end` is the offset behind byte `end`, where that is known. `covered_end` spares looking for
-        checksums behind it.
+        `known_end` is the offset after byte `end`, if it is known. With `covered_end`, no checksums are
+        looked for after that byte.
         """
 
     def believe_to(self, end: int) -> None:
-        """Up to byte `end` of the data there are whole records, and nothing between them."""
+        """Take it as known that up to byte `end` the data consists of whole records."""
 
     def missing_end(self) -> Loss | None:
-        """What was there behind the end of the data, by all that is known. None: nothing is known of."""
+        """Return what is known to be missing after the end of the data; None if nothing is known."""
 
     def close(self) -> None: ...
 
@@ -148,23 +148,23 @@ S = TypeVar("S", bound=OpenSegment)
 
 
 class LogFiles(Protocol):
-    """Where the segments are."""
+    """Where the segments are stored."""
 
     def bases(self) -> list[int]:
-        """Those that there are, ascending; none that is there is missing between two others."""
+        """Return the existing segments, ascending; no existing segment between two of them is left out."""
 
     def data(self, base: int) -> str: ...
 
 
 class LogReader(Closing, Generic[M, C_co, S]):
-    """The messages of one log, from any offset on. A subclass says what its segments are.
+    """The messages of one log, from any offset on. A subclass defines its segments.
 
-    `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
-    the fast doors, and `fill` puts more behind them. `losses` tells what could not be read, in order.
+    `ahead` holds what was read and not yet handed out; its `take`, `take_some` and `take_columns` are the
+    fast path, and `fill` supplies them. `losses` lists what could not be read, in order.
     """
 
     def __init__(self, fs: FileSystem, files: LogFiles, ahead: Ahead[M, C_co], live: LiveEnd | None) -> None:
-        """At offset 0, with no file open: seek first.
+        """Start at offset 0, with no file open: seek first.
 
         `live`: the log's producer, while there is one in this thread; it may be set, and set to None, at any
         time.
@@ -175,36 +175,39 @@ class LogReader(Closing, Generic[M, C_co, S]):
         self.live = live
         self.losses: list[SkippedBytes] = []
         self._segment: S | None = None
-        self._end = 0  # up to where our segment's data was read, or looked at
+        self._end = 0  # the end of the data of the open segment that was read, or looked at
         self._bases: list[int] = []  # the segments that were there when they were listed last
         self._asked = -1  # the name of the next segment, and its path
         self._asked_path = ""
-        self._is_settled = False  # ours was idle, and was looked at closely then
-        self._stuck: tuple[int, int] | None = None  # sizes at which nothing could be told
-        self._young_from: int | None = None  # where we had caught up with the producer in this thread
+        self._is_settled = False  # the open segment was idle, and was looked at closely then
+        self._stuck: tuple[int, int] | None = None  # sizes at which the next message could not be decided
+        self._young_from: int | None = None  # where the reader had caught up with the producer in this thread
 
     @abstractmethod
     def _open_segment(self, base: int) -> S:
-        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+        """Open a segment, at its first message. Raises FileNotFoundError if it is gone, OSError."""
 
     @abstractmethod
     def _another(self) -> LogReader[M, C_co, S]:
-        """Another reader of the same log, at offset 0."""
+        """Return another reader of the same log, at offset 0."""
 
     @abstractmethod
     def _out_of_range(self, offset: int, first: int, end: int | None = None) -> OffsetOutOfRangeError:
-        """There is no message `offset`: the first is `first`, the next is `end`, or has to be looked for."""
+        """Return the error: there is no message `offset`.
+
+        The first is `first`; the next is `end`, or has to be looked for.
+        """
 
     def close(self) -> None:
-        """Let go of the files. Idempotent. A later `seek` opens them again."""
+        """Close the files. Idempotent. A later `seek` opens them again."""
         self._leave(self.position)
 
     # --- where to begin ---------------------------------------------------------------------------
 
     def seek(self, offset: int) -> None:
-        """Be at message `offset`; `next_offset()` is allowed, and is where the next message is waited for.
+        """Go to message `offset`; `next_offset()` is allowed: the reader then waits for the next message.
 
-        Raises OffsetOutOfRangeError where it is gone or not there yet (the reader is then where it was),
+        Raises OffsetOutOfRangeError if the message is gone or not there yet (the reader stays where it was),
         StreamNotFoundError, OSError.
         """
         before = self.position
@@ -218,14 +221,14 @@ class LogReader(Closing, Generic[M, C_co, S]):
             if not bases:
                 return self._leave(0)
             if self._go_to(max(base for base in bases if base <= offset), min(offset, UNBOUNDED)):
-                break  # otherwise it was removed in this moment
+                break  # otherwise the segment was removed at this moment
         if (end := self.position) < offset:
             self._leave(before)
             raise self._out_of_range(offset, first, end)
         return None
 
     def seek_oldest(self) -> None:
-        """Be at the first message there is. Raises StreamNotFoundError, OSError."""
+        """Go to the first message there is. Raises StreamNotFoundError, OSError."""
         while True:
             first = self.first_offset()
             try:
@@ -235,25 +238,25 @@ class LogReader(Closing, Generic[M, C_co, S]):
                     raise
 
     def seek_active(self) -> None:
-        """Be at the beginning of the segment that is written to. Raises as `seek_oldest`."""
+        """Go to the beginning of the segment that is being written. Raises as `seek_oldest`."""
         self.seek(max(self._files.bases(), default=0))
 
     def seek_newest(self) -> None:
-        """Be at the last message there is: it is handed out next. At the end, if there is none."""
+        """Go to the last message there is: it is handed out next. Go to the end, if there is none."""
         self.seek(max(self.first_offset(), self.next_offset() - 1))
 
     def first_offset(self) -> int:
-        """The offset of the first message that is there, now. Raises StreamNotFoundError, OSError."""
+        """Return the offset of the first message there is now. Raises StreamNotFoundError, OSError."""
         return min(self._files.bases(), default=0)
 
     def next_offset(self) -> int:
-        """The offset behind the last message that is there, now. Raises StreamNotFoundError, OSError."""
+        """Return the offset after the last message there is now. Raises StreamNotFoundError, OSError."""
         if self.live is not None:
             return self.live.next_offset
         while True:
             with self._another() as reader:
                 bases = self._files.bases()
-                # Somebody may remove what is the last one now, if much is written meanwhile.
+                # Retention may remove what is the last segment now, if much is written meanwhile.
                 with contextlib.suppress(OffsetOutOfRangeError):
                     if not bases or reader._go_to(bases[-1], UNBOUNDED):
                         return reader.position
@@ -265,13 +268,13 @@ class LogReader(Closing, Generic[M, C_co, S]):
 
     @property
     def base(self) -> int | None:
-        """The segment that it reads; None: it has none open."""
+        """The segment that is being read; None if none is open."""
         return None if self._segment is None else self._segment.base
 
     def _go_to(self, base: int, offset: int, near: tuple[int, int] | None = None) -> bool:
-        """Be at message `offset`, or at the end, of the segment `base`. False: it is gone.
+        """Go to message `offset`, or to the end, of the segment `base`. False if the segment is gone.
 
-        `near`: a byte where a message begins that is not behind it, and its offset, where that is known.
+        `near`: a byte at or before that message where a message begins, and the offset of that one, if known.
         """
         if not self._enter(base):
             return False
@@ -283,23 +286,23 @@ class LogReader(Closing, Generic[M, C_co, S]):
         told = len(self.losses)
         while self.position < offset and self.fill():
             self._ahead.skip_to(offset)
-        # What is missing before it was not asked for.
+        # Messages that are missing before `offset` were not asked for.
         self.losses[told:] = [gap for gap in self.losses[told:] if gap.offset + gap.count > offset]
         return True
 
     # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> M | None:
-        """The next message, whatever the gate says; None: there is none now. Raises as `fill`."""
+        """Return the next message, whatever the gate says; None if there is none now. Raises as `fill`."""
         while (message := self._ahead.take_now()) is None:
             if not self.fill():
                 return None
         return message
 
     def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
-        """The next messages: at most `max_items`, keys and values of together at most `max_bytes`.
+        """Return up to `max_items` of the next messages, with keys and values of up to `max_bytes` together.
 
-        One however large it is; none where there is none now. Raises as `fill`.
+        The first one may be larger; the list is empty if there is none now. Raises as `fill`.
         """
         messages: list[M] = []
         left = max_bytes
@@ -312,16 +315,16 @@ class LogReader(Closing, Generic[M, C_co, S]):
                     left -= sum(len(message.key) + len(message.value) for message in more)
                 messages += more
         except (DiskqError, OSError):
-            # It is raised again, to the next who asks.
+            # The next call raises it again.
             if not messages:
                 raise
         return messages
 
     def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, C_co] | None:
-        """The next messages by column, and the offset of the first; None: there is none now.
+        """Return the next messages by column, with the offset of the first; None if there is none now.
 
-        So many as are loaded, of together at most `max_bytes` of data file, but one however large. Raises
-        as `fill`.
+        They are those that are loaded, up to `max_bytes` of the data file; the first one may be larger.
+        Raises as `fill`.
         """
         while self.fill():
             first = self.position
@@ -333,10 +336,10 @@ class LogReader(Closing, Generic[M, C_co, S]):
     # --- reading on -------------------------------------------------------------------------------
 
     def fill(self) -> bool:
-        """Have messages behind the fast doors. False: there are none now.
+        """Make messages available to the fast path. False if there are none now.
 
-        Raises OffsetOutOfRangeError where what comes next was removed meanwhile: then `seek`. Raises
-        StreamNotFoundError where the log is gone, and OSError; nothing is then passed over.
+        Raises OffsetOutOfRangeError if the next message was removed meanwhile: then `seek`. Raises
+        StreamNotFoundError if the log is gone, and OSError; nothing is then passed over.
         """
         ahead = self._ahead
         while not ahead.is_ready or ahead.why != "END":
@@ -386,7 +389,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
     # --- from one segment to the next -------------------------------------------------------------
 
     def _go_on(self, segment: S) -> bool:
-        """Nothing more can be read here now: is there more elsewhere? True: it is to be tried again."""
+        """Look for more messages after the end of this segment. True: try to read again."""
         offset = self.position
         if self.live is not None and self.live.base == segment.base:
             return False
@@ -397,17 +400,17 @@ class LogReader(Closing, Generic[M, C_co, S]):
         return False
 
     def _is_named(self, offset: int) -> bool:
-        """Is there a segment of that name? It is asked for all the time while nothing comes."""
+        """True if there is a segment of that name. It is called all the time while nothing comes."""
         if self._asked != offset:
             self._asked, self._asked_path = offset, self._files.data(offset)
         is_ours = self._segment is not None and self._segment.base == offset
         return not is_ours and self._fs.size_of(self._asked_path) is not None
 
     def _is_to_be_looked_after(self, segment: S) -> bool:
-        """Once in each segment, when there are bytes that nothing tells of, and when it is gone."""
+        """True once in each segment, if some bytes cannot be explained, and if the segment is gone."""
         is_due = not self._is_settled or self._base_behind(segment) is not None
         if self._end > self._ahead.position:
-            # A moment ago may be too early: rows are written after their records.
+            # A moment ago may be too early: index entries are written after their records.
             sizes = (self._end, segment.index_size)
             is_due |= sizes == self._stuck
             self._stuck = sizes
@@ -418,7 +421,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         before = self._base_behind(segment)
         bases = self._files.bases()
         if self._fs.size_of(segment.path) is None and (not bases or bases[-1] > offset):
-            # The oldest go first: what came behind ours may be gone as well.
+            # The oldest segments are removed first: those after this one may be gone as well.
             if offset in bases:
                 return True
             raise self._out_of_range(offset, bases[0] if bases else 0)
@@ -429,7 +432,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         if behind is not None:
             nearest = max((base for base in bases if base <= offset), default=0)
             if nearest > segment.base:
-                # Ours held messages that, by the names of the others, are theirs.
+                # This segment held messages that belong to other segments, by their names.
                 self._go_to(nearest, offset)
                 return True
             return behind != before
@@ -439,12 +442,12 @@ class LogReader(Closing, Generic[M, C_co, S]):
         return loss is not None
 
     def _base_behind(self, segment: S) -> int | None:
-        """The segment behind this one, if there was one when they were listed: then this one is complete."""
+        """Return the next segment, if there was one at the last listing: then this one is complete."""
         at = bisect_right(self._bases, segment.base)
         return self._bases[at] if at < len(self._bases) else None
 
     def _enter(self, base: int) -> bool:
-        """Be at the beginning of the segment `base`. False: there is none."""
+        """Go to the beginning of the segment `base`. False if there is none."""
         try:
             segment = self._open_segment(base)
         except FileNotFoundError:

@@ -1,18 +1,18 @@
 # What recovery does with the files of a log. Law: every act is a `Repair`, or changes no byte; nothing is
-# destroyed, and what an open decides is durable before the lock is signed, or is owed to the first barrier.
+# destroyed; what an open decides is durable before the lock is signed, or is left to the first barrier.
 #
 # There are five acts, and no others:
 #
 #   keep         The file may never have reached the disk: it is written over itself, and the first barrier
-#                syncs it. What is not there is not made.
-#   cut          The end of a file goes. A copy of it is durable beside the file first.
-#   set aside    The whole file gets another name, and what belongs to it goes. All of them at once, before
-#                the lock is signed: whoever opens next in the same boot would believe their framing.
-#   begin after  Messages are gone whose offsets somebody may have read: a new segment begins behind them.
-#   put back     Acknowledged messages that a kill left in the staging area go into their files, before
-#                anything else is looked at: storage/write_ahead_logs.py.
+# syncs it. A missing file is not made.   cut          The end of a file is removed. A copy of it is durable
+# in a file of its own first.   set aside    The whole file gets another name, and the files that belong to it
+# are removed. All of this                happens at once, before the lock is signed: the next open in the
+# same boot would believe their                framing.   begin after  Messages are gone whose offsets a
+# reader may have seen: a new segment begins after them.   put back     Acknowledged messages that a kill left
+# in the staging area go into their files, before                anything else is looked at:
+# storage/write_ahead_logs.py.
 #
-# Which act it is, is the format's judgement: journalrecovery, streamrecovery, fiforecovery, storerecovery.
+# Each format judges which act it is, in recovery.py of its package.
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ __all__ = ["MISSING", "UNSYNCED", "FoundLog", "OpenRepairs"]
 
 UNSYNCED = "not synced before the machine stopped"
 MISSING = "messages are missing at the end"
-_MOST_OPEN = 64  # files that wait for the first barrier
+_MOST_OPEN = 64  # files that may wait for the first barrier
 
 
 @dataclass(slots=True)
 class FoundLog:
-    """A log as it is found, and repaired: what its writer goes on from."""
+    """A log as it was found and repaired: the writer goes on from here."""
 
     repairs: list[Repair]
     bases: list[int] = field(default_factory=list)
-    """Its segments, ascending. The last one is active; it may have to be made, and is empty then."""
+    """Its segments, ascending. The last one is active; it may not exist yet, and is empty then."""
     end: int = 0
     """Bytes of the active segment's data."""
     next_offset: int = 0
     rows: int = 0
-    """Bytes of checksum rows that belong to them."""
+    """The size of the checksum entries that belong to the active segment, in bytes."""
     changed_from: int | None = None
-    """What else is known of segments from this one on is stale: entries of theirs were changed."""
+    """The first segment whose entries were changed: older knowledge of it and of later ones is stale."""
 
     def note_changed(self, base: int) -> None:
         self.changed_from = base if self.changed_from is None else min(base, self.changed_from)
 
     def begin_after(self, offset: int) -> None:
-        """Go on in a new segment, with this offset."""
+        """Go on in a new segment that begins with this offset."""
         self.bases.append(offset)
         self.end, self.next_offset = 0, offset
 
@@ -63,10 +63,11 @@ class OpenRepairs:
     def __init__(
         self, fs: FileSystem, pending_syncs: PendingSyncs, *, strict: bool = False, is_overlay: bool = False
     ) -> None:
-        """The first barrier pays `pending_syncs`. `strict`: damage is an error, and nothing is done about it.
+        """The first barrier executes `pending_syncs`. With `strict`, damage raises an error and is not
+        repaired.
 
-        `is_overlay`: what is done in `fs` changes no disk. Nothing is synced then, and no copy made of what
-        is cut, which may be a whole file: it is there still, in the file system below.
+        `is_overlay`: what is done in `fs` changes no disk. Nothing is synced then, and what is cut, which may
+        be a whole file, is not copied: it is still in the file system below.
         """
         self._fs = fs
         self.pending_syncs = pending_syncs
@@ -78,12 +79,12 @@ class OpenRepairs:
     # --- the report -------------------------------------------------------------------------------
 
     def check(self, path: str, position: int, reason: str) -> None:
-        """Before an act that is no crash's consequence. Raises CorruptionError if `strict`."""
+        """Raise CorruptionError if `strict`: for damage that no crash can have caused."""
         if self._strict:
             raise CorruptionError(path, position, reason)
 
     def report(self, repair: Repair) -> None:
-        """Add it. Raises CorruptionError if `strict` and messages were lost."""
+        """Add `repair` to the report. Raises CorruptionError if `strict` and messages were lost."""
         if repair.records != 0:
             self.check(repair.path, repair.kept, repair.reason)
         self.made.append(repair)
@@ -91,9 +92,9 @@ class OpenRepairs:
     # --- the acts ---------------------------------------------------------------------------------
 
     def keep(self, *places: tuple[str, int]) -> None:
-        """Have the first barrier sync these files, each from a byte on, as far as they are there.
+        """Have the first barrier sync the existing ones of these files, each from a byte on.
 
-        Where too many would be open until then, they are synced now. Raises OSError.
+        They are synced now if too many would stay open until then. Raises OSError.
         """
         for path, start in places:
             if not self._is_overlay and self._fs.size_of(path) is not None:
@@ -104,9 +105,9 @@ class OpenRepairs:
             self.pending_syncs.execute_files(self._fs)
 
     def keep_open(self, handle: int, start: int, end: int) -> None:
-        """The same of bytes start:end of an open file. Raises OSError."""
+        """Do the same for bytes start:end of an open file. Raises OSError."""
         self.pending_syncs.files.append(handle)
-        # After a failed sync the kernel holds what it did not write for written.
+        # After a failed sync the kernel takes pages that it did not write for written.
         rewrite(self._fs, handle, start, end)
 
     def cut(
@@ -121,7 +122,8 @@ class OpenRepairs:
     ) -> Repair | None:
         """Shorten a file to `end` bytes; the rest is durable in a file of its own first.
 
-        None: it was not longer. As `cut_tail`, with `handle` where the file is open. Raises OSError.
+        None if it was not longer. The rest is as for `cut_tail`; `handle` is given if the file is open.
+        Raises OSError.
         """
         opened = self._fs.open(path, write=True) if handle is None else handle
         try:
@@ -146,10 +148,10 @@ class OpenRepairs:
         removals: Iterable[str] = (),
         by_barrier: bool = False,
     ) -> None:
-        """Give a file another name, with `execute_asides`; `removals` belong to it, and go. Raises OSError.
+        """Give a file another name, with `execute_asides`, and remove its `removals`. Raises OSError.
 
         `by_barrier`: the first barrier does it instead, so that nothing has changed if the open is refused.
-        That is for a format whose records have checksums of their own: the next open comes to the same.
+        That is for a format whose records have checksums of their own: the next open finds the same.
         """
         aside = free_aside(self._fs, beside or path)
         pending_syncs = self.pending_syncs if by_barrier else self._asides
@@ -163,7 +165,7 @@ class OpenRepairs:
             )
 
     def execute_asides(self) -> None:
-        """Have them set aside now. Raises OSError; then nothing may be believed."""
+        """Set them aside now. Raises OSError; then nothing may be believed."""
         self._asides.freeze((), ()).execute(self._fs)
 
     # --- checksums --------------------------------------------------------------------------------
@@ -173,8 +175,8 @@ class OpenRepairs:
     ) -> None:
         """Have `fill` add the checksums of bytes `start`:`end` of the data, which were looked at.
 
-        It is called with the byte up to which there are checksums, if that is before `end`. On a full disk
-        the records do without. Raises OSError.
+        It is called with the byte up to which there are checksums, if that is before `end`. If the disk is
+        full, the records stay without. Raises OSError.
         """
         kept, covered = rows_before(self._fs, checksum_file, end)
         begin = max(covered, start)

@@ -1,6 +1,6 @@
 # Recovery points: up to where each partition was on stable storage at the last full barrier, its first
-# segment then, and whether the stream was closed since. A hint with a checksum: without it recovery looks
-# at everything. A journal has one point, as if it were partition 0 of a stream.
+# segment then, and whether the stream was closed since. They are a hint with a checksum: without it recovery
+# looks at everything. A journal has one point, as if it were partition 0 of a stream.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
 
@@ -19,14 +19,14 @@ from diskq.storage.small_file import checked, is_checked, read_small
 
 __all__ = ["RecoveryPoint", "RecoveryPoints", "leave_points", "read_points"]
 
-# Far more than a line of each partition that a stream may have.
+# Far more than one line for each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
 _HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged ([0-9]{1,20}))?\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})(?: ([0-9]{1,19}))?\n")
 
 
 class _Files(Protocol):
-    """Where points are kept."""
+    """The paths of the recovery points."""
 
     path: str
     points: str
@@ -35,33 +35,33 @@ class _Files(Protocol):
 
 
 class RecoveryPoint(NamedTuple):
-    """A place in a partition: the segment that begins at `base`, its data's byte, the next offset there."""
+    """A place in a partition: the first offset of its segment, a byte of the data, the next offset there."""
 
     base: int
     end: int
     next_offset: int
     first: int | None = None
-    """The first segment there was. None: nobody knows."""
+    """The first segment there was; None if unknown."""
 
     def start(self, *, has_run_on: bool) -> int | None:
-        """The first segment, if it must still be there, but for retention; None: nobody knows.
+        """Return the first segment, if only retention may have removed it; None if unknown.
 
-        `has_run_on`: there was no power cut since. After one a segment may be gone that was never synced.
+        `has_run_on`: there was no power cut since. After one a segment that was never synced may be gone.
         """
         return self.first if has_run_on or self.next_offset > (self.first or 0) else None
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoints:
-    """Everything before these places is durable."""
+    """The recovery points of all partitions: everything before them is durable."""
 
     is_closed: bool
-    """Was nothing written after them?"""
+    """True if nothing was written after them."""
     partitions: Mapping[int, RecoveryPoint]
     is_readable: bool = True
-    """If not, there are some, and nobody knows which."""
+    """False if there are points, but they cannot be read."""
     was_left: bool = False
-    """Was our owner file gone since? Then a peer may have written, of whose bytes no checksum tells."""
+    """True if diskq's owner file was gone since. A peer may have written then, without checksums."""
     staged: tuple[int, ...] = ()
     """The write-ahead logs in use, in case a peer empties the lock file, which names them too."""
 
@@ -71,16 +71,16 @@ class RecoveryPoints:
         return self.is_readable and not self.is_closed and not self.was_left
 
     def was_closed(self, partition: int, *, was_killed: bool = False) -> bool:
-        """Is all of ours in the partition durable? So it is where they do not tell of it.
+        """True if all that diskq wrote to the partition is durable; also if the points do not list it.
 
-        Unless the process that had it `was_killed`: then the file of the points has gone.
+        If `was_killed` and there are no points at all, it is False: their file has been removed.
         """
         if was_killed and not self.partitions:
             return False
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
     def with_other_starts(self, partitions: Iterable[int]) -> RecoveryPoints:
-        """The same, where the first segments of these partitions are others from now on."""
+        """Return the same points, with the first segments of these partitions unknown."""
         others = {index: self.partitions[index]._replace(first=None) for index in partitions}
         return replace(self, partitions={**self.partitions, **others})
 
@@ -95,7 +95,7 @@ class RecoveryPoints:
 
     @classmethod
     def parse(cls, content: bytes) -> RecoveryPoints | None:
-        """None for bytes that nobody wrote like that."""
+        """Parse what `render` returns. None for any other bytes."""
         head = _HEAD.match(content)
         if head is None:
             return None
@@ -115,7 +115,7 @@ class RecoveryPoints:
 
 
 def read_points(fs: FileSystem, files: _Files) -> RecoveryPoints:
-    """Where there are none, nothing of ours was ever written: the first barrier makes them."""
+    """Read the points. Without any, diskq has written nothing yet: the first barrier makes them."""
     content = read_small(fs, files.points, _LARGEST)
     if content is None:
         return RecoveryPoints(True, {})
@@ -123,7 +123,7 @@ def read_points(fs: FileSystem, files: _Files) -> RecoveryPoints:
 
 
 def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
-    """Note that a peer may have written since: before any file says that we are here.
+    """Note that a peer may have written since, before any file shows that diskq is here.
 
     Raises DiskFullError and OSError.
     """

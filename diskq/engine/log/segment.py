@@ -1,8 +1,8 @@
-# A log in segments. Law: a segment is complete, rows and all, before the next one has a name; and
-# what was complete is synced by the next barrier, without anybody waiting for it.
+# A log in segments. Law: a segment is complete, with all its entries, before the next one has a name; the
+# next barrier syncs complete segments, and no call waits for that.
 #
-# What a segment is made of is its type's business: stream/segment.py, journal/segment.py,
-# priority/command_segment.py. What the first two share, a data file with checksums beside it and offsets in
+# What a segment consists of is its type's business: stream/segment.py, journal/segment.py,
+# priority/command_segment.py. What the first two share, a data file with a checksum file and with offsets in
 # its buffer, is here.
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ __all__ = ["ActiveSegment", "OffsetSegment", "SegmentedLog"]
 
 
 class ActiveSegment(Protocol):
-    """The segment that is written. One object serves a log for life, and is moved from one to the next."""
+    """The segment that is being written. One object serves a log all the time, one segment after the
+    other."""
 
     @property
     def is_open(self) -> bool:
-        """Is there a segment to write to?"""
+        """True if there is a segment to write to."""
 
     @property
     def is_full(self) -> bool:
-        """Does the next record belong into the next segment?"""
+        """True if the next record belongs into the next segment."""
 
     @property
     def next_offset(self) -> int:
@@ -40,7 +41,8 @@ class ActiveSegment(Protocol):
         """Make the files of the segment `base`, and write there. Raises OSError; it is then not open."""
 
     def finish(self, pending_syncs: PendingSyncs) -> None:
-        """The segment is complete: the next barrier syncs and closes it. Raises OSError: as before."""
+        """Complete the segment: the next barrier syncs and closes it. Raises OSError; nothing has changed
+        then."""
 
     def abandon(self) -> None:
         """Close it without a promise."""
@@ -50,7 +52,7 @@ A = TypeVar("A", bound=ActiveSegment)
 
 
 class SegmentedLog(Generic[A]):
-    """Segments in a row, the last of which is written to."""
+    """Segments in order; the last one is being written."""
 
     def __init__(self, active: A, bases: list[int]) -> None:
         self.active = active
@@ -58,9 +60,9 @@ class SegmentedLog(Generic[A]):
         """Offsets of the segments' first records, ascending."""
 
     def roll(self, pending_syncs: PendingSyncs) -> None:
-        """Leave a full segment for the next one, or make up for a roll that failed.
+        """Go on from a full segment to the next one, or repeat a roll that failed.
 
-        Raises OSError where there is no room, or no handle, for it: call it again before the next record.
+        Raises OSError if there is no space, or no handle, for it: call it again before the next record.
         """
         if self.active.is_open:
             self.active.finish(pending_syncs)
@@ -74,7 +76,7 @@ B = TypeVar("B", bound=OffsetBuffer)
 
 
 class OffsetSegment(Generic[B]):
-    """An active segment of a log with offsets. It is the `LiveEnd` that readers of the same thread go by."""
+    """An active segment of a log with offsets. It is the `LiveEnd` for readers of the same thread."""
 
     def __init__(self, fs: FileSystem, gate: Gate, make_buffer: Callable[[OnBlock], B]) -> None:
         """`make_buffer` makes the format's buffer, as for `AppendFile`."""
@@ -87,7 +89,7 @@ class OffsetSegment(Generic[B]):
     @property
     def base(self) -> int:
         """The offset of the active segment's first record."""
-        # Where the next segment could not be made yet, the one before is complete all the same.
+        # While the next segment cannot be made, the one before is complete already.
         return self.buffer.base if self.append.is_open else self.next_offset
 
     @property
@@ -97,13 +99,13 @@ class OffsetSegment(Generic[B]):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record there."""
+        """The offset after the last record there."""
         return self.buffer.written_offset
 
     def lend(self, ahead: ReadAhead) -> bool:
-        """Let it have what is written and still in memory of the bytes from its position on.
+        """Pass to `ahead` the bytes from its position on that are written and still in memory.
 
-        False: nothing is. It must be at a byte of the active segment.
+        False if there are none. `ahead` must be at a byte of the active segment.
         """
         return self.buffer.flushed == self.buffer.end and self.buffer.lend(ahead)
 
@@ -119,11 +121,11 @@ class OffsetSegment(Generic[B]):
 
     @property
     def is_ready(self) -> bool:
-        """May a record be appended without looking after anything first?"""
+        """True if a record may be appended at once, without `prepare` or a roll."""
         return self.append.is_ready and not self.buffer.is_full
 
     def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
-        """Go on in a segment that is there: behind byte `end` of its data, its checksums behind `rows`.
+        """Go on in an existing segment: after byte `end` of its data, and byte `rows` of its checksum file.
 
         Raises OSError; it is then not open.
         """
@@ -141,24 +143,24 @@ class OffsetSegment(Generic[B]):
         self.append.abandon()
 
     def prepare(self) -> None:
-        """Make room for the checksums of the next record. Raises OSError where there is none."""
+        """Reserve disk space for the checksums of the next record. Raises OSError if there is none."""
         if self.append.needs_room:
             self.append.make_room_for_rows()
 
     def cut_back(self) -> None:
-        """Drop what a failed write left behind the last whole record. Raises OSError."""
+        """Cut off what a failed write left after the last whole record. Raises OSError."""
         if self.append.is_open:
             cut_to(self._fs, self.append.handle, self.buffer.flushed)
 
     # --- for barriers -----------------------------------------------------------------------------
 
     def settle(self) -> tuple[int, ...]:
-        """All that is written has its checksum: the handles of the data and of those. Raises OSError."""
+        """Write all checksums still missing. Returns the handles of both files. Raises OSError."""
         return self.append.settle()
 
     @property
     def point(self) -> RecoveryPoint:
-        """Up to where it is written."""
+        """The place up to which the segment is written."""
         if not self.append.is_open:
             return RecoveryPoint(self.next_offset, 0, self.next_offset)
         return RecoveryPoint(self.buffer.base, self.buffer.flushed, self.buffer.written_offset)

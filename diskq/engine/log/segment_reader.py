@@ -1,6 +1,6 @@
-# Reading one segment of a log: what partitions and journals have in common. Law: bytes that a checksum
-# vouches for are handed out; a block that is broken, and bytes without a checksum, are for the kind of log to
-# judge (stream/segment_reader.py, journal/segment_reader.py).
+# Reading one segment of a log: what partitions and journals have in common. Law: bytes with an agreeing
+# checksum are handed out; a broken block, and bytes without a checksum, are left to the kind of log to judge
+# (stream/segment_reader.py, journal/segment_reader.py).
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LogSegmentReader(ABC, Generic[A]):
         shown: Shown | None,
         takeable: Takeable | None = None,
     ) -> None:
-        """At its first message. Raises FileNotFoundError where it is not there (any more), OSError."""
+        """Start at the first message. Raises FileNotFoundError if the segment is gone, OSError."""
         self._fs = fs
         self.path = files.data(base)
         self.blocks = BlockReader(fs, ahead, self.path, files.checksum_file(base), 0, shown, takeable)
@@ -42,20 +42,20 @@ class LogSegmentReader(ABC, Generic[A]):
         self._messages: A = ahead
         self._messages.next_offset = base
         self._readable_end = 0
-        self._known_end: int | None = None  # the offset behind the readable end
-        self._undecided: object = None  # what there was when nothing could be told
+        self._known_end: int | None = None  # the offset after the readable end
+        self._undecided: object = None  # the state in which the next message could not be decided
 
     def close(self) -> None:
-        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        """Close the files, which were only read: raises nothing. Idempotent."""
         self.blocks.close()
 
     @property
     def size(self) -> int:
-        """Bytes of the data file, now."""
+        """The present size of the data file, in bytes."""
         return self._fs.size(self.blocks.handle)
 
     def begin_at(self, position: int, offset: int) -> None:
-        """Be at message `offset`, which begins at byte `position` of the data."""
+        """Go to message `offset`, which begins at byte `position` of the data."""
         self.blocks.seek(position)
         self._messages.next_offset = offset
 
@@ -69,8 +69,8 @@ class LogSegmentReader(ABC, Generic[A]):
 
     @abstractmethod
     def _numbered(self, rotten: Rotten) -> Loss:
-        """Pass over the offsets of what is lost with a block, too."""
+        """Pass over the offsets, too, of what is lost with a block."""
 
     @abstractmethod
     def _take_unverified(self, bare: Bare) -> Loss | None:
-        """Admit of these bytes what may be believed, or pass over what is bad."""
+        """Make available those of these bytes that may be believed, or pass over what is bad."""

@@ -1,9 +1,8 @@
-# Opening a log in segments after whatever happened to it. Law: opening never refuses because of a crash,
-# never loses a whole record, never invents one, and reports what it did.
+# Opening a log in segments, in whatever state it is. Law: opening never refuses because of a crash, never
+# loses a whole record, never invents one, and reports what it did.
 #
-# The procedure is one for journals and for the partitions of streams; the format is its judge. What of the
-# bytes behind the recovery point is believed is a value (trust.py), what can be done is five acts
-# (repairs.py).
+# Journals and the partitions of streams share the procedure; the format judges. What is believed of the bytes
+# after the recovery point is a value (trust.py); what can be done is five acts (recovery.py).
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ class _RecoveryFiles(Protocol):
 
 
 class Followed(NamedTuple):
-    """A segment after its records were followed to their end, and what is none was cut."""
+    """A segment after its records were followed to their end, and the rest was cut."""
 
     end: int
-    """The byte of its data behind the last whole record,"""
+    """The byte of its data after the last whole record."""
     next_offset: int
-    """and the offset behind it."""
+    """The offset after the last whole record."""
     given: int
-    """The offset behind the last one of which there is a trace."""
+    """The offset after the last one of which there is a trace."""
 
 
 class Judge(Protocol):
@@ -54,33 +53,33 @@ class Judge(Protocol):
 
     @property
     def first(self) -> int:
-        """The segment before which retention has removed all; 0 where there is no retention.
+        """The segment before which retention has removed all; 0 if there is no retention.
 
-        Read after the segments were listed: retention may be at work.
+        It is read after the segments were listed: retention may be at work.
         """
 
     def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
-        """The recovery point, where the first segments were removed behind its back."""
+        """Return the recovery point, moved on if the first segments were removed since it was written."""
 
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
-        """The segments but the last whose files are not all there."""
+        """Return the segments but the last whose files are not all there."""
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
-        """Go by the framing of the segment, from the point on if it is there; repair its end."""
+        """Follow the framing of the segment, from the point on if it is there; repair its end."""
 
     def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
-        """The same of a segment of which nothing is left but what checksums vouch for."""
+        """Do the same for a segment of which only what checksums vouch for is left."""
 
     def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
-        """After a power cut: does segment `base` go on where this one ends? `told` as for `believe`."""
+        """True if segment `base` continues this one, after a power cut. `told` is as for `believe`."""
 
     def complete(self, base: int, following: int) -> None:
-        """A segment that is not the last, as it is in the page cache; `following` is the next one."""
+        """Complete, in the page cache, a segment that is not the last; `following` is the next one."""
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
-        """The segment's files, but its checksums, each with how many bytes of it the point vouches for.
+        """Return the segment's files but its checksums, each with the bytes that the point vouches for.
 
-        The data comes first, and what is synced later tells of it.
+        The data comes first; a file that describes other files comes after them.
         """
 
     def set_aside(self, base: int) -> int:
@@ -90,14 +89,14 @@ class Judge(Protocol):
         """Add checksums of the records before byte `end` of the last segment that have none."""
 
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
-        """The next offset. `given` is behind the last one of which there is a trace.
+        """Return the next offset. `given` is the one after the last offset of which there is a trace.
 
         `promised` is the recovery point's.
         """
 
 
 class LogRecovery:
-    """One recovery. `found` is filled in, which the judge may look at and note changes in."""
+    """One recovery. It fills in `found`, which the judge may read, and note changes in."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class LogRecovery:
         *,
         has_run_on: bool = True,
     ) -> None:
-        """`has_run_on`: nothing says that a power cut may have taken what only checksums tell of."""
+        """`has_run_on`: no sign of a power cut that may have taken what only checksums show."""
         self._fs = fs
         self._files = files
         self._judge = judge
@@ -121,9 +120,9 @@ class LogRecovery:
         self._given = 0
 
     def run(self, point: RecoveryPoint | None) -> FoundLog:
-        """Repair what needs it, and owe it to the first barrier.
+        """Repair what needs it, and leave the syncs to the first barrier.
 
-        `point`: everything of ours before it is known to be durable. Raises as the judge.
+        `point`: everything that diskq wrote before it is known to be durable. Raises as the judge.
         """
         found, files, judge, trust = self._found, self._files, self._judge, self._trust
         found.bases = files.bases()
@@ -170,7 +169,7 @@ class LogRecovery:
         return self._take(base, point, self._judge.follow(base, point))
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
-        """It is the last segment that was found; its files are owed."""
+        """Note the end of the last segment found so far; its files are to be synced."""
         self._found.end, self._found.next_offset = followed.end, followed.next_offset
         self._given = max(self._given, followed.given)
         self._keep(base, point)
@@ -189,7 +188,7 @@ class LogRecovery:
     def _believe_checksums(self, point: RecoveryPoint, *, has_point: bool) -> None:
         """Keep what they vouch for, without a gap, from the point on; set the rest aside.
 
-        Where there is no point, segments without any checksums at all are a peer's, and kept too.
+        Without a point, segments that have no checksums at all are a peer's, and kept too.
         """
         found, files, judge = self._found, self._files, self._judge
         pending = [base for base in found.bases if base >= point.base]
@@ -213,7 +212,8 @@ class LogRecovery:
         self._repairs.execute_asides()
 
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
-        """Messages that were there are gone. Somebody may have read them: their offsets stay theirs."""
+        """Begin a new segment after missing messages: a reader may have seen them, so their offsets stay
+        used."""
         found = self._found
         lost = offset - (found.next_offset if found.bases else point.base)
         if lost:
@@ -222,5 +222,5 @@ class LogRecovery:
             if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
                 self._repairs.report(repair)
             else:
-                found.repairs.append(repair)  # nobody was promised that they outlive a power cut
+                found.repairs.append(repair)  # it was never promised that they outlive a power cut
         found.begin_after(offset)

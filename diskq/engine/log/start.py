@@ -1,4 +1,4 @@
-# Where reading begins, as a caller says it: a word, an offset, or a moment.
+# Where reading begins, as a caller gives it: a word, an offset, or a moment.
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["DirectorySteps", "LogSteps"]
 
 
 class LogSteps:
-    """Beside what is a kind's own: its writer, and what that knows."""
+    """The part that the steps of all kinds have in common: the writer, and what it knows."""
 
     _fs: FileSystem
     log: LogWriter
@@ -30,7 +30,7 @@ class LogSteps:
 
 
 class DirectorySteps(LogSteps):
-    """The steps of a kind that has a directory for itself: of all but queues. A subclass is a `Format`."""
+    """The steps of a kind that has its own directory: of all but queues. A subclass is a `Format`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class DirectorySteps(LogSteps):
         time_slice: float | None,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        """`what` comes before the path where errors say what it is. For the rest see `LogWriter`."""
+        """`what` comes before the path in errors. For the rest see `LogWriter`."""
         self._fs = fs
         self.path = self.name = as_path(path)
         self._what = f"{what} {self.path}"
@@ -61,7 +61,7 @@ class DirectorySteps(LogSteps):
         self.guard = self.log.guard
 
     def obstacle(self, size: int) -> str | None:
-        """What keeps `size` more bytes from being accepted now: "unsynced" if they wait for a sync."""
+        """Return why `size` more bytes cannot be accepted now: "unsynced" if they wait for a sync."""
         self.log.check_usable()
         return "unsynced" if self.log.is_too_much_unsynced(size) else None
 

@@ -1,11 +1,11 @@
-# A sync, and what has at most one of them in flight. Law: a sync is prepared in the thread that writes,
+# A sync, and an object with at most one of them in flight. Law: a sync is prepared in the thread that writes,
 # executed in any thread, and completed in the first one again; a failed one is final.
 #
-#     open      everything goes
+#     open      all calls are allowed
 #     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
 #     closed    every call but `close` raises ValueError
 #
-# A log's writer (writer.py) and a committed offset (engine/log/committed_offset.py) are of this kind.
+# A log's writer (writer.py) and a committed offset (committed_offset.py) are such objects.
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Sync:
 
     barrier: Barrier
     state: Any
-    """What is durable once it is complete, in the words of what prepared it."""
+    """What is durable once it is complete, in a form that only the code that prepared it reads."""
     left_out: DiskFullError | None = None
-    """What was accepted and waits to be written found no room, and is not durable then."""
+    """If set, there was no space to write some of what was accepted: it will not be durable."""
     written: int = 0
-    """Of all bytes ever accepted, this many are durable once it is complete."""
+    """The number of bytes, of all ever accepted, that are durable once it is complete."""
     has_metadata: bool = True
 
 
@@ -43,32 +43,32 @@ class Synced(ABC):
     def __init__(
         self, fs: FileSystem, topic: Log, path: str, what: str, policy: SyncPolicy, clock: Callable[[], float]
     ) -> None:
-        """`path` and `what` are what errors call it. The `policy` says when to sync, by the `clock`."""
+        """`path` and `what` appear in errors. The `policy` says when to sync, by the `clock`."""
         self._fs = fs
         self._topic = topic
         self.path = path
         self._what = what
         self.policy = policy
         self.clock = clock
-        """The sync policy's, in seconds."""
+        """The sync policy's clock, in seconds."""
         self.failure: DiskqError | None = None
-        """What every call raises, once something has failed for good."""
+        """The error that every call raises, once something has failed for good."""
         self.is_closed = False
         self._in_flight: Sync | None = None
 
     def check_usable(self) -> None:
-        """Raises what it failed with, or ValueError where it is closed."""
+        """Raise the failure, or ValueError if it is closed."""
         if self.failure is not None:
             raise self.failure
         if self.is_closed:
             raise ValueError(f"{self._what} is closed")
 
     def refuse(self, failure: DiskqError) -> None:
-        """From here on every call raises this."""
+        """Make every call from now on raise `failure`."""
         self.failure = failure
 
     def fail(self, failure: BaseException) -> NoReturn:
-        """The disk broke a promise: nothing is promised from here on. Raises StorageFailedError."""
+        """Refuse all further calls: the disk broke a promise. Raises StorageFailedError."""
         error = StorageFailedError(self.path)
         error.__cause__ = failure
         self._in_flight = None
@@ -76,11 +76,11 @@ class Synced(ABC):
         raise error from failure
 
     def deadline(self) -> float:
-        """When a sync is due at the latest, on the clock; infinity while nothing is pending."""
+        """Return when a sync is due at the latest, on the clock; infinity while nothing is pending."""
         return self.policy.deadline()
 
     def run(self, sync: Sync) -> bool:
-        """Execute it here, and complete it: as `Barrier.execute`. Raises StorageFailedError."""
+        """Execute it here, and complete it. Returns as `Barrier.execute`. Raises StorageFailedError."""
         try:
             is_replaced = sync.barrier.execute(self._fs)
         except OSError as failure:
@@ -90,7 +90,7 @@ class Synced(ABC):
 
     @abstractmethod
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        """It was executed; `is_replaced` is what `Barrier.execute` returned."""
+        """Note that it was executed; `is_replaced` is what `Barrier.execute` returned."""
 
     # --- for the subclass -------------------------------------------------------------------------
 
@@ -102,6 +102,6 @@ class Synced(ABC):
         self._in_flight = None
 
     def _note_not_replaced(self, path: str) -> None:
-        """The disk had no room for the small file `path`: it is pending still."""
+        """Log that the disk has no space for the small file `path`, which is still pending."""
         self._topic.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
         self.policy.passed(1, self.clock())

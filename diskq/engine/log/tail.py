@@ -1,5 +1,5 @@
-# Reading a log that is being written to. Law: what a writer of this thread has just written is had from it,
-# and its files are not asked; a writer may come and go while it is read.
+# Reading a log that is being written to. Law: what a writer of this thread has just written comes from its
+# memory, and its files are not asked; a writer may come and go while the log is read.
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ class Lending(LiveEnd, Protocol):
     """A `LiveEnd` that has the latest bytes in memory."""
 
     def lend(self, ahead: Any) -> bool:
-        """Let it have what is written and still here of the bytes from its position on. False: nothing is."""
+        """Pass to `ahead` the bytes from its position on that are still in memory. False if there are
+        none."""
 
 
 class LogTail(LogReader[M, C_co, S]):
-    """A reader whose log gets a writer in this thread, and loses it, while it reads."""
+    """A reader whose log may get a writer in this thread, and lose it, during reading."""
 
     live: Lending | None
 
     def produced_by(self, live: Lending | None) -> None:
-        """From now on, somebody in this thread writes to the log; None: nobody does any more."""
+        """Set the writer of the log in this thread; None if there is none any more."""
         self.live = live
 
     def fill(self) -> bool:
@@ -33,7 +34,7 @@ class LogTail(LogReader[M, C_co, S]):
                 if self.follow():
                     return True
             elif self._young_from is not None:
-                # It had caught up with the writer.
+                # The reader had caught up with the writer.
                 if live.next_offset <= ahead.next_offset:
                     return False
                 if self.catch_up():
@@ -41,7 +42,7 @@ class LogTail(LogReader[M, C_co, S]):
         return super().fill()
 
     def catch_up(self) -> bool:
-        """Have what the writer has just written, where that is what comes next. False: `fill`, or wait.
+        """Take what the writer has just written, if it comes next. False: call `fill`, or wait.
 
         Nothing else must be ready.
         """
@@ -55,5 +56,5 @@ class LogTail(LogReader[M, C_co, S]):
         )
 
     def follow(self) -> bool:
-        """As `catch_up`, behind a writer elsewhere, where its kind of log knows a short way."""
+        """Do as `catch_up` for a writer elsewhere, if the kind of log has a fast path for that."""
         return False

@@ -1,9 +1,10 @@
 # From a moment to an offset, in a log of segments. Law: the answer is the first offset, in offset order,
-# whose message is late enough, of those that were there at some time during the call; nothing is assumed of
-# the order of timestamps.
+# whose message is late enough, of those that were there at some time during the call; nothing is assumed
+# about the order of timestamps.
 #
-# Of each segment that is complete the greatest timestamp up to its end is known, or found out once; these
-# never step back, whatever the clock did. The first segment in which it is late enough holds the answer.
+# For each complete segment the greatest timestamp of the log up to its end is known, or computed once; these
+# maxima never step back, even if the clock did. The first segment whose maximum is late enough holds the
+# answer.
 
 from __future__ import annotations
 
@@ -19,59 +20,59 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
 class SegmentGone(Exception):
-    """The segment was removed, or is not what was known of it: look again at what there is."""
+    """The segment was removed, or has changed: list the segments again."""
 
 
 class Moments(Protocol):
-    """When the messages of one segment were. All raise OSError, and SegmentGone."""
+    """The timestamps of one segment. All methods raise OSError, and SegmentGone."""
 
     base: int
 
     def refresh(self) -> None:
-        """See what there is now, if it may have grown."""
+        """Read what there is now, if the segment may have grown."""
 
     def first_from(self, bound: int) -> int | None:
-        """The first offset whose timestamp is at or after `bound`; None: there is none in this segment."""
+        """Return the first offset whose timestamp is at or after `bound`; None if this segment has none."""
 
     def greatest(self) -> int:
-        """The greatest timestamp; EARLIEST where there are no messages."""
+        """Return the greatest timestamp; EARLIEST if there are no messages."""
 
 
 S = TypeVar("S", bound=Moments)
 
 
 class MomentLookup(Closing, Generic[S]):
-    """Finds offsets by time in one log, which somebody may be writing to, and removing from.
+    """Finds offsets by time in one log, also while messages are appended and removed.
 
     It keeps files open and remembers what it has read: close it. For one thread at a time.
     """
 
     def __init__(self) -> None:
         self._bases: list[int] = []  # ascending; the last one is active, as far as is known
-        self._ceilings: list[int] = []  # of the first so many: the greatest timestamp up to their end
+        self._ceilings: list[int] = []  # of the first segments: the greatest timestamp up to the end of each
 
     @abstractmethod
     def _list(self) -> None:
-        """See which segments there are: have their bases, and the ceilings that are known."""
+        """List the segments: set their bases, and the ceilings that are known."""
 
     @abstractmethod
     def _segment(self, number: int) -> S:
-        """The segment of that base."""
+        """Return the segment at index `number` of the bases."""
 
     @abstractmethod
     def _has_followers(self, segment: S) -> bool:
-        """Has the last segment that is known of been left for another? Then that one is known of, too."""
+        """True if a segment after the last known one exists; its base is then added."""
 
     def offset_after(self, timestamp: int) -> int | None:
-        """The first offset whose message is later than `timestamp` (ns since 1970).
+        """Return the first offset whose message is later than `timestamp` (ns since 1970).
 
-        None where there is none: the log is empty, or no message is that late. Raises OSError, and the
-        log's own error where it is gone; of a stream, UnsupportedFormatError.
+        None if there is none: the log is empty, or no message is that late. Raises OSError, and the log's own
+        error if it is gone; for a stream, UnsupportedFormatError.
         """
         return self.offset_at_or_after(timestamp + 1)
 
     def offset_at_or_after(self, timestamp: int) -> int | None:
-        """The first offset whose message is not earlier than `timestamp`; as `offset_after`."""
+        """Return the first offset whose message is not earlier than `timestamp`; as `offset_after`."""
         if timestamp > LATEST:
             return None
         bound = max(timestamp, EARLIEST)

@@ -1,10 +1,10 @@
 # Several logs as one, by time. Law: each log's messages stay in the order of their offsets; of the logs, the
 # one whose next message is the earliest comes next.
 #
-# Times may step back, and may be missing; order goes before them. A message's time, here, is the latest of
-# its log so far, its own among them, and one without a time has that of the message before it: so no time is
-# earlier than the one before it in its log. Unless it steps back by more than is believed (`most_back`): then
-# times go on from there, as a clock was wrong that told either of the two.
+# Times may step back, and may be missing; the order of offsets takes precedence. A message's time, here, is
+# the latest of its log so far, its own included, and a message without a time has that of the message before
+# it: so no time is earlier than the one before it in its log. There is one exception: after a step back of
+# more than `most_back`, times go on from there, because a clock was wrong before or after the step.
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from diskq.storage.closing import Closing
 __all__ = ["UNTIMED", "Lane", "TimeOrder"]
 
 UNTIMED = -(2**63)
-"""The time of messages before which none has one: they come first."""
+"""The time of messages before the first message that has one: they come first."""
 
-# So much of each log is read at once.
+# Limits of one read from a log: messages and bytes.
 _MANY = 256
 _BYTES = 128 * 1024
 
@@ -51,25 +51,25 @@ class LaneReader(Protocol[M_co]):
 
 
 class Lane(Generic[M]):
-    """One log, from where its reader is up to a limit."""
+    """One log, from the position of its reader up to a limit."""
 
     def __init__(self, index: int, reader: LaneReader[M], limit: int) -> None:
-        """`limit` is the offset behind the last message that is to come."""
+        """`limit` is the offset after the last message to hand out."""
         self.index = index
         self.reader = reader
         self.limit = limit
         self.position = reader.position
-        """The offset of the message that comes next, or behind the last one that was damaged."""
+        """The offset of the message that comes next, or after the last one that was damaged."""
         self.time = UNTIMED
         self._batch: list[M] = []  # the next one is the last
 
     @property
     def left(self) -> int:
-        """Messages that are still to come, as far as offsets tell."""
+        """The number of messages still to come, as far as offsets show."""
         return max(0, self.limit - self.position)
 
     def step(self, most_back: int | None) -> bool:
-        """Have the next message's time in `time`. False: none is left. Raises what reading raises."""
+        """Set `time` to the next message's. False if none is left. Raises what reading raises."""
         if not self._batch:
             wanted = min(_MANY, self.limit - self.reader.position)
             messages = self.reader.take_many(wanted, _BYTES) if wanted > 0 else []
@@ -92,17 +92,17 @@ class TimeOrder(Closing, Generic[M]):
     """The messages of all lanes, by time. For one thread; closing it closes the readers."""
 
     def __init__(self, lanes: Iterable[Lane[M]], *, most_back: int | None = None) -> None:
-        """`most_back`: nanoseconds; None: whatever steps back is waited out."""
+        """`most_back`: nanoseconds; None: times never step back, by whatever amount."""
         self.lanes = sorted(lanes, key=lambda lane: lane.index)
         self._most_back = most_back
-        self._unread = self.lanes[::-1]  # whose next message is not known
+        self._unread = self.lanes[::-1]  # lanes whose next message is not known
         self._next: list[tuple[int, int, Lane[M]]] = []  # a heap of the others, by time
 
     def peek(self) -> int | None:
-        """The time of the next message, in ns since 1970, or UNTIMED; None: there is none.
+        """Return the time of the next message, in ns since 1970, or UNTIMED; None if there is none.
 
-        Raises OffsetOutOfRangeError where it was removed meanwhile, OSError: nothing is lost, and it may be
-        tried again.
+        Raises OffsetOutOfRangeError if it was removed meanwhile, OSError: nothing is lost, and the call may
+        be repeated.
         """
         while self._unread:
             lane = self._unread[-1]
@@ -113,27 +113,27 @@ class TimeOrder(Closing, Generic[M]):
         return self._next[0][0] if self._next else None
 
     def take(self) -> M:
-        """The next message, after `peek` has told of it."""
+        """Return the next message; only after `peek` has returned its time."""
         _, _, lane = heapq.heappop(self._next)
         self._unread.append(lane)
         return lane.take()
 
     @property
     def position(self) -> dict[int, int]:
-        """Of each lane the offset of the message that comes next."""
+        """The offset of the message that comes next, by lane."""
         return {lane.index: lane.position for lane in self.lanes}
 
     @property
     def left(self) -> int:
-        """Messages that are still to come, as far as offsets tell."""
+        """The number of messages still to come, as far as offsets show."""
         return sum(lane.left for lane in self.lanes)
 
     @property
     def losses(self) -> list[SkippedBytes]:
-        """What could not be read so far, because it was damaged."""
+        """The messages that could not be read so far, because they were damaged."""
         return [gap for lane in self.lanes for gap in lane.reader.losses]
 
     def close(self) -> None:
-        """Hold nothing open. Idempotent."""
+        """Close all files. Idempotent."""
         for lane in self.lanes:
             lane.reader.close()

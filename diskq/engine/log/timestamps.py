@@ -1,4 +1,4 @@
-# Moments, as the files have them: nanoseconds since the Unix epoch, 64 bits with a sign.
+# Moments as the files store them: nanoseconds since the Unix epoch, as a signed 64-bit number.
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RFC_3339 = re.compile(
 
 
 def as_timestamp(when: datetime | int) -> int:
-    """Nanoseconds since the Unix epoch, exactly.
+    """Return nanoseconds since the Unix epoch, exactly.
 
-    Raises TypeError for anything else, ValueError for a datetime without a time zone or a number that
-    64 bits cannot hold.
+    Raises TypeError for anything but a datetime or an int, ValueError for a datetime without a time zone or a
+    number that 64 bits cannot hold.
     """
     if isinstance(when, datetime):
         if when.utcoffset() is None:
@@ -38,13 +38,13 @@ def as_timestamp(when: datetime | int) -> int:
 
 
 def as_text(timestamp: int) -> str:
-    """RFC 3339 in UTC, to the nanosecond, without zeros at the end: as Go writes it."""
+    """Return RFC 3339 text in UTC, to the nanosecond, without zeros at the end: as Go writes it."""
     seconds, part = divmod(timestamp, _SECOND)
     return f"{_whole(seconds)}{f'.{part:09}'.rstrip('0').rstrip('.')}Z" if part else f"{_whole(seconds)}Z"
 
 
 def from_text(text: str) -> int:
-    """The moment that RFC 3339 says, to the nanosecond. Raises ValueError for anything else."""
+    """Parse RFC 3339 text, to the nanosecond. Raises ValueError for anything else."""
     match = _RFC_3339.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no time: one is 2013-07-04T10:00:00.5Z")
@@ -55,7 +55,7 @@ def from_text(text: str) -> int:
         raise ValueError(f"{text!r} is no time: {failure}") from None
 
 
-# Messages that follow each other are mostly of one second.
+# Consecutive messages mostly fall in the same second.
 @lru_cache(256)
 def _whole(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()

@@ -1,11 +1,12 @@
 # The writer under every kind. Law: it is open, failed or closed, and at most one sync is in flight. A failed
-# write is cut back, and the writer goes on; a failed sync is final; what was accepted is no error any more,
-# whatever a sync of it meets.
+# write is cut back, and the writer goes on; a failed sync is final; an accepted message is never reported as
+# an error later, whatever its sync meets.
 #
-# The states and the life of a sync are sync.py's.
+# The states and the life of a sync are in sync.py.
 #
-# An engine has one (`engine.log`), and gives it its format: what only this kind knows (format.py). A channel
-# calls `prepare` and `complete` in its own thread, and has the sync executed in another between the two.
+# An engine has one writer (`engine.log`), and gives it its format: what only this kind knows (format.py). A
+# channel calls `prepare` and `complete` in its own thread, and has the sync executed in another between the
+# two.
 
 from __future__ import annotations
 
@@ -35,9 +36,10 @@ from diskq.storage.write_ahead_logs import WriteAheadLogs
 __all__ = ["MOST_WAITING", "LogWriter"]
 
 _A_DAY = 86_400.0
-# So many handles of complete files may wait to be synced and closed, unless a format says another number.
+# Up to this many handles of complete files may wait to be synced and closed, unless a format sets another
+# limit.
 MOST_WAITING = 256
-# So many bytes are looked at again after a power cut at most, beside whole segments.
+# Up to this many bytes are looked at again after a power cut, apart from whole segments.
 _POINT_EVERY = 16 * 1024 * 1024
 
 
@@ -58,12 +60,12 @@ class LogWriter(Synced):
         time_slice: float | None = None,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        """`path` and `what` are what errors call it: where it is, and what it is; BusyError says `where`, by
+        """`path` and `what` appear in errors: where the store is, and what it is; BusyError names `where`, by
         default `path`.
 
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's. `time_slice`
         (seconds) shuts the gates periodically, and its caller restarts them; without it they shut when a
-        sync is due. `most_waiting` handles of complete files may wait to be synced and closed; of a fourth of
+        sync is due. `most_waiting` handles of complete files may wait to be synced and closed; at a fourth of
         them a sync is due.
         """
         policy = SyncPolicy(options.sync_every, options.sync_timeout, options.max_unsynced)
@@ -73,9 +75,9 @@ class LogWriter(Synced):
         self._max_unsynced = options.max_unsynced
         self._most_waiting = most_waiting
         self.guard = ThreadGuard(partial(BusyError, where or path))
-        """Of the thread that is inside."""
+        """The guard of the thread that is inside."""
         self.gates: tuple[Gate, ...] = ()
-        """What passes the compiled calls without asking goes through these."""
+        """The gates of the compiled calls, which pass messages without asking the writer."""
         self._keeps_time = time_slice is None
         self._time_slice = min(options.sync_timeout, _A_DAY) if time_slice is None else time_slice
         self.pending = PendingSyncs()
@@ -85,18 +87,18 @@ class LogWriter(Synced):
         self.is_closing = False
         """True while the last syncs are prepared."""
         self.is_half_unsynced = False
-        """True if so much is unsynced that a sync had better begin, before senders have to wait for one."""
+        """True if half of the allowed bytes are unsynced: a sync that begins now saves senders a wait."""
         self.was_refused = False
-        """True if the disk had no room; whoever makes some resets it."""
+        """True if the disk was full; the code that makes room resets it."""
         self.syncs = 0
-        """How many are complete."""
-        self._counted = 0  # records that the policy knows of
+        """The number of complete syncs."""
+        self._counted = 0  # records that the policy has counted
         self._synced_bytes = 0
-        self._pointed_bytes = 0  # recovery begins behind them, of those accepted since the open
+        self._pointed_bytes = 0  # bytes accepted since the open that recovery need not look at
         self._held = contextlib.ExitStack()
 
     def new_gate(self) -> Gate:
-        """One more gate, for the compiled calls of the format."""
+        """Make one more gate, for the compiled calls of the format."""
         gate = Gate(self._time_slice, self.guard)
         self.gates = (*self.gates, gate)
         return gate
@@ -105,9 +107,9 @@ class LogWriter(Synced):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """For the block that opens the files: if it fails, all that it took so far is released.
+        """Release everything taken so far if the block that opens the files fails.
 
-        Raises what the block does, and DiskFullError where the disk is full.
+        Raises what the block does, and DiskFullError if the disk is full.
         """
         try:
             try:
@@ -121,30 +123,30 @@ class LogWriter(Synced):
             raise
 
     def on_release(self, release: Callable[[], object]) -> None:
-        """Call it when all is released: what was taken last goes first, whatever one of them raises."""
+        """Call `release` when everything is released: last taken first, whatever one of the calls raises."""
         self._held.callback(release)
 
     def hold(self, lock: Lock) -> Lock:
-        """Have it for as long as this is open."""
+        """Keep the lock for as long as this is open."""
         self.lock = lock
         self.on_release(lock.release)
         self.on_release(self._close_pending)
         return lock
 
     def use_wals(self, wals: WriteAheadLogs) -> WriteAheadLogs:
-        """Have them for as long as this is open, or until others are used."""
+        """Keep the write-ahead logs for as long as this is open, or until others are used."""
         self.wals = wals
         self.on_release(wals.close)
         return wals
 
     def make_directories(self, *paths: str) -> None:
-        """Make those that are not there; durably with the next sync. Raises OSError."""
+        """Make the directories that are missing; durable with the next sync. Raises OSError."""
         for path in paths:
             self._fs.make_directory(path)
             self.pending.directories[path] = None
 
     def sign_lock(self) -> None:
-        """From now on the lock file says whose it is; durably with the next sync."""
+        """Sign the lock file; durable with the next sync."""
         self.lock.sign()
         self.pending.files.append(self.lock.handle)
 
@@ -166,7 +168,7 @@ class LogWriter(Synced):
             self.release()
 
     def release(self) -> None:
-        """Let go of everything, without a promise. Idempotent."""
+        """Close and release everything, without a promise. Idempotent."""
         self.is_closed = True
         self.shut()
         self._held.close()
@@ -177,14 +179,14 @@ class LogWriter(Synced):
             gate.left = 0
 
     def refuse(self, failure: DiskqError) -> None:
-        """From here on every call raises this."""
+        """Make every call from now on raise `failure`."""
         super().refuse(failure)
         self.shut()
 
     # --- around a message -------------------------------------------------------------------------
 
     def durability(self, word: Durability | None) -> Durability:
-        """The word of one call, or the options'. Raises ValueError."""
+        """Return the durability of one call, or that of the options. Raises ValueError."""
         if word is None:
             return self._durability  # the options were checked
         return word if word in DURABILITY_WORDS else checked_durability(word)
@@ -197,11 +199,11 @@ class LogWriter(Synced):
         return unsynced > 0 and unsynced + size > self._max_unsynced
 
     def after_append(self, word: Durability = "written") -> bool:
-        """Sync, if the policy or the `word` of what was accepted wants it. True: the policy did.
+        """Sync, if the policy or the durability `word` of the append wants it. True if the policy did.
 
-        What was accepted is in: whoever repeated it would have it twice. So a full disk that leaves some of
-        it waiting in memory is no error of this call; `sync`, `close` and the next message that has to be
-        written tell of it. Raises StorageFailedError, and never DiskFullError.
+        The message is accepted: a caller that repeats the call would store it twice. So a full disk that
+        leaves some of it waiting in memory is no error of this call; `sync`, `close` and the next message
+        that has to be written report it. Raises StorageFailedError, and never DiskFullError.
         """
         is_due = self.note()
         if is_due or word == "synced":
@@ -209,7 +211,7 @@ class LogWriter(Synced):
         return is_due
 
     def append_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
-        """The disk refused a write: cut back to whole records, and stay usable if that works.
+        """Cut back to whole records after a refused write, and stay usable if that works.
 
         Raises DiskFullError, with how many of a batch were `accepted`; OSError; StorageFailedError.
         """
@@ -229,7 +231,7 @@ class LogWriter(Synced):
 
     @exclusive
     def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, OSError."""
+        """Write everything accepted that is not yet written. Raises DiskFullError, OSError."""
         self.check_usable()
         try:
             self._format.flush()
@@ -239,13 +241,13 @@ class LogWriter(Synced):
     # --- from one segment to the next -------------------------------------------------------------
 
     def roll(self, segments: SegmentedLog[Any]) -> None:
-        """Leave a full segment for the next one. Raises OSError, StorageFailedError."""
+        """Go on from a full segment to the next one. Raises OSError, StorageFailedError."""
         segments.roll(self.pending)
         self.bound_waiting()
 
     @exclusive
     def segment_filled(self, segments: SegmentedLog[Any]) -> None:
-        """A compiled call filled the segment. The message is in: a failure is for the next one."""
+        """Roll after a compiled call filled the segment; a failure is for the next message."""
         try:
             self.roll(segments)
         except OSError:
@@ -254,7 +256,7 @@ class LogWriter(Synced):
             pass  # `fail` has noted it
 
     def bound_waiting(self) -> None:
-        """A file is complete: see to it that not too many wait to be synced and closed.
+        """Limit the complete files that wait to be synced and closed.
 
         Raises StorageFailedError.
         """
@@ -262,7 +264,7 @@ class LogWriter(Synced):
         if waiting >= self._most_waiting // 4:
             self.policy.force()
         if waiting >= self._most_waiting:
-            # So many in one batch: nobody else could give their handles back.
+            # One batch filled all these files: nothing else could close their handles meanwhile.
             try:
                 self.pending.execute(
                     self._fs, self._in_flight.barrier if self._in_flight is not None else None
@@ -273,7 +275,7 @@ class LogWriter(Synced):
     # --- when to sync -----------------------------------------------------------------------------
 
     def note(self) -> bool:
-        """Tell the sync policy what passed the gates, and open them again. True: a sync is due.
+        """Report to the sync policy what passed the gates, and open them again. True if a sync is due.
 
         Raises StorageFailedError.
         """
@@ -290,12 +292,12 @@ class LogWriter(Synced):
             self.fail(failure)
         is_due = policy.due(now)
         if is_due:
-            left = UNBOUNDED  # whoever asked knows now, and need not be told of each message
+            left = UNBOUNDED  # the caller knows now, and needs no report at each message
         elif policy.pending:
-            # Through each of the gates; and the one with which a sync is due comes to be counted.
+            # Through each of the gates; the message that makes a sync due is counted here.
             left = (policy.left - 1) // len(self.gates)
         else:
-            left = 0  # so does the first after a sync: it sets the clock running
+            left = 0  # the first message after a sync is counted here, too: it starts the clock
         unsynced = form.accepted_bytes - self._synced_bytes
         self.is_half_unsynced = unsynced > policy.half
         if self.failure is None and not self.is_closed:
@@ -306,7 +308,7 @@ class LogWriter(Synced):
 
     @property
     def unsynced_bytes(self) -> int:
-        """Accepted, and not yet on stable storage."""
+        """Bytes accepted and not yet on stable storage."""
         return self._format.accepted_bytes - self._synced_bytes
 
     # --- syncing ----------------------------------------------------------------------------------
@@ -315,17 +317,17 @@ class LogWriter(Synced):
     def sync(self) -> None:
         """Return when everything that was accepted is on stable storage.
 
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which it is of no use but to be closed.
+        Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
+        Raises StorageFailedError, after which only `close` is allowed.
         """
         sync = self.prepare(full=True)
         self.run(sync)
         self.tell_left_out(sync)
 
     def tell_left_out(self, sync: Sync) -> None:
-        """Raise DiskFullError if messages found no room.
+        """Raise DiskFullError if there was no space for messages.
 
-        What is beside them, as rows of an index, is made again from what is durable.
+        For derived data, such as index entries, the error is only logged: recovery makes them again.
         """
         if sync.left_out is None:
             return
@@ -334,12 +336,12 @@ class LogWriter(Synced):
         self._topic.tell("disk_full", "%s", sync.left_out, path=sync.left_out.path)
 
     def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
-        """Sync what is pending, and what is given, at once: as `run`."""
+        """Sync the pending files and the given ones at once. Returns and raises as `run`."""
         return self.run(self._frozen(handles, tuple(metadata), None))
 
     @exclusive
     def prepare(self, *, full: bool) -> Sync:
-        """A sync of all that was accepted and can be written. Have it executed, and `complete` it, or `fail`.
+        """Prepare a sync of all that was accepted and can be written. Execute it, then `complete` or `fail`.
 
         One that is not `full` is enough for messages to be found again; a full one covers all that the
         policy counts. Raises StorageFailedError.
@@ -364,7 +366,7 @@ class LogWriter(Synced):
         return self._frozen(handles, self._format.metadata() if has_metadata else (), left_out)
 
     def is_point_due(self, full: bool) -> bool:
-        """True if a recovery point is worth its syncs: where there is more to do, or much was written."""
+        """True if a recovery point is worth its syncs: more is pending, or much was written."""
         if not full or self.pending or self.is_closing:
             return full
         return self._format.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
