@@ -1,4 +1,4 @@
-# The compiled room. Law: bytes in, records out; no judgement, and no room above it is imported.
+# The compiled layer. Law: bytes in, records out; no judgement, and no layer above it is imported.
 #
 # A source tree is not compiled by looking at it, and Python's own "No module named
 # 'diskq._native.queue.codec'" would send its reader looking for a missing package. So say it here, once; and
@@ -14,8 +14,9 @@ except ModuleNotFoundError as error:
     import importlib.machinery
     import importlib.resources
 
-    names = [file.name.split(".") for file in importlib.resources.files(__name__).iterdir()]
-    others = [name[1] for name in names if name[0] == "nsq" and name[-1] in ("so", "pyd")]
+    beside = importlib.resources.files(__name__) / "queue"
+    names = [file.name.split(".") for file in beside.iterdir()]
+    others = [name[1] for name in names if name[0] == "codec" and name[-1] in ("so", "pyd")]
     ours = importlib.machinery.EXTENSION_SUFFIXES[0].split(".")[1]
     if ours in others:
         sentence = (

@@ -482,7 +482,7 @@ MUTATIONS = [
     Mutation(
         SEGMENTS,
         "Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)",
-        "self._repairs._pending_syncs.removals += files.orphans(found.bases)",
+        "self._repairs.pending_syncs.removals += files.orphans(found.bases)",
     ),
     Mutation(
         FORMAT,
