@@ -117,7 +117,7 @@ def _digest(token: str) -> bytes:
 
 def _warn_if_open(path: str, mode: int) -> None:
     if stat.S_IMODE(mode) & 0o007:
-        log.tell(
+        log.report(
             "tokens_readable",
             "%s: everybody on this machine may read the tokens in it (chmod o= would help)",
             path,

@@ -144,7 +144,7 @@ class _Copy:
         if self._complaint is not None:
             self._complaint = None
             address, failures = self.client.address, self.told.failures
-            log.tell("copy_resumed", "hub %s is there again", address, peer=address, failures=failures)
+            log.report("copy_resumed", "hub %s is there again", address, peer=address, failures=failures)
         return answer
 
     async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -164,7 +164,7 @@ class _Copy:
         """Log it, if it is something else than before."""
         if complaint != self._complaint:
             address = self.client.address
-            log.tell("copy_failed", "hub %s: %s", address, complaint, peer=address, reason=complaint)
+            log.report("copy_failed", "hub %s: %s", address, complaint, peer=address, reason=complaint)
         self._complaint = complaint
 
     def _count(self, columns: JournalColumns, there: Range | None) -> None:

@@ -84,7 +84,7 @@ class _Running:
                 await in_a_thread(self._stop)
             except Exception as failure:
                 self._failure = failure
-                log.tell("broken", "%s", self.title, path=self.title, error=failure, exc_info=failure)
+                log.report("broken", "%s", self.title, path=self.title, error=failure, exc_info=failure)
 
     def _stop(self) -> None:
         with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
@@ -195,7 +195,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         address = self._listen
         if not address.startswith("unix:"):
             address = f"{address.rpartition(':')[0]}:{port}"
-        log.tell("hub_listens", "hub %s listens at %s", self._root, address, path=self._root, peer=address)
+        log.report("hub_listens", "hub %s listens at %s", self._root, address, path=self._root, peer=address)
         running = _Running(server, pool, store, patience, f"hub {os.fspath(self._root)}")
         return running, Hub(store, address, port)
 

@@ -63,7 +63,7 @@ class Patience:
         with self._lock:
             late = [context for context, until in self._waiting.items() if until <= now]
         for context in late:
-            log.tell(
+            log.report(
                 "request_late", "hub: %s: a request did not come in", context.peer(), peer=context.peer()
             )
             context.cancel()
@@ -160,7 +160,7 @@ class _HubCall:
         except HubError as failure:
             if failure.code != "FAILED_PRECONDITION":
                 self._store.count_refused()
-            log.tell(
+            log.report(
                 "request_refused",
                 "hub: %s: %s: %s",
                 context.peer(),
@@ -176,7 +176,7 @@ class _HubCall:
             code, reason = getattr(grpc.StatusCode, failure.code), failure.reason
         except DiskqError as failure:
             self._store.count_refused()
-            log.tell(
+            log.report(
                 "hub_failed", "hub: %s", context.peer(), peer=context.peer(), error=failure, exc_info=failure
             )
             there, code, reason = None, grpc.StatusCode.INTERNAL, type(failure).__name__

@@ -29,7 +29,7 @@ from diskq.errors import (
 )
 from diskq.hub.names import checked_client, checked_journal, directory_name, parted
 from diskq.options import HubOptions
-from diskq.storage.forks import tell_of_forks
+from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
@@ -119,7 +119,7 @@ class HubStore:
         self._used: dict[str, int] = {}  # bytes of each client, where there is a quota
         self._is_closed = False
         self._parent: int | None = None  # who opened it, where that was before a fork
-        tell_of_forks(self)
+        notify_on_fork(self)
         self.counts = dict.fromkeys(
             ("puts", "gets", "messages", "bytes", "duplicates", "sent", "gaps", "refused"), 0
         )
@@ -302,13 +302,13 @@ class HubStore:
                 # Opened again, it is recovered.
                 with contextlib.suppress(StorageFailedError):
                     place.close()
-                log.tell(
+                log.report(
                     "hub_disk_failed", "hub: %s", failure, path=directory_name(client, name), error=failure
                 )
                 raise HubError("the disk failed", code="UNAVAILABLE", is_temporary=True) from failure
             except OSError as failure:
                 path = directory_name(client, name)
-                log.tell("hub_disk_failed", "hub: %s: %s", path, failure, path=path, error=failure)
+                log.report("hub_disk_failed", "hub: %s: %s", path, failure, path=path, error=failure)
                 raise HubError(
                     f"the hub's disk: {failure.strerror}", code="UNAVAILABLE", is_temporary=True
                 ) from failure
@@ -360,7 +360,7 @@ class HubStore:
         try:
             place.close()
         except (StorageFailedError, DiskFullError, OSError) as failure:
-            log.tell(
+            log.report(
                 "close_failed",
                 "hub: %s could not be closed cleanly: %s",
                 place.name,

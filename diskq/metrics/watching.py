@@ -130,7 +130,7 @@ def _look(store: Any) -> object:
         try:
             return look()
         except (DiskqError, OSError) as failure:
-            log.tell("lag_unknown", "lag is not known: %s", failure, error=failure)
+            log.report("lag_unknown", "lag is not known: %s", failure, error=failure)
     return store.statistics()
 
 
@@ -172,7 +172,7 @@ class Watchlist:
                     samples += list(watch.read())
                 except Exception as failure:  # whatever it is: the others are told all the same
                     name = dict(watch.labels)["name"]
-                    log.tell(
+                    log.report(
                         "unreadable",
                         "the numbers of %r are left out of a scrape: %s",
                         name,

@@ -114,7 +114,7 @@ class AppendFile(Generic[B]):
     def settle(self) -> tuple[int, ...]:
         """The checksums of all that is written, written too: the handles to be synced.
 
-        Where the disk is full the checksums wait, and `owes_rows` says so. Raises OSError otherwise.
+        Where the disk is full the checksums wait, and `has_pending_rows` says so. Raises OSError otherwise.
         """
         if self._checksum_file is None:
             return ()
@@ -135,7 +135,7 @@ class AppendFile(Generic[B]):
             self._gate.left = 0
 
     @property
-    def owes_rows(self) -> bool:
+    def has_pending_rows(self) -> bool:
         """Are there checksums for which the disk had no room yet?"""
         return self._checksum_file is not None and bool(self._checksum_file.waiting)
 

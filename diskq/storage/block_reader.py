@@ -1,5 +1,5 @@
 # Reading a file by stretches. Law: bytes that have a checksum are handed out only if it agrees;
-# bytes that have none (a peer wrote them, or they are too young) on their framing alone; whatever
+# bytes that have none (a peer wrote them, or they are too block) on their framing alone; whatever
 # is passed over is told, byte for byte.
 #
 # A checksum is in a row of the checksum file, or, of the last blocks of who writes elsewhere, on its
@@ -16,15 +16,15 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
-from diskq.storage.write_ahead_log import rows_from
+from diskq.storage.write_ahead_log import row_at
 
-__all__ = ["Bare", "BlockReader", "Broken", "Loss", "Rotten", "Shown", "Takeable"]
+__all__ = ["BlockReader", "BrokenFraming", "CorruptBlock", "Loss", "Takeable", "Unverified", "WalRows"]
 
 STRETCH = 256 * 1024
 # A block that its writer is at work on is another one each time, until it is finished.
 _MOST_LOOKS = 20
 
-Shown = Callable[[], Sequence[Row]]
+WalRows = Callable[[], Sequence[Row]]
 """What there is on a write-ahead log, now: rows of one file, in no order."""
 
 Takeable = Callable[[Row, int], Row | None]
@@ -46,19 +46,19 @@ class Loss:
     """Does it look like a write that was not finished?"""
 
 
-class Rotten(NamedTuple):
+class CorruptBlock(NamedTuple):
     """A block that was passed over: its checksum does not hold, or it holds and its framing does not."""
 
     loss: Loss
     row: Row
 
 
-class Bare(NamedTuple):
+class Unverified(NamedTuple):
     """Bytes `position`:`end` of the file, for which no checksum vouches."""
 
     position: int
     end: int
-    behind: int
+    lost_end: int
     """If they are broken, all up to here is lost."""
     cut_short: Row | None = None
     """The block here, which cannot be verified because the file ends inside it."""
@@ -67,17 +67,17 @@ class Bare(NamedTuple):
     """`ahead.why` and `ahead.claimed` as they were before the bytes were loaded; None: as they are now."""
 
 
-class Broken(NamedTuple):
-    """At `position` no record begins; the other fields are those of the `Bare` bytes, and of a `Loss`."""
+class BrokenFraming(NamedTuple):
+    """No record begins at `position`. The other fields are those of `Unverified` and of `Loss`."""
 
     position: int
-    behind: int
+    lost_end: int
     cut_short: Row | None
     reason: str
     is_torn: bool = False
 
 
-class _Young(NamedTuple):
+class _WalBlock(NamedTuple):
     """A block whose checksum is on a write-ahead log."""
 
     row: Row
@@ -102,12 +102,12 @@ class BlockReader:
         path: str,
         checksum_file: str | None,
         position: int,
-        shown: Shown | None = None,
+        wal_rows: WalRows | None = None,
         takeable: Takeable | None = None,
     ) -> None:
         self._fs = fs
         self._ahead = ahead
-        self._shown = shown
+        self._wal_rows = wal_rows
         self._takeable = takeable
         self.path = path
         self.rows = Rows(fs, None)
@@ -125,7 +125,7 @@ class BlockReader:
         """Read on at byte `position`, where a record begins."""
         self.rows.seek(position)
         self._ahead.seek(position)
-        self._verified_to = self._loaded_to = self._told_to = position
+        self._verified_to = self._loaded_to = self._reported_to = position
 
     def close(self) -> None:
         """Let go of the files, which were only read: raises nothing. Idempotent."""
@@ -140,12 +140,12 @@ class BlockReader:
         `covered_end` spares looking for checksums behind the byte where the last of them ends.
         """
         found = self.step(readable_end, covered_end)
-        if isinstance(found, Rotten):
+        if isinstance(found, CorruptBlock):
             return found.loss
         broken = None if found is None else self.take_framed(found)
         return None if broken is None else self._give_up(broken)
 
-    def step(self, readable_end: int, covered_end: int | None = None) -> Rotten | Bare | None:
+    def step(self, readable_end: int, covered_end: int | None = None) -> CorruptBlock | Unverified | None:
         """As `fill`, but nothing is done about bytes that no checksum vouches for: they are returned."""
         position = self._ahead.position
         if position >= readable_end:
@@ -153,23 +153,23 @@ class BlockReader:
         row: Row | None = None
         if covered_end is None or position < covered_end:
             row = self.rows.first_after(position)
-            if self._shown is not None and (row is None or row.start <= position < readable_end < row.end):
-                young = self._shown_at(position, readable_end)
-                if young is not None:
-                    return self._fill_young(young, position, readable_end)
+            if self._wal_rows is not None and (row is None or row.start <= position < readable_end < row.end):
+                block = self._wal_block_at(position, readable_end)
+                if block is not None:
+                    return self._fill_from_wal(block, position, readable_end)
                 row = self.rows.first_after(position)  # it may have come while we looked elsewhere
         if row and row.start <= position:
             if row.end > readable_end:
-                return Bare(position, readable_end, readable_end, row)
+                return Unverified(position, readable_end, readable_end, row)
             if position < self._verified_to and self._ahead.why != "END":
                 return self._pass_over(row, position, "its checksum holds but its framing does not")
             return self._fill_verified(row, position, readable_end)
         end = min(row.start, readable_end) if row else readable_end
-        return Bare(position, end, end)
+        return Unverified(position, end, end)
 
     def missing(self, size: int) -> Loss | None:
         """What checksums know of, past the end of a file of `size` bytes, and `fill` has not told of."""
-        start = end = max(size, self._told_to)
+        start = end = max(size, self._reported_to)
         records = 0
         while rows := self.rows.covering(end, STRETCH):
             end = rows[-1].end
@@ -180,14 +180,16 @@ class BlockReader:
             return None
         return Loss(start, end, records, f"the file ends at byte {size}, its checksums at {end}")
 
-    def _fill_verified(self, first: Row, position: int, readable_end: int) -> Rotten | Bare | None:
+    def _fill_verified(
+        self, first: Row, position: int, readable_end: int
+    ) -> CorruptBlock | Unverified | None:
         why, claimed = self._ahead.why, self._ahead.claimed
         end = self.rows.reach(STRETCH, readable_end)
         assert end is not None, "the first row's block at least"
         loaded = first.start + self._ahead.load(self.handle, first.start, end - first.start)
         if loaded < first.end:
             # Somebody cut the file under us.
-            return Bare(position, loaded, first.end, first, why, claimed)
+            return Unverified(position, loaded, first.end, first, why, claimed)
         good_end = self.rows.agreeing(self._ahead.view(first.start, loaded))
         if good_end <= position:
             return self._pass_over(first, position, "checksum mismatch")
@@ -198,11 +200,11 @@ class BlockReader:
 
     # --- bytes whose checksum is on a write-ahead log -------------------------------------------------------
 
-    def _shown_at(self, position: int, readable_end: int) -> _Young | None:
+    def _wal_block_at(self, position: int, readable_end: int) -> _WalBlock | None:
         """Return what a write-ahead log says of the block at `position`; None: nothing that can be used."""
-        assert self._shown is not None
-        shown = [row for row in self._shown() if row.end <= readable_end]
-        if not any(row.end > position for row in shown):
+        assert self._wal_rows is not None
+        wal_rows = [row for row in self._wal_rows() if row.end <= readable_end]
+        if not any(row.end > position for row in wal_rows):
             return None
         covering = self.rows.first_after(position)
         last = self.rows.last
@@ -212,40 +214,42 @@ class BlockReader:
         elif covering.start > position or covering.end <= readable_end:
             return None  # it has a row by now, or is a peer's
         covered = self.rows.last_end if covering is None else covering.start
-        row = rows_from(shown, covered, position)
+        row = row_at(wal_rows, covered, position)
         if row is None:
             return None
         part = row if self._takeable is None else self._takeable(row, position)
-        return None if part is None else _Young(row, part)
+        return None if part is None else _WalBlock(row, part)
 
-    def _fill_young(self, young: _Young, position: int, readable_end: int) -> Rotten | Bare | None:
+    def _fill_from_wal(
+        self, block: _WalBlock, position: int, readable_end: int
+    ) -> CorruptBlock | Unverified | None:
         why, claimed = self._ahead.why, self._ahead.claimed
         for _ in range(_MOST_LOOKS):
-            row, part = young
+            row, part = block
             if position < self._verified_to and why != "END":
                 return self._pass_over(part, position, "its checksum holds but its framing does not")
             size = row.end - row.start
             if self._ahead.load(self.handle, row.start, size) < size:
                 # Somebody cut the file under us.
-                return Bare(position, readable_end, readable_end, None, why, claimed)
+                return Unverified(position, readable_end, readable_end, None, why, claimed)
             data = bytes(self._ahead.view(row.start, row.end))
             if row.matches(data):
                 self._ahead.admit(position, part.end, is_verified=True)
                 self.verified += part.end - max(position, self._verified_to)
                 self._verified_to = self._loaded_to = part.end
                 return None
-            again = self._shown_at(position, readable_end)
-            if again == young and self._fs.pread(self.handle, size, row.start) == data:
+            again = self._wal_block_at(position, readable_end)
+            if again == block and self._fs.pread(self.handle, size, row.start) == data:
                 break
             self._ahead.seek(position)
             if again is None:
                 return self.step(readable_end)
-            young = again
-        return self._pass_over(young.part, position, "checksum mismatch")
+            block = again
+        return self._pass_over(block.part, position, "checksum mismatch")
 
     # --- what is bad ------------------------------------------------------------------------------
 
-    def _pass_over(self, row: Row, position: int, reason: str) -> Rotten:
+    def _pass_over(self, row: Row, position: int, reason: str) -> CorruptBlock:
         """Skip the rest of a block. Its first records may have been handed out before this open."""
         records: int | None = row.records
         if position > row.start:
@@ -254,7 +258,7 @@ class BlockReader:
             records = row.records - before if is_exact else None
         self._ahead.seek(row.end)
         self._verified_to = row.end
-        return Rotten(Loss(position, row.end, records, reason), row)
+        return CorruptBlock(Loss(position, row.end, records, reason), row)
 
     def _whole(self, start: int, end: int) -> int:
         """How many whole records there are in these bytes of a block. Leaves the read-ahead at their end."""
@@ -262,35 +266,35 @@ class BlockReader:
         self._ahead.admit(start, end, is_verified=True)
         return self._ahead.count()
 
-    def take_framed(self, bare: Bare) -> Broken | None:
+    def take_framed(self, unverified: Unverified) -> BrokenFraming | None:
         """Admit a stretch of these bytes by framing alone. Returns where that does not go on."""
-        position, end, behind, cut_short, why, claimed = bare
+        position, end, lost_end, cut_short, why, claimed = unverified
         why = why or self._ahead.why
         claimed = self._ahead.claimed if claimed is None else claimed
         size = STRETCH
         if why == "CORRUPT":
-            return Broken(position, behind, cut_short, "a length that no writer wrote")
+            return BrokenFraming(position, lost_end, cut_short, "a length that no writer wrote")
         if why == "TORN":
             if position + claimed > end or self._loaded_to >= end:
                 told = f"a record of {claimed} bytes" if claimed else "a length word"
                 reason = f"{told} begins, and {end - position} bytes are left"
-                return Broken(position, behind, cut_short, reason, is_torn=True)
+                return BrokenFraming(position, lost_end, cut_short, reason, is_torn=True)
             size = max(size, claimed)
         asked = max(0, min(size, end - position))
         loaded = self._ahead.load(self.handle, position, asked)
         if not loaded:
-            return Broken(position, behind, cut_short, "the file is shorter than it was")
+            return BrokenFraming(position, lost_end, cut_short, "the file is shorter than it was")
         self._loaded_to = position + loaded if loaded == asked else end
         self._ahead.admit(position, position + loaded)
         return None
 
-    def _give_up(self, broken: Broken) -> Loss:
+    def _give_up(self, broken: BrokenFraming) -> Loss:
         """Pass over all that is lost with it."""
-        position, behind, cut_short, reason, is_torn = broken
+        position, lost_end, cut_short, reason, is_torn = broken
         records = None
-        self._told_to = behind
+        self._reported_to = lost_end
         if cut_short is not None:
             records = max(0, cut_short.records - self._whole(cut_short.start, position))
-            self._told_to = cut_short.end
-        self._ahead.seek(behind)
-        return Loss(position, self._told_to, records, reason, is_torn)
+            self._reported_to = cut_short.end
+        self._ahead.seek(lost_end)
+        return Loss(position, self._reported_to, records, reason, is_torn)

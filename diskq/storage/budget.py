@@ -184,7 +184,7 @@ class DiskBudget:
                 break
             del self._waiting[first]
             self._grant(first, missing)
-            first._kept = first.size  # until it comes for it
+            first._reserved = first.size  # until it comes for it
             served.append(first)
         return served
 
@@ -206,10 +206,10 @@ class BudgetShare:
         """When its oldest file that it may drop was written last (ns since the Unix epoch); there is none."""
         self.notify: Callable[[], None] | None = None
         """Called, in any thread, when room came for who waits, or others want some."""
-        self._kept = 0  # of what it drops, so much is for itself, whoever waits
+        self._reserved = 0  # of what it drops, so much is for itself, whoever waits
         self._is_dropping = False  # for itself: what becomes free next comes of that
         self._dropped = 0  # so many bytes came of it, and are not used again
-        self._is_told = False  # that others want room
+        self._is_notified = False  # that others want room
         self._is_closed = False
 
     def arrival(self) -> int:
@@ -222,7 +222,7 @@ class BudgetShare:
         return self in self._budget._waiting
 
     @property
-    def is_pressed(self) -> bool:
+    def is_contended(self) -> bool:
         """Does another member wait for room, or want something dropped?"""
         waiting = self._budget._waiting
         return len(waiting) > (self in waiting) or self.asked > 0
@@ -247,7 +247,7 @@ class BudgetShare:
                 others = len(budget._waiting) - (self in budget._waiting)
                 budget._grant(self, more + (0 if others else min(budget._ahead, budget._free - more)))
             budget._waiting.pop(self, None)
-            self._kept = 0
+            self._reserved = 0
             return True
 
     def totals(self) -> tuple[int, int]:
@@ -266,7 +266,7 @@ class BudgetShare:
         """So many bytes must become free, here or elsewhere, before what was refused last can be had."""
         return max(1, self.used + self.size - self.granted - max(0, self._budget._free))
 
-    def refused(self, *, has_old: bool, has_young: bool = False) -> Refusal:
+    def on_refusal(self, *, has_old: bool, has_young: bool = False) -> Refusal:
         """What a member does after `reserve` has refused it room that the budget covers.
 
         `has_old`: it may drop files that are complete. `has_young`: it may drop others, after everybody's
@@ -278,20 +278,20 @@ class BudgetShare:
             self.keep()
             return "droppable"
         if not self.is_waiting:
-            self.press()
+            self.request_space()
         return "over_budget"
 
     def keep(self) -> None:
         """What is dropped from here on makes room for what was refused last, and then for what follows it."""
-        self._kept = self.size
+        self._reserved = self.size
         self._is_dropping = True
 
-    def press(self) -> None:
+    def request_space(self) -> None:
         """Tell the others that room is wanted."""
         with self._budget._lock:
-            others = [share for share in self._budget._shares if share is not self and not share._is_told]
+            others = [share for share in self._budget._shares if share is not self and not share._is_notified]
             for share in others:
-                share._is_told = True
+                share._is_notified = True
         _notify(others)
 
     def ask_to_drop(self) -> bool:
@@ -315,13 +315,13 @@ class BudgetShare:
             budget._waiting[self] = None
             served = budget._serve()
         _notify(served)
-        self.press()
+        self.request_space()
 
     def leave(self) -> None:
         """Stand in line no more. What came for who waited goes back with the next `settle`."""
         budget = self._budget
         with budget._lock:
-            self._kept = 0
+            self._reserved = 0
             if self not in budget._waiting:
                 return
             del budget._waiting[self]
@@ -335,12 +335,12 @@ class BudgetShare:
         """
         budget = self._budget
         with budget._lock:
-            self._is_told = False
+            self._is_notified = False
             self._note_used(used, is_dropping=is_dropping)
             others = len(budget._waiting) - (self in budget._waiting)
             ahead = 0 if others else min(budget._ahead, budget._free + self.granted - used)
             own = min(self._dropped, self.granted - used - budget._missing_to_small(self))
-            goal = used + max(self._kept, ahead, own)
+            goal = used + max(self._reserved, ahead, own)
             # More than is granted was written only where a file's own needs were guessed too small.
             budget._grant(self, max(used, min(self.granted, goal)) - self.granted)
             served = budget._serve()

@@ -35,14 +35,14 @@ __all__ = [
     "ChecksumFile",
     "Row",
     "Rows",
-    "Vouched",
+    "VerifiedPrefix",
     "checksum",
     "checksummed",
-    "end_with",
-    "rotten_rows",
+    "corrupt_rows",
+    "replace_last_rows",
     "rows_after",
     "rows_before",
-    "vouched",
+    "verified_prefix",
 ]
 
 ROW = struct.Struct("<QIIII")
@@ -360,7 +360,7 @@ def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
     return found
 
 
-def end_with(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
+def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
     """Replace the rows in the checksum file at `path` that do not end before the first of these. Raises
     OSError.
     """
@@ -391,7 +391,7 @@ def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
         rows.close()
 
 
-def rotten_rows(fs: FileSystem, path: str) -> list[int]:
+def corrupt_rows(fs: FileSystem, path: str) -> list[int]:
     """Where in the checksum file at `path` rows begin that are neither whole nor zeros. Raises OSError."""
     found: list[int] = []
     if fs.size_of(path) is None:
@@ -415,7 +415,7 @@ def rotten_rows(fs: FileSystem, path: str) -> list[int]:
 # --- after a power cut ----------------------------------------------------------------------------
 
 
-class Vouched(NamedTuple):
+class VerifiedPrefix(NamedTuple):
     """How far checksums vouch for a file without a gap, and for how many records."""
 
     end: int
@@ -424,7 +424,7 @@ class Vouched(NamedTuple):
     """Does the file end there, and say that this is all of it?"""
 
 
-def vouched(
+def verified_prefix(
     fs: FileSystem,
     path: str,
     checksum_file: str | None,
@@ -432,7 +432,7 @@ def vouched(
     *,
     size: int | None = None,
     over_gaps: bool = False,
-) -> Vouched:
+) -> VerifiedPrefix:
     """Up to where checksums vouch for the file from byte `start` on, where a block begins. Raises OSError.
 
     Of the file the first `size` bytes count (None: all). `over_gaps`: go on behind what nothing vouches for.
@@ -460,4 +460,4 @@ def vouched(
     finally:
         rows.close()
         let_go(fs, handle)
-    return Vouched(end, records, last is not None and last.is_seal and last.end == end == size)
+    return VerifiedPrefix(end, records, last is not None and last.is_seal and last.end == end == size)

@@ -15,30 +15,30 @@ from weakref import WeakSet
 from diskq._native.core.thread_guard import leave_guards_to
 from diskq.errors import ForkedError
 
-__all__ = ["Heir", "tell_of_forks"]
+__all__ = ["ForkListener", "notify_on_fork"]
 
 
-class Heir(Protocol):
+class ForkListener(Protocol):
     """What refuses calls when it is told that it is another process's."""
 
     def leave_to_parent(self, pid: int) -> None:
         """In a child: the process `pid` opened it, and has it."""
 
 
-_heirs: WeakSet[Heir] = WeakSet()
+_listeners: WeakSet[ForkListener] = WeakSet()
 
 
-def tell_of_forks(heir: Heir) -> None:
+def notify_on_fork(listener: ForkListener) -> None:
     """Call its `leave_to_parent` in every child of this process, as long as it lives."""
-    _heirs.add(heir)
+    _listeners.add(listener)
 
 
-def _tell_all() -> None:
+def _notify_all() -> None:
     parent = os.getppid()
     leave_guards_to(parent, ForkedError)
-    for heir in list(_heirs):
-        heir.leave_to_parent(parent)
+    for listener in list(_listeners):
+        listener.leave_to_parent(parent)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_all)
+    os.register_at_fork(after_in_child=_notify_all)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from diskq._native.core.file_calls import has_name, size_at, size_of_file, start_writeback, sync_file_system
 from diskq.errors import ForkedError, NotAFileError
 from diskq.storage.file_watch import FileWatch, open_inotify
-from diskq.storage.forks import tell_of_forks
+from diskq.storage.forks import notify_on_fork
 
 __all__ = [
     "FULL_DISK_ERRNOS",
@@ -64,8 +64,8 @@ _ONE_NAME_ERRNOS = frozenset(
 )
 
 # "That is no file", in the kernel's words, of what may have been put in its place; and what that may be.
-_OTHER_THINGS_ERRNOS = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EMLINK})
-_STORES = (
+_NOT_A_FILE_ERRNOS = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EMLINK})
+_FILE_KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISDIR, "a directory"),
@@ -250,13 +250,13 @@ class PosixFileSystem:
     native = True
 
     def __init__(self) -> None:
-        tell_of_forks(self)
+        notify_on_fork(self)
 
     def leave_to_parent(self, pid: int) -> None:
         """In a child of a fork: what was opened with it is the parent's. A new one is for the child."""
-        if not isinstance(self, _ParentsFileSystem):
+        if not isinstance(self, _InheritedFileSystem):
             self.__dict__["opened_by"] = pid
-            self.__class__ = _ParentsFileSystem
+            self.__class__ = _InheritedFileSystem
         _drop_locked()
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
@@ -420,7 +420,7 @@ class PortableFileSystem(PosixFileSystem):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turn = threading.Lock()
+        self._seek_lock = threading.Lock()
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         flags = os.O_RDWR if write else os.O_RDONLY
@@ -432,7 +432,7 @@ class PortableFileSystem(PosixFileSystem):
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         parts = []
-        with self._turn:
+        with self._seek_lock:
             os.lseek(handle, offset, os.SEEK_SET)
             while size and (data := os.read(handle, size)):
                 parts.append(data)
@@ -440,7 +440,7 @@ class PortableFileSystem(PosixFileSystem):
         return b"".join(parts)
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-        with self._turn:
+        with self._seek_lock:
             os.lseek(handle, offset, os.SEEK_SET)
             return os.write(handle, data)
 
@@ -493,17 +493,17 @@ def _open_file(path: str, flags: int) -> int:
     try:
         handle = os.open(path, flags, FILE_MODE)
     except OSError as failure:
-        if failure.errno not in _OTHER_THINGS_ERRNOS:
+        if failure.errno not in _NOT_A_FILE_ERRNOS:
             raise
         mode = os.lstat(path).st_mode
         if stat.S_ISREG(mode):
             raise
-        raise NotAFileError(path, _named(mode), failure.errno) from None
+        raise NotAFileError(path, _kind_name(mode), failure.errno) from None
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
-            raise NotAFileError(path, _named(found.st_mode), number)
+            raise NotAFileError(path, _kind_name(found.st_mode), number)
         if found.st_size > _LARGE and _is_hollow(handle, found.st_size):
             raise NotAFileError(path, f"a hole of {found.st_size} bytes")
     except BaseException:
@@ -529,12 +529,12 @@ def _is_hollow(handle: int, size: int) -> bool:
     return False
 
 
-def _named(mode: int) -> str:
+def _kind_name(mode: int) -> str:
     """What people call what has such a mode."""
-    return next((name for is_one, name in _STORES if is_one(mode)), "something")
+    return next((name for is_one, name in _FILE_KINDS if is_one(mode)), "something")
 
 
-class _ParentsFileSystem(PosixFileSystem):
+class _InheritedFileSystem(PosixFileSystem):
     """What a file system is in a child of the process that made it: no verb of it touches anything."""
 
     opened_by: int

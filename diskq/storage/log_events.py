@@ -104,7 +104,7 @@ class Log:
         self._logger = logging.getLogger(f"diskq.{subject}")
         self._logger.addFilter(_with_safe_traceback)
 
-    def tell(
+    def report(
         self,
         event: str,
         message: str,
@@ -120,20 +120,22 @@ class Log:
             safe = map(_safe, args)
             self._logger.log(level, message, *safe, exc_info=exc_info, extra=extra, stacklevel=2)
 
-    def all_repaired(self, repairs: Sequence[Repair], start: int = 0, *, told: Sequence[Repair] = ()) -> int:
-        """Log those from number `start` on that were not `told` before; returns how many there are.
+    def report_repairs(
+        self, repairs: Sequence[Repair], start: int = 0, *, reported: Sequence[Repair] = ()
+    ) -> int:
+        """Log those from number `start` on that were not `reported` before; returns how many there are.
 
         An open tells before its first barrier what it has found. If it is killed, the next one finds all
         in order, and has nothing to tell.
         """
         for repair in repairs[start:]:
-            if repair not in told:
-                self.repaired(repair)
+            if repair not in reported:
+                self.report_repair(repair)
         return len(repairs)
 
-    def repaired(self, repair: Repair) -> None:
+    def report_repair(self, repair: Repair) -> None:
         """Log what was found wrong, and mended."""
-        self.tell(
+        self.report(
             "repair",
             "%s",
             repair,

@@ -45,7 +45,7 @@ class SyncPolicy:
         """How many more records may pass before a barrier is due (at least 1)."""
         return max(1, self.every - self.pending)
 
-    def unasked(self, unsynced: int) -> int:
+    def bytes_until_check(self, unsynced: int) -> int:
         """So many more bytes may pass before somebody has to look whether half is reached, or all of it."""
         return (self.max_unsynced if unsynced > self.half else self.half) - unsynced
 
@@ -57,7 +57,7 @@ class SyncPolicy:
         """When one is due at the latest, on the clock of `now`; infinity while nothing is pending."""
         return self.first_at + self.timeout
 
-    def taken(self) -> None:
+    def prepared(self) -> None:
         """A barrier was taken: it covers everything so far."""
         self.pending = 0
         self.first_at = math.inf

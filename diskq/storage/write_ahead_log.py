@@ -8,7 +8,7 @@
 # with the kernel's name for this run of the machine, and under another name nobody reads on.
 #
 # It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
-# kill the next open judges by the file (`put_back`):
+# kill the next open judges by the file (`replay`):
 #
 #   it holds them                  nothing to do
 #   it ends in a prefix of them    the rest is written
@@ -16,7 +16,7 @@
 #                                  the engine appends them again, at the end, and reports it
 #
 # And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a kill
-# leaves no byte that nothing vouches for. `put_back` adds them where they belong. A writer whose messages do
+# leaves no byte that nothing vouches for. `replay` adds them where they belong. A writer whose messages do
 # not wait has a write-ahead log of one page, for these checksums alone; a clean close cuts it to nothing.
 # Format: docs/format/checksums.md.
 
@@ -47,7 +47,7 @@ __all__ = [
     "RESERVE",
     "ROWS_SIZE",
     "SIZE",
-    "PutBack",
+    "Replayed",
     "Staging",
     "Waiting",
     "WriteAheadLog",
@@ -55,17 +55,17 @@ __all__ = [
     "clear_wal",
     "flush_to_the_end",
     "holds_all",
-    "is_gone",
+    "holds_nothing",
+    "is_missing",
     "is_of_this_run",
     "kept_aside_since",
     "open_wal",
-    "put_back",
     "read_wal",
-    "rows_behind",
-    "rows_from",
+    "replay",
+    "row_at",
     "rows_on",
-    "tells_nothing",
-    "view_with",
+    "rows_to_add",
+    "view_after_replay",
     "view_with_rows",
 ]
 
@@ -125,7 +125,7 @@ class Staging(NamedTuple):
 
 
 @dataclass(slots=True)
-class PutBack:
+class Replayed:
     """What was done with what stood on a write-ahead log."""
 
     displaced: Waiting | None = None
@@ -195,7 +195,7 @@ class WriteAheadLog:
         self._is_given_up = True
         _truncate(self._fs, self._path, 0)
 
-    def make_way(self, *, is_last: bool) -> bool:
+    def free_space(self, *, is_last: bool) -> bool:
         """At the end, on a full disk: give back some room that is not needed. False: all of it is.
 
         First the reserve; and when what stood on it is written all else, but for the last write-ahead log,
@@ -224,7 +224,7 @@ def flush_to_the_end(flush: Callable[[], None], wals: Sequence[WriteAheadLog]) -
             flush()
             return
         except DiskFullError:
-            has_more = any(wal.make_way(is_last=wal is wals[-1]) for wal in wals)
+            has_more = any(wal.free_space(is_last=wal is wals[-1]) for wal in wals)
 
 
 def open_wal(
@@ -389,22 +389,22 @@ def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
     return _rows_in(content) if content.startswith(head) else ()
 
 
-def rows_from(rows: Sequence[Row], covered: int, position: int) -> Row | None:
+def row_at(rows: Sequence[Row], covered: int, position: int) -> Row | None:
     """Of rows on a write-ahead log the one of the block at `position`, where those beside the file end at
     `covered`.
     """
     return next((row for row in _following(rows, covered) if row.end > position), None)
 
 
-def rows_behind(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
+def rows_to_add(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
     """Of the rows on the write-ahead log those that go on where the rows beside each file end. Raises
     OSError.
 
     As with `rows_on`; they are what the next open would add.
     """
     shown = _shown(fs, staging.path)
-    found = {file: _behind(fs, staging, file, shown) for file in {file for file, _ in shown}}
-    return {file: behind.rows for file, behind in found.items() if behind is not None and behind.rows}
+    found = {file: _missing_rows(fs, staging, file, shown) for file in {file for file, _ in shown}}
+    return {file: missing.rows for file, missing in found.items() if missing is not None and missing.rows}
 
 
 def is_of_this_run(fs: FileSystem, path: str) -> bool:
@@ -419,12 +419,12 @@ def holds_all(fs: FileSystem, path: str) -> bool:
     return content is not None and content.is_of_this_run is True and not content.unreadable
 
 
-def is_gone(fs: FileSystem, path: str) -> bool:
+def is_missing(fs: FileSystem, path: str) -> bool:
     """Is there no write-ahead log, or only a part of one? Raises OSError."""
     return (fs.size_of(path) or 0) < SIZE
 
 
-def tells_nothing(fs: FileSystem, path: str) -> bool:
+def holds_nothing(fs: FileSystem, path: str) -> bool:
     """Is there nothing on the write-ahead log, or nothing that is of this run of the machine? Raises OSError.
 
     One for checksums alone tells, even without them, that the process which had it was killed.
@@ -440,14 +440,14 @@ def tells_nothing(fs: FileSystem, path: str) -> bool:
 # --- after a kill ---------------------------------------------------------------------------------
 
 
-def put_back(
+def replay(
     fs: FileSystem,
     staging: Staging,
     *,
     was_restarted: bool | None,
     was_staging: bool,
     in_place: bool = True,
-) -> PutBack:
+) -> Replayed:
     """After a kill: write what stands on the write-ahead log where it belongs, and is not yet.
 
     `was_restarted`: was the machine, as far as others than the write-ahead log know; None: they do not.
@@ -456,7 +456,7 @@ def put_back(
     changes nothing, and the write-ahead log stays as it is. Raises OSError; on a full disk only where the
     write-ahead log has no reserve, or another program took what it gave up.
     """
-    found = PutBack()
+    found = Replayed()
     content = _load(fs, staging.path)
     if content is None:
         if was_staging and not was_restarted:
@@ -479,7 +479,7 @@ def put_back(
 
 
 def _judge_waiting(
-    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: PutBack
+    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: Replayed
 ) -> None:
     """Write it, if its place is free; or say in `found` what else becomes of it."""
     path, records = staging.data(waiting.file), waiting.records
@@ -535,7 +535,7 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
     return Repair(path=path, kept=_RECORDS_AT, dropped=size, reason=reason, records=None, saved_as=aside)
 
 
-class _Behind(NamedTuple):
+class _MissingRows(NamedTuple):
     """Rows that are to be added to those beside a file."""
 
     kept: int
@@ -545,7 +545,9 @@ class _Behind(NamedTuple):
     rows: list[Row]
 
 
-def _behind(fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]) -> _Behind | None:
+def _missing_rows(
+    fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]
+) -> _MissingRows | None:
     """None where rows are of no use: the file is gone, or they say that it is complete."""
     if fs.size_of(staging.data(file)) is None and fs.size_of(staging.checksum_file(file)) is None:
         return None
@@ -557,17 +559,17 @@ def _behind(fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[i
         rows.close()
     if last is not None and last.is_seal:
         return None
-    return _Behind(kept, covered, _following([row for its, row in shown if its == file], covered))
+    return _MissingRows(kept, covered, _following([row for its, row in shown if its == file], covered))
 
 
 def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> bool:
     """Beside each file, add the checksums that follow those that are there. False: the disk is full."""
     has_room = True
     for file in sorted({file for file, _ in shown}):
-        behind = _behind(fs, staging, file, shown)
-        if behind is not None and behind.rows:
+        missing = _missing_rows(fs, staging, file, shown)
+        if missing is not None and missing.rows:
             try:
-                _add_behind(fs, staging.checksum_file(file), behind)
+                _add_missing(fs, staging.checksum_file(file), missing)
             except OSError as failure:
                 if failure.errno not in FULL_DISK_ERRNOS:
                     raise
@@ -575,10 +577,10 @@ def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]
     return has_room
 
 
-def _add_behind(fs: FileSystem, path: str, behind: _Behind) -> None:
-    checksum_file = ChecksumFile.open(fs, path, behind.kept, behind.covered)
+def _add_missing(fs: FileSystem, path: str, missing: _MissingRows) -> None:
+    checksum_file = ChecksumFile.open(fs, path, missing.kept, missing.covered)
     try:
-        for row in behind.rows:
+        for row in missing.rows:
             checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
         checksum_file.flush()
     finally:
@@ -642,14 +644,14 @@ def clear_wal(fs: FileSystem, path: str) -> None:
         _truncate(fs, path, 0)
 
 
-def view_with(
+def view_after_replay(
     fs: FileSystem,
     stagings: Mapping[int, Staging],
     *,
     was_restarted: bool | None,
     staged: Sequence[int],
-) -> tuple[OverlayFS, dict[int, PutBack]]:
-    """The files as `put_back` would leave them, and what it would say, by number of the write-ahead log.
+) -> tuple[OverlayFS, dict[int, Replayed]]:
+    """The files as `replay` would leave them, and what it would say, by number of the write-ahead log.
 
     To look at what no process has open. `staged` are the write-ahead logs that should be there. Nothing is
     changed. The caller closes the view. Raises OSError.
@@ -657,7 +659,7 @@ def view_with(
     view = OverlayFS(fs)
     try:
         told = {
-            number: put_back(view, staging, was_restarted=was_restarted, was_staging=number in staged)
+            number: replay(view, staging, was_restarted=was_restarted, was_staging=number in staged)
             for number, staging in stagings.items()
         }
     except BaseException:
@@ -667,7 +669,7 @@ def view_with(
 
 
 def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
-    """The files as they are, with these rows (`rows_behind`) where they belong. Nothing is changed.
+    """The files as they are, with these rows (`rows_to_add`) where they belong. Nothing is changed.
 
     To look at what a process may have open. The caller closes the view. Raises OSError.
     """

@@ -21,12 +21,12 @@ from diskq.storage.write_ahead_log import (
     clear_rows,
     clear_wal,
     flush_to_the_end,
-    is_gone,
+    holds_nothing,
+    is_missing,
     is_of_this_run,
     kept_aside_since,
     open_wal,
-    put_back,
-    tells_nothing,
+    replay,
 )
 
 __all__ = ["Displaced", "WriteAheadLogs", "was_restarted"]
@@ -73,10 +73,10 @@ class WriteAheadLogs:
         self.displaced: list[Displaced] = []
         self.restored: dict[int, Waiting] = {}
         """By number of the write-ahead log: the accepted messages that are where they belong after
-        `put_back`.
+        `replay`.
         """
         self.repairs: list[Repair] = []
-        self.untold: list[Repair] = []
+        self.unreported: list[Repair] = []
         """What an open that was killed has kept aside: perhaps it died before it could tell.
 
         None after a restart of the machine: what goes then was never acknowledged as durable.
@@ -104,26 +104,26 @@ class WriteAheadLogs:
     def _staging(self) -> list[int]:
         return [number for number, wal in self._in_use.items() if not wal.is_for_rows]
 
-    def put_back(self, *, in_place: bool = True) -> None:
-        """After a kill: as `wal.put_back`, for all of them, whose room it gives back. Raises OSError.
+    def replay(self, *, in_place: bool = True) -> None:
+        """After a kill: as `wal.replay`, for all of them, whose room it gives back. Raises OSError.
 
         Doing it twice changes nothing. Write-ahead logs with displaced records stay.
         """
         previous = self._lock.previous
         staged = self._staged
         self.was_killed = self._lock.recovering_since > 0 or any(
-            number in staged or not tells_nothing(self._fs, its.path)
+            number in staged or not holds_nothing(self._fs, its.path)
             for number, its in self._stagings.items()
         )
         if (since := self._lock.recovering_since) and not self.was_restarted:
-            self.untold = kept_aside_since(self._fs, since, self._stagings.values())
+            self.unreported = kept_aside_since(self._fs, since, self._stagings.values())
         if self.was_killed and previous is not None:
             self._lock.note_recovering()
         # The one with the reserve first: each makes room for the next.
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
             staging = self._stagings[number]
-            done = put_back(
+            done = replay(
                 self._fs,
                 staging,
                 was_restarted=self._was_restarted,
@@ -145,7 +145,7 @@ class WriteAheadLogs:
     def clear_empty(self) -> None:
         """Give back the room of those that tell nothing; one that is gone stays missed. Raises OSError."""
         for number, staging in self._stagings.items():
-            if not is_gone(self._fs, staging.path) and tells_nothing(self._fs, staging.path):
+            if not is_missing(self._fs, staging.path) and holds_nothing(self._fs, staging.path):
                 self._clear(number)
 
     def clear(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from diskq.storage.checksums import rotten_rows
+from diskq.storage.checksums import corrupt_rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair
@@ -83,7 +83,7 @@ class Report:
 
 def tell_of_rows(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
     """Where `bare` bytes of a file have no checksum: is that because rows of its checksum file rotted?"""
-    if bare > 0 and (rotten := rotten_rows(fs, checksum_file)):
+    if bare > 0 and (rotten := corrupt_rows(fs, checksum_file)):
         what = f"{len(rotten)} of its rows are torn or rotten: {bare} bytes of the data have no checksum"
         report.note(checksum_file, rotten[0], what)
 

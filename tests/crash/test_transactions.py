@@ -425,7 +425,11 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     # The commit point.
     (
         behind_what_is_not_synced,
-        Mutation(STREAM, "        self.log.sync()\n        if steps.owes_rows", "        if steps.owes_rows"),
+        Mutation(
+            STREAM,
+            "        self.log.sync()\n        if steps.has_pending_rows",
+            "        if steps.has_pending_rows",
+        ),
     ),
     (two_sinks, Mutation(STREAM, "rollforward.write_intent(fs, files, intent)", "pass")),
     (

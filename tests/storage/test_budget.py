@@ -109,11 +109,11 @@ def test_others_are_told_that_room_is_wanted_once_until_they_settle():
     first.notify = lambda: told.append("a")
     assert first.reserve(0, 120 * KIB)
     assert not second.reserve(0, 50 * KIB)
-    second.press()
-    second.press()
+    second.request_space()
+    second.request_space()
     assert told == ["a"]
     first.settle(120 * KIB)
-    second.press()
+    second.request_space()
     assert told == ["a", "a"]
 
 
@@ -126,7 +126,7 @@ def test_the_member_that_may_drop_and_has_the_oldest_file_is_asked():
     older.oldest, newer.oldest = 5, 7
     assert asking.ask_to_drop()
     assert (older.asked, newer.asked) == (KIB, 0)
-    assert older.is_pressed
+    assert older.is_contended
 
 
 def test_a_member_drops_old_files_of_its_own_then_the_oldest_elsewhere_then_young_ones_of_its_own():
@@ -134,13 +134,13 @@ def test_a_member_drops_old_files_of_its_own_then_the_oldest_elsewhere_then_youn
     asking, other = joined(budget, on_full="drop_oldest"), joined(budget, "b", on_full="drop_oldest")
     assert not asking.reserve(0, 129 * KIB)
     other.oldest = 5
-    assert asking.refused(has_old=True, has_young=True) == "droppable"
+    assert asking.on_refusal(has_old=True, has_young=True) == "droppable"
     assert other.asked == 0
-    assert asking.refused(has_old=False, has_young=True) == "others"
+    assert asking.on_refusal(has_old=False, has_young=True) == "others"
     assert other.asked == KIB
     other.close()
-    assert asking.refused(has_old=False, has_young=True) == "droppable"
-    assert asking.refused(has_old=False) == "over_budget"
+    assert asking.on_refusal(has_old=False, has_young=True) == "droppable"
+    assert asking.on_refusal(has_old=False) == "over_budget"
 
 
 def test_a_member_that_does_not_drop_asks_nobody_to_drop_and_tells_all_that_room_is_wanted():
@@ -150,7 +150,7 @@ def test_a_member_that_does_not_drop_asks_nobody_to_drop_and_tells_all_that_room
     other.notify = lambda: told.append("b")
     other.oldest = 5
     assert not asking.reserve(0, 129 * KIB)
-    assert asking.refused(has_old=False) == "over_budget"
+    assert asking.on_refusal(has_old=False) == "over_budget"
     assert told == ["b"]
     assert other.asked == 0
 
@@ -250,7 +250,7 @@ class Budgeted(RuleBasedStateMachine):
         number = min(self.told)
         self.told.discard(number)
         share = self.shares[number]
-        if not share.is_waiting and share._kept:
+        if not share.is_waiting and share._reserved:
             assert share.reserve(self.used[number], share.size)
             self.used[number] += share.size
 

@@ -16,8 +16,8 @@ from diskq.storage.checksums import (
     Row,
     Rows,
     checksum,
-    end_with,
     pack_row,
+    replace_last_rows,
     rows_after,
     unpack_row,
 )
@@ -330,7 +330,7 @@ def test_last_rows_replace_those_in_their_place_and_may_leave_a_gap_before_them(
     blocks(checksum_file, 5)
     checksum_file.flush()
     last = [Row(10_000, 10_010, 1, 7), Row(10_010, 10_020, 1, 8)]
-    end_with(fs, PATH, last)
+    replace_last_rows(fs, PATH, last)
     assert rows_after(fs, PATH, 2 * 4096) == last
     assert [row.end for row in rows_after(fs, PATH, 0)] == [4096, 2 * 4096, 10_010, 10_020]
 

@@ -26,10 +26,10 @@ def calls() -> list[ast.Call]:
     """All that tell of an event."""
     found = []
     for text in (path.read_text(encoding="utf-8") for path in MODULES):
-        for node in ast.walk(ast.parse(text)) if ".tell(" in text else ():
+        for node in ast.walk(ast.parse(text)) if ".report(" in text else ():
             match node:
                 case ast.Call(
-                    func=ast.Attribute(value=ast.Name("log") | ast.Attribute(attr="_log"), attr="tell")
+                    func=ast.Attribute(value=ast.Name("log") | ast.Attribute(attr="_log"), attr="report")
                 ):
                     found.append(node)
     return found
@@ -37,7 +37,7 @@ def calls() -> list[ast.Call]:
 
 def test_an_event_comes_at_its_level_with_its_facts(caplog):
     caplog.set_level(logging.INFO, "diskq")
-    Log("queue").tell("disk_full", "%s is full", "/q", path="/q", error=None)
+    Log("queue").report("disk_full", "%s is full", "/q", path="/q", error=None)
     (record,) = caplog.records
     assert (record.name, record.levelno, record.getMessage()) == (
         "diskq.queue",
@@ -49,13 +49,13 @@ def test_an_event_comes_at_its_level_with_its_facts(caplog):
 
 
 def test_the_record_is_of_who_told(caplog):
-    Log("queue").repaired(Repair(path="/q", kept=5, dropped=3, reason="torn"))
-    Log("queue").tell("disk_full", "full")
+    Log("queue").report_repair(Repair(path="/q", kept=5, dropped=3, reason="torn"))
+    Log("queue").report("disk_full", "full")
     assert caplog.records[1].funcName == "test_the_record_is_of_who_told"
 
 
 def test_a_repair_has_all_that_is_known_of_it(caplog):
-    Log("stream").repaired(
+    Log("stream").report_repair(
         Repair(path="/s", kept=5, dropped=3, reason="torn", records=None, saved_as="/s.bad")
     )
     (record,) = caplog.records
@@ -78,7 +78,7 @@ HARMLESS = r"no\n2026-01-01 ERROR diskq: all is lost\x1b[2J\x9b1A\u2028\udcff"
     "given", [EVIL, ValueError(EVIL), OSError(5, "bad", EVIL)], ids=["text", "error", "path"]
 )
 def test_text_of_others_is_one_line_and_commands_no_terminal(caplog, given):
-    Log("hub").tell("copy_failed", "hub %s: %s", "a", given, peer=given, error=given, reason=EVIL, count=3)
+    Log("hub").report("copy_failed", "hub %s: %s", "a", given, peer=given, error=given, reason=EVIL, count=3)
     (record,) = caplog.records
     texts = (record.getMessage(), record.diskq_peer, record.diskq_error, record.diskq_reason)
     assert all(text.isprintable() for text in texts)
@@ -91,7 +91,7 @@ def test_of_a_traceback_no_line_looks_like_a_record(caplog):
     failure = ValueError(EVIL)
     failure.__cause__ = KeyError(EVIL)
     failure.add_note(EVIL)
-    Log("spool").tell("delivery_failed", "cannot deliver", exc_info=failure)
+    Log("spool").report("delivery_failed", "cannot deliver", exc_info=failure)
     text = logging.Formatter("%(levelname)s %(message)s").format(caplog.records[0])
     first, *others = text.split("\n")
     assert first == "WARNING cannot deliver"
@@ -105,7 +105,7 @@ class Mute(Exception):
 
 
 def test_an_error_without_a_text_is_logged_all_the_same(caplog):
-    Log("spool").tell("delivery_failed", "cannot deliver: %s", Mute(), error=Mute(), exc_info=Mute())
+    Log("spool").report("delivery_failed", "cannot deliver: %s", Mute(), error=Mute(), exc_info=Mute())
     assert "whose text cannot be had" in caplog.records[0].getMessage()
     assert logging.Formatter().format(caplog.records[0])
 

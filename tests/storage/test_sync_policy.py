@@ -51,13 +51,13 @@ def test_passing_no_record_does_not_set_the_clock_running(policy):
 def test_what_is_forced_is_due_at_once_and_only_once(policy):
     policy.force()
     assert policy.due(now=0.0)
-    policy.taken()
+    policy.prepared()
     assert not policy.due(now=0.0)
 
 
 def test_a_barrier_that_was_taken_covers_everything_so_far(policy):
     policy.passed(10, now=0.0)
-    policy.taken()
+    policy.prepared()
     assert (policy.pending, policy.left, policy.deadline()) == (0, 10, math.inf)
 
 
@@ -83,11 +83,17 @@ def test_it_is_due_exactly_when_the_count_or_the_clock_says_so(every, timeout, s
         is_due = pending >= every or now >= first + timeout
         assert policy.due(now) == is_due
         if is_due:
-            policy.taken()
+            policy.prepared()
             pending, first = 0, math.inf
 
 
 def test_who_writes_asks_at_half_of_the_bytes_and_at_all_of_them():
     policy = SyncPolicy(every=10, timeout=2.0, max_unsynced=1001)
     assert policy.half == 500
-    assert [policy.unasked(unsynced) for unsynced in (0, 499, 500, 501, 1001)] == [500, 1, 0, 500, 0]
+    assert [policy.bytes_until_check(unsynced) for unsynced in (0, 499, 500, 501, 1001)] == [
+        500,
+        1,
+        0,
+        500,
+        0,
+    ]

@@ -53,9 +53,9 @@ class BudgetPlace:
         return self._share.arrival() if self._share is not None else 0
 
     @property
-    def is_pressed(self) -> bool:
+    def is_contended(self) -> bool:
         """Do others want room?"""
-        return self._share is not None and self._share.is_pressed
+        return self._share is not None and self._share.is_contended
 
     def stand_for(self, senders: Line[Sending], *, is_closing: bool) -> None:
         """Stand where the first of them belongs, if it is the budget that he waits for; otherwise leave."""

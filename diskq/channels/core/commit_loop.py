@@ -26,7 +26,7 @@ from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
 from diskq.storage.durations import Durations
-from diskq.storage.forks import tell_of_forks
+from diskq.storage.forks import notify_on_fork
 from diskq.storage.log_events import Log, Subject
 from diskq.storage.status_file import DiskBound
 
@@ -151,7 +151,7 @@ class CommitLoop(ABC, Generic[E]):
         self._bell = _Bell()
         self._is_over = False  # no sync is prepared any more
         self._failure: BaseException | None = None
-        tell_of_forks(self)
+        notify_on_fork(self)
         self._missed: BaseException | None = None  # by the last sync
         self._in_flight: Sync | None = None  # it is being executed
         self._executed: outcome.Outcome[bool] | None = None
@@ -295,7 +295,7 @@ class CommitLoop(ABC, Generic[E]):
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:
-                self._log.tell(
+                self._log.report(
                     "close_failed",
                     "%s %r could not be closed cleanly: %s",
                     self.kind,
@@ -391,7 +391,7 @@ class CommitLoop(ABC, Generic[E]):
     def _tell_flushed(self, full: DiskFullError | None) -> None:
         """What waited is written now, or it found no room: then it is kept, and tried again."""
         if full is not None and not self._is_full:
-            self._log.tell("disk_full", "%s", full, path=full.path)
+            self._log.report("disk_full", "%s", full, path=full.path)
         self._wants_flush = False
         self._is_full = full is not None
         self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
@@ -456,7 +456,7 @@ class CommitLoop(ABC, Generic[E]):
     def _break(self, failure: BaseException) -> None:
         if self._failure is None:
             self._failure = failure
-            self._log.tell(
+            self._log.report(
                 "broken",
                 "%s %r is broken: %s",
                 self.kind,

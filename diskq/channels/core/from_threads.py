@@ -165,7 +165,7 @@ class _Bridge(Generic[T]):
             broken.__cause__ = failure
             self._sender._refuse(broken)
         if lost := self._sender.qsize():
-            log.tell(
+            log.report(
                 "messages_lost",
                 "%d messages that threads have sent are lost: %s",
                 lost,
@@ -201,7 +201,7 @@ class _Bridge(Generic[T]):
             if self._is_closing:
                 raise
             if not self._is_full:
-                log.tell("disk_full", "messages from threads wait in memory: %s", full, path=full.path)
+                log.report("disk_full", "messages from threads wait in memory: %s", full, path=full.path)
             self._is_full = True
             await trio.sleep(_RETRY)
             return 1

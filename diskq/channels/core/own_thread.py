@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Protocol
 
 from diskq.errors import BusyError, ForkedError
-from diskq.storage.forks import tell_of_forks
+from diskq.storage.forks import notify_on_fork
 
 __all__ = ["OwnThread", "OwnThreadGuard"]
 
@@ -37,7 +37,7 @@ class OwnThread:
         self.check: Callable[[], None] = self._check
         """Raises BusyError in every other thread, and ForkedError in a child of a fork."""
         if guard is None:
-            tell_of_forks(self)
+            notify_on_fork(self)
         else:
             guard.bind(self._error)
             self.check = guard.check  # the same, compiled

@@ -87,7 +87,7 @@ def _only(taken: list[Taken]) -> tuple[Receiver[Any], Any]:
     taken.sort(key=lambda each: isinstance(each[1], outcome.Error))
     for receiver, beside in taken[1:]:
         assert isinstance(beside, outcome.Error), "one gives a message, the others keep theirs"
-        log.tell(
+        log.report(
             "receive_failed",
             "%s failed while another receiver had a message: %s",
             repr(receiver),

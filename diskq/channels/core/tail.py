@@ -312,7 +312,7 @@ class Tail:
 
     def _note_losses(self, part: TailPart) -> None:
         for gap in part.reader.losses:
-            log.tell(
+            log.report(
                 "gap",
                 "%s",
                 gap,

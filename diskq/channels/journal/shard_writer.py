@@ -224,7 +224,7 @@ class ShardLoop:
                 place.failure = failure
             else:
                 path = self._shards.path(index)
-                log.tell(
+                log.report(
                     "close_failed",
                     "%s could not be closed cleanly: %s",
                     path,

@@ -136,7 +136,7 @@ class Snapshots:
         if isinstance(failure, SnapshotStopped):
             return  # who waits was sent away
         if not isinstance(failure, StorageFailedError):
-            log.tell(
+            log.report(
                 "no_snapshot",
                 "%s: no snapshot, the log stays: %s",
                 self._engine.path,

@@ -302,7 +302,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
                 self._hand_out()
             if self._lingering:
                 self._wake_lingering()
-            if self._place.is_pressed:
+            if self._place.is_contended:
                 self._relieve()
             self._open_gates()
 
@@ -318,7 +318,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         if self._senders or self.is_closing:
             self._shut_gates()
         self._place.stand_for(self._senders, is_closing=self.is_closing)
-        if self._place.is_pressed:
+        if self._place.is_contended:
             engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
         if self._receivers:
             engine.gate_out.left = 0

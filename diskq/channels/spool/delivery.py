@@ -259,7 +259,7 @@ class Delivery:
     def _succeeded(self) -> None:
         if self._complaint is not None:
             failures = self.pacing.failures
-            log.tell(
+            log.report(
                 "delivery_resumed",
                 "%s delivers again, after %d failures",
                 self._name,
@@ -276,7 +276,7 @@ class Delivery:
         complaint = type(failure), text
         self.last_error = f"{type(failure).__name__}: {text}"[:_LONGEST_ERROR]
         if complaint != self._complaint:
-            log.tell(
+            log.report(
                 "delivery_failed",
                 "%s cannot deliver: %s",
                 self._name,
@@ -304,7 +304,7 @@ class Delivery:
             raise Again(self.pacing.failed()) from full
         self._cursor.bury(items)
         self.buried += len(items)
-        log.tell(
+        log.report(
             "dead_letters",
             "%s: %d messages became dead letters: %s",
             self._name,

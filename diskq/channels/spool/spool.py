@@ -364,7 +364,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
                     nursery.start_soon(spool._delivery.run)
         except BaseException as failure:
             failure = _one_of(failure)
-            log.tell(
+            log.report(
                 "delivery_ended",
                 "spool %r delivers no more: %s: %s",
                 self._path,

@@ -131,7 +131,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
         except (OSError, DiskqError) as failure:
             # Nobody is told that what was to go is there still; who waits is refused.
             name = self.engine.name
-            log.tell(
+            log.report(
                 "removal_failed",
                 "stream %r: old segments could not be removed: %s",
                 name,
@@ -147,7 +147,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     def _relieve(self) -> None:
         self._write_gathered()
-        if self.engine.is_pressed:
+        if self.engine.is_contended:
             self._make_room()
         self.engine.relieve()
 

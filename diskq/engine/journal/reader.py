@@ -67,8 +67,8 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
     # --- what its segments are --------------------------------------------------------------------
 
     def _open_segment(self, base: int) -> JournalSegmentReader:
-        shown = partial(rows_on, self._fs, self.files.wal, base)
-        return JournalSegmentReader(self._fs, self.ahead, self.files, base, shown)
+        wal_rows = partial(rows_on, self._fs, self.files.wal, base)
+        return JournalSegmentReader(self._fs, self.ahead, self.files, base, wal_rows)
 
     def another(self) -> JournalReader:
         """Another reader of the same journal, at offset 0."""

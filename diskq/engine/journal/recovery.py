@@ -21,7 +21,7 @@ from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, Vouched, vouched
+from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, last_byte
@@ -144,15 +144,17 @@ class _JournalJudge:
     def _has_unvouched(self, base: int) -> bool:
         """Are there bytes in this segment that no checksum of ours covers?"""
         path = self.files.data(base)
-        return vouched(self.fs, path, self.files.checksum_file(base), 0).end < (self.fs.size_of(path) or 0)
+        return verified_prefix(self.fs, path, self.files.checksum_file(base), 0).end < (
+            self.fs.size_of(path) or 0
+        )
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
+    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         offset = (point.next_offset if base == point.base else base) + told.records
         return Followed(told.end, offset, offset)
 
-    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
         return base == followed.next_offset
 
     def set_aside(self, base: int) -> int:

@@ -16,7 +16,7 @@ from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import find_next
 from diskq.engine.log.segment_reader import LogSegmentReader
-from diskq.storage.block_reader import Bare, Broken, Loss, Rotten, Shown
+from diskq.storage.block_reader import BrokenFraming, CorruptBlock, Loss, Unverified, WalRows
 from diskq.storage.checksums import Row
 from diskq.storage.fs import FileSystem
 
@@ -33,9 +33,9 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
     index_size = 0
 
     def __init__(
-        self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, shown: Shown | None = None
+        self, fs: FileSystem, ahead: SejAhead, files: JournalFiles, base: int, wal_rows: WalRows | None = None
     ) -> None:
-        super().__init__(fs, ahead, files, base, shown)
+        super().__init__(fs, ahead, files, base, wal_rows)
         self.tail: Tail = "END"
         """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
 
@@ -125,8 +125,8 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
 
     # --- bytes with checksums ---------------------------------------------------------------------
 
-    def _numbered(self, rotten: Rotten) -> Loss:
-        loss, row = rotten
+    def _numbered(self, corrupt: CorruptBlock) -> Loss:
+        loss, row = corrupt
         offset = self._messages.next_offset
         told = self._told_behind(loss.start, row.end)
         self._messages.next_offset = offset + (loss.records or 0) if told is None else told
@@ -134,11 +134,11 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
 
     # --- bytes without ----------------------------------------------------------------------------
 
-    def _take_unverified(self, bare: Bare) -> Loss | None:
-        broken = self.blocks.take_framed(bare)
+    def _take_unverified(self, unverified: Unverified) -> Loss | None:
+        broken = self.blocks.take_framed(unverified)
         return None if broken is None else self._give_up(broken)
 
-    def _give_up(self, broken: Broken) -> Loss | None:
+    def _give_up(self, broken: BrokenFraming) -> Loss | None:
         """No record is where one was believed to be: what follows? None: that may still change."""
         position, behind, _, reason, is_torn = broken
         end = min(behind, self._readable_end)

@@ -101,8 +101,8 @@ class JournalSteps(DirectorySteps):
         if not points.partitions and points.is_readable:
             keep_path(fs, self.path)  # once: where there is a point, it was done
         wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}, points.staged))
-        wals.put_back(in_place=was_ours)
-        writer.repairs += [*wals.untold, *wals.repairs]
+        wals.replay(in_place=was_ours)
+        writer.repairs += [*wals.unreported, *wals.repairs]
         if not was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
@@ -122,7 +122,7 @@ class JournalSteps(DirectorySteps):
         self._segments.bases[:] = found.bases
         self._segment.resume(found.bases[-1], found.end, found.rows, writer.pending)
         writer.sign_lock()
-        told = log.all_repaired(writer.repairs)
+        told = log.report_repairs(writer.repairs)
         (noted,) = self.metadata()
         if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
             raise DiskFullError(self.path, NO_ROOM)
@@ -130,7 +130,7 @@ class JournalSteps(DirectorySteps):
         for displaced in wals.displaced:
             self._append_again(displaced)
         wals.clear()
-        log.all_repaired(writer.repairs, told)
+        log.report_repairs(writer.repairs, told)
         # Only now, with what stood on the old one written and synced, may there be a new one.
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
 
@@ -292,7 +292,7 @@ class JournalSteps(DirectorySteps):
         return self.buffer.end - self.buffer.flushed
 
     def open_gates(self, left: int, unsynced: int) -> None:
-        self.buffer.room = self.log.policy.unasked(unsynced)
+        self.buffer.room = self.log.policy.bytes_until_check(unsynced)
         self.log.gates[0].left = left if self._segment.is_ready else 0
 
     @property

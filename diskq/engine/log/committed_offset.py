@@ -40,7 +40,7 @@ from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing
-from diskq.storage.forks import tell_of_forks
+from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
@@ -188,7 +188,7 @@ class Marker(Synced, Closing):
         what = f"the committed offset {place.path}"
         super().__init__(fs, log, place.path, what, policy, clock or fs.monotonic)
         self._place = place
-        tell_of_forks(self)
+        notify_on_fork(self)
         self._shadow = -1
         self._owes_shadow = True  # it may not be synced, whichever process wrote it
         found = read_marker(fs, place)
@@ -215,7 +215,7 @@ class Marker(Synced, Closing):
             self.abandon()
             raise
         if found.repair is not None:
-            log.repaired(found.repair)
+            log.report_repair(found.repair)
             self.policy.passed(1, self.clock())
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
@@ -285,7 +285,7 @@ class Marker(Synced, Closing):
         """Prepare a sync of the last commit; None if it is durable. Execute it; then `complete` or `fail`."""
         self.check_usable()
         self._check_idle()
-        self.policy.taken()
+        self.policy.prepared()
         if self.committed == self.durable and not self._is_wrong:
             return None
         order = self._place.byte_order
@@ -335,7 +335,7 @@ class Marker(Synced, Closing):
             # The old content describes an older file, whose number and time the next one may have again.
             with contextlib.suppress(OSError):
                 self._fs.truncate(self._shadow, 0)
-            log.tell(
+            log.report(
                 "unguarded",
                 "%s: rot in it would not be noticed: %s",
                 self.path,

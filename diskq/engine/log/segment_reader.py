@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
 from diskq._native.core.read_ahead import OffsetAhead
-from diskq.storage.block_reader import Bare, BlockReader, Loss, Rotten, Shown, Takeable
+from diskq.storage.block_reader import BlockReader, CorruptBlock, Loss, Takeable, Unverified, WalRows
 from diskq.storage.fs import FileSystem
 
 __all__ = ["LogSegmentReader"]
@@ -31,13 +31,13 @@ class LogSegmentReader(ABC, Generic[A]):
         ahead: A,
         files: _SegmentFiles,
         base: int,
-        shown: Shown | None,
+        wal_rows: WalRows | None,
         takeable: Takeable | None = None,
     ) -> None:
         """Start at the first message. Raises FileNotFoundError if the segment is gone, OSError."""
         self._fs = fs
         self.path = files.data(base)
-        self.blocks = BlockReader(fs, ahead, self.path, files.checksum_file(base), 0, shown, takeable)
+        self.blocks = BlockReader(fs, ahead, self.path, files.checksum_file(base), 0, wal_rows, takeable)
         self.base = base
         self._messages: A = ahead
         self._messages.next_offset = base
@@ -61,16 +61,16 @@ class LogSegmentReader(ABC, Generic[A]):
 
     def _fill(self, end: int, covered_end: int | None) -> Loss | None:
         found = self.blocks.step(end, covered_end)
-        if isinstance(found, Rotten):
+        if isinstance(found, CorruptBlock):
             return self._numbered(found)
         return None if found is None else self._take_unverified(found)
 
     # --- for the subclass -------------------------------------------------------------------------
 
     @abstractmethod
-    def _numbered(self, rotten: Rotten) -> Loss:
+    def _numbered(self, corrupt: CorruptBlock) -> Loss:
         """Pass over the offsets, too, of what is lost with a block."""
 
     @abstractmethod
-    def _take_unverified(self, bare: Bare) -> Loss | None:
+    def _take_unverified(self, unverified: Unverified) -> Loss | None:
         """Make available those of these bytes that may be believed, or pass over what is bad."""

@@ -16,7 +16,7 @@ from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
-from diskq.storage.checksums import Vouched, rows_before, vouched
+from diskq.storage.checksums import VerifiedPrefix, rows_before, verified_prefix
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
 
@@ -67,10 +67,10 @@ class Judge(Protocol):
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Follow the framing of the segment, from the point on if it is there; repair its end."""
 
-    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
+    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         """Do the same for a segment of which only what checksums vouch for is left."""
 
-    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
         """True if segment `base` continues this one, after a power cut. `told` is as for `believe`."""
 
     def complete(self, base: int, following: int) -> None:
@@ -201,7 +201,7 @@ class LogRecovery:
             if has_point or self._fs.size_of(files.checksum_file(base)) is not None:
                 data = files.data(base)
                 start = point.end if base == point.base else 0
-                told = vouched(self._fs, data, files.checksum_file(base), start)
+                told = verified_prefix(self._fs, data, files.checksum_file(base), start)
                 self._repairs.cut(data, told.end, UNSYNCED, beside=files.kept(data))
                 followed = self._take(base, point, judge.believe(base, told, point))
             else:

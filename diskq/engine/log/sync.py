@@ -103,5 +103,5 @@ class Synced(ABC):
 
     def _note_not_replaced(self, path: str) -> None:
         """Log that the disk has no space for the small file `path`, which is still pending."""
-        self._topic.tell("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
+        self._topic.report("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
         self.policy.passed(1, self.clock())

@@ -22,7 +22,7 @@ from typing import Protocol
 from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
-from diskq.storage.write_ahead_log import Waiting, holds_all, tells_nothing
+from diskq.storage.write_ahead_log import Waiting, holds_all, holds_nothing
 from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
@@ -118,7 +118,7 @@ class QueueUse:
         return cls(
             was_ours=holder is not None,
             was_restarted=was_restarted(fs, holder, [wal]) is True,
-            was_killed=is_named or not tells_nothing(fs, wal),
+            was_killed=is_named or not holds_nothing(fs, wal),
             has_all_checksums=is_told or (is_free and holds_all(fs, wal)),
         )
 

@@ -333,7 +333,7 @@ class LogWriter(Synced):
             return
         if self._format.waiting_bytes:
             raise sync.left_out
-        self._topic.tell("disk_full", "%s", sync.left_out, path=sync.left_out.path)
+        self._topic.report("disk_full", "%s", sync.left_out, path=sync.left_out.path)
 
     def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
         """Sync the pending files and the given ones at once. Returns and raises as `run`."""
@@ -361,7 +361,7 @@ class LogWriter(Synced):
             self.fail(failure)
         if full or has_metadata:
             self.note()
-            self.policy.taken()
+            self.policy.prepared()
             self.note()
         return self._frozen(handles, self._format.metadata() if has_metadata else (), left_out)
 

@@ -233,10 +233,10 @@ class PrioritySteps(DirectorySteps):
             self._keep_state(found)
         self._go_on(found, metadata)
         writer.sign_lock()
-        told = log.all_repaired(writer.repairs)
+        told = log.report_repairs(writer.repairs)
         writer.sync()
         lock.note_newest(-1)  # from here on the point tells
-        log.all_repaired(writer.repairs, told)
+        log.report_repairs(writer.repairs, told)
 
     def _give_up_snapshot(self) -> None:
         if self._snapshot is not None:

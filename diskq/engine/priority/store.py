@@ -257,7 +257,7 @@ class PriorityStore(LogEngine):
         except StorageFailedError:
             raise
         except (OSError, DiskqError) as failure:
-            log.tell(
+            log.report(
                 "no_snapshot",
                 "%s: no snapshot, the log stays: %s",
                 self.path,

@@ -434,7 +434,7 @@ class AckLog:
             raise failure
         if not self._was_full:
             path = self._files.ack_log(self._number)
-            log.tell(
+            log.report(
                 "disk_full", "%s: the disk is full, acknowledgements will be written later", path, path=path
             )
         self._was_full = True

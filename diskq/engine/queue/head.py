@@ -309,7 +309,7 @@ class FifoHead:
             raise damaged
         repair = self._sealed.damaged.note(number, loss, self.log.pending)
         self.log.repairs.append(repair)
-        log.repaired(repair)
+        log.report_repair(repair)
         self.lost += loss.records or 0
         self._depth_at_open -= loss.records or 0
 

@@ -210,7 +210,7 @@ class FifoQuota:
         head = yield from self._leave_consumed(head, share)
         if self._is_leaving():
             return "unsynced"  # its room is free with the next barrier
-        refusal = share.refused(has_old=self._drops and bool(self._sealed), has_young=self._drops)
+        refusal = share.on_refusal(has_old=self._drops and bool(self._sealed), has_young=self._drops)
         if refusal != "droppable":
             return refusal
         missing = share.missing

@@ -33,17 +33,17 @@ from diskq.storage.checksums import (
     ChecksumFile,
     Row,
     Rows,
-    Vouched,
+    VerifiedPrefix,
     checksummed,
     rows_after,
     rows_before,
-    vouched,
+    verified_prefix,
 )
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair
-from diskq.storage.write_ahead_log import rows_behind, view_with_rows
+from diskq.storage.write_ahead_log import rows_to_add, view_with_rows
 
 __all__ = ["FifoRecovery", "Recovered", "survey"]
 
@@ -90,7 +90,7 @@ def survey(
     `depth` is not known where the metadata does not tell it. Raises OSError.
     """
     use = QueueUse.seen(fs, files.lock, files.wal, is_free=is_free)
-    with view_with_rows(fs, files.staging, rows_behind(fs, files.staging)) as view:
+    with view_with_rows(fs, files.staging, rows_to_add(fs, files.staging)) as view:
         view.make_directory(files.private)  # as the open does
         acts = OpenRepairs(view, PendingSyncs(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
@@ -360,7 +360,7 @@ class FifoRecovery:
         """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
         for number in self.sizes.keys() - self.unchecked:
             checksum_file = self.files.checksum_file(number)
-            if self.fs.size_of(checksum_file) and not self._vouched(number, 0, prefix=False).end:
+            if self.fs.size_of(checksum_file) and not self._verified_prefix(number, 0, prefix=False).end:
                 self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -502,10 +502,10 @@ class FifoRecovery:
         while numbers and (numbers[0] == due or not prefix):
             number = numbers.pop(0)
             start = known.byte if number == known.file else 0
-            end, records, is_complete = self._vouched(number, start, prefix)
+            end, records, is_complete = self._verified_prefix(number, start, prefix)
             counted += records
             if end < self.sizes[number] and (
-                prefix or not any(self._vouched(later, 0, prefix).end for later in numbers)
+                prefix or not any(self._verified_prefix(later, 0, prefix).end for later in numbers)
             ):
                 self._cut(number, end, UNSYNCED, None)
             # What follows a file that is not known to be complete does not follow what it holds.
@@ -517,10 +517,10 @@ class FifoRecovery:
         self.acts.execute_asides()
         return counted
 
-    def _vouched(self, number: int, start: int, prefix: bool) -> Vouched:
+    def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:
         """How far checksums vouch for the file from `start` on; without `prefix`, past what they do not."""
         path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
-        return vouched(self.fs, path, sums, start, size=size, over_gaps=not prefix)
+        return verified_prefix(self.fs, path, sums, start, size=size, over_gaps=not prefix)
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
         """What a torn write left was never acknowledged, and is no message lost."""

@@ -22,7 +22,7 @@ from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
 from diskq.errors import QueueMovedError
 from diskq.storage.block_reader import BlockReader, Loss
-from diskq.storage.checksums import Row, checksum, end_with
+from diskq.storage.checksums import Row, checksum, replace_last_rows
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
@@ -283,7 +283,7 @@ class _Passage(Closing):
         try:
             if checksum_file is not None and added:
                 fs = self._view
-                end_with(fs, checksum_file, added)
+                replace_last_rows(fs, checksum_file, added)
             self._fs = fs
             self._ahead = ReadAhead(fs, framing, Gate(), any_size)
             self._reader = BlockReader(fs, self._ahead, path, checksum_file, start)

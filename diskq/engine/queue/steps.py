@@ -136,21 +136,21 @@ class FifoSteps(LogSteps):
         finish_swap(fs, files.directory, files.swap)
         wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}))
         writer.on_release(self.head.release)
-        wals.put_back()
+        wals.replay()
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
-        found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.repaired).run()
+        found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.report_repair).run()
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()
         mend_journals(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        writer.repairs += [*wals.untold, *wals.repairs, *found.repairs]
+        writer.repairs += [*wals.unreported, *wals.repairs, *found.repairs]
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth)
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
-        told = log.all_repaired(writer.repairs, told=found.told)
+        told = log.report_repairs(writer.repairs, reported=found.told)
         self.sync()
         for displaced in wals.displaced:
             self._append_again(displaced)
@@ -159,7 +159,7 @@ class FifoSteps(LogSteps):
         self._is_open = True
         self._take_wal()
         self.quota.join(self.head.position)
-        log.all_repaired(writer.repairs, told)
+        log.report_repairs(writer.repairs, told)
 
     def _take_wal(self) -> None:
         wals = self.log.wals
@@ -275,7 +275,7 @@ class FifoSteps(LogSteps):
 
         For what is done already: what waits in memory and finds no room waits on. Raises StorageFailedError.
         """
-        if self.log.after_append(word) and (share := self.quota.share) is not None and share.is_pressed:
+        if self.log.after_append(word) and (share := self.quota.share) is not None and share.is_contended:
             with contextlib.suppress(DiskFullError):
                 self.tail.relieve()
             if self._sealed.leaving:
@@ -373,6 +373,6 @@ class FifoSteps(LogSteps):
             self.sync()  # what gave way was gone only after the metadata had found no room
         if writer.wals is not None:
             writer.wals.retire()
-        if not self._append.owes_rows:
+        if not self._append.has_pending_rows:
             with contextlib.suppress(OSError):
                 writer.lock.note_closed()

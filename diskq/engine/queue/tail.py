@@ -224,7 +224,7 @@ class FifoTail:
         """Up to where the fast paths may write without asking; `size` bytes at least."""
         end = self._buffer.end
         unsynced = self.log.unsynced_bytes + size
-        most = min(size + self.log.policy.unasked(unsynced), self._append.room)
+        most = min(size + self.log.policy.bytes_until_check(unsynced), self._append.room)
         limit = min(self._options.file_size, end + self._quota.left(most))
         self._buffer.limit = max(limit, end + size)
 

@@ -179,7 +179,7 @@ class StreamRoom:
             if not self._forget_gone():
                 break
         drops = self.has_retention or share.on_full == "drop_oldest"
-        return share.refused(has_old=drops and may_drop and bool(self._complete))
+        return share.on_refusal(has_old=drops and may_drop and bool(self._complete))
 
     def full_error(self, size: int) -> DiskFullError:
         assert self.share is not None

@@ -55,8 +55,8 @@ class PartitionReader(LogReader[Message, StreamColumns, SegmentReader]):
         self.seek(end - 1 if end > active else end)
 
     def _open_segment(self, base: int) -> SegmentReader:
-        shown = partial(rows_on, self._fs, self._partition.wal, base)
-        return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base, shown)
+        wal_rows = partial(rows_on, self._fs, self._partition.wal, base)
+        return SegmentReader(self._fs, self.ahead, self._framing, self._partition, base, wal_rows)
 
     def _another(self) -> PartitionReader:
         return PartitionReader(self._fs, self._partition, varuint=self._framing.varuint)

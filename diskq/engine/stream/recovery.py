@@ -25,7 +25,7 @@ from diskq.engine.stream.index_rebuild import SegmentRows, mend, rows_in
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.unindexed import find_unindexed
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, Vouched, vouched
+from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, keep_content
@@ -93,7 +93,9 @@ class _StreamJudge:
         """Of what retention had removed before the first segment something is back. Keep what is complete."""
         for base in [base for base in self.found.bases if point.base <= base < self.first]:
             start = point.end if base == point.base else 0
-            if not vouched(self.fs, self.files.data(base), self.files.checksum_file(base), start).is_complete:
+            if not verified_prefix(
+                self.fs, self.files.data(base), self.files.checksum_file(base), start
+            ).is_complete:
                 self.found.bases.remove(base)
                 self.set_aside(base)
         self.repairs.execute_asides()
@@ -149,10 +151,10 @@ class _StreamJudge:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: Vouched, point: RecoveryPoint) -> Followed:
+    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         return self.follow(base, point)
 
-    def is_followed(self, base: int, told: Vouched | None, followed: Followed) -> bool:
+    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
         is_complete = told is None or told.is_complete
         return is_complete and (base == followed.next_offset or not followed.end)
 

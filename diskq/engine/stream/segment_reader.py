@@ -23,7 +23,7 @@ from diskq.engine.log.segment_reader import LogSegmentReader
 from diskq.engine.stream.cross_check import CrossCheck, GoodRow, IndexRow
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
-from diskq.storage.block_reader import STRETCH, Bare, Broken, Loss, Rotten, Shown
+from diskq.storage.block_reader import STRETCH, BrokenFraming, CorruptBlock, Loss, Unverified, WalRows
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -49,9 +49,9 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         framing: TripletFraming,
         files: PartitionFiles,
         base: int,
-        shown: Shown | None = None,
+        wal_rows: WalRows | None = None,
     ) -> None:
-        super().__init__(fs, ahead, files, base, shown, self._takeable)
+        super().__init__(fs, ahead, files, base, wal_rows, self._takeable)
         self._checksum_file = files.checksum_file(base)
         self._cross_check = CrossCheck(fs, files, base, self.blocks.handle, framing)
         self._believed_to = 0  # up to this byte of the data, lengths are believed
@@ -220,8 +220,8 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
                 return number
         return None
 
-    def _numbered(self, rotten: Rotten) -> Loss:
-        loss, row = rotten
+    def _numbered(self, corrupt: CorruptBlock) -> Loss:
+        loss, row = corrupt
         offset = self._messages.next_offset
         if loss.records is None:
             loss = replace(loss, records=max(0, self._offset_behind(row, offset) - offset))
@@ -239,11 +239,11 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     # --- bytes without ----------------------------------------------------------------------------
 
-    def _take_unverified(self, bare: Bare) -> Loss | None:
+    def _take_unverified(self, unverified: Unverified) -> Loss | None:
         """Admit records as far as the rows of the index agree with them."""
-        position, end, cut_short = bare.position, bare.end, bare.cut_short
+        position, end, cut_short = unverified.position, unverified.end, unverified.cut_short
         if position < (believed := min(end, self._believed_to)):
-            return self._take_framed(bare._replace(end=believed, behind=believed, cut_short=None))
+            return self._take_framed(unverified._replace(end=believed, lost_end=believed, cut_short=None))
         if self._undecided is not None and self._undecided == self._state(end):
             return None
         rows = self._cross_check.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
@@ -268,12 +268,12 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             told = STRETCH
         self._messages.load(self.blocks.handle, position, min(max(told, size), end - position))
 
-    def _take_framed(self, bare: Bare) -> Loss | None:
+    def _take_framed(self, unverified: Unverified) -> Loss | None:
         """Admit records whose lengths are believed."""
-        broken = self.blocks.take_framed(bare)
+        broken = self.blocks.take_framed(unverified)
         return None if broken is None else self._give_up(broken)
 
-    def _give_up(self, broken: Broken) -> Loss:
+    def _give_up(self, broken: BrokenFraming) -> Loss:
         """No record is where one was believed to be."""
         position, behind, _, reason, is_torn = broken
         self._believed_to = 0
@@ -344,7 +344,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         between = row.offset - self._messages.next_offset
         if good.position == position and not between:
             self._follow(good)  # nothing: only the row is not where it belongs
-            return self._take_unverified(Bare(position, end, end))
+            return self._take_unverified(Unverified(position, end, end))
         if between and self._cross_check.count(position, good.position, between) == between:
             self._follow(good)
             return self._believe(position, good.position)
@@ -456,4 +456,4 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     def _believe(self, position: int, end: int) -> Loss | None:
         self._believed_to = end
-        return self._take_framed(Bare(position, end, end))
+        return self._take_framed(Unverified(position, end, end))

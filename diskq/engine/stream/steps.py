@@ -115,7 +115,7 @@ class StreamSteps(DirectorySteps):
         self._gate = self.log.new_gate()
         self._partitions: list[_WrittenPartition] = []
         self._others: dict[int, RecoveryPoint] = {}  # where partitions end that are not written to
-        self.owes_rows = False
+        self.has_pending_rows = False
         """True if a disk has refused them."""
         self._uses_wal = uses_wal
         self.share: BudgetShare | None = None
@@ -180,7 +180,7 @@ class StreamSteps(DirectorySteps):
         self._open_partitions(was_ours, wals, intent)
         self._open_door()
         writer.sign_lock()
-        told = log.all_repaired(writer.repairs)
+        told = log.report_repairs(writer.repairs)
         settings = () if self.settings == existing else (settings_as(files, self.settings),)
         (points,) = self.metadata()
         if not writer.commit(metadata=(*settings, points)) and (settings or not write_over(fs, points)):
@@ -193,7 +193,7 @@ class StreamSteps(DirectorySteps):
             rollforward.forget(fs, files)
         writer.note()
         self._append_displaced(wals)
-        log.all_repaired(writer.repairs, told)
+        log.report_repairs(writer.repairs, told)
 
     def _open_door(self) -> None:
         self.door = StreamRouter(
@@ -235,8 +235,8 @@ class StreamSteps(DirectorySteps):
             keep_path(self._fs, self.path)  # once: where there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
-        wals.put_back(in_place=was_ours)
-        self.log.repairs += [*wals.untold, *wals.repairs]
+        wals.replay(in_place=was_ours)
+        self.log.repairs += [*wals.unreported, *wals.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are not to be written to any more.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -482,7 +482,7 @@ class StreamSteps(DirectorySteps):
     def _make_way(self, only: _WrittenPartition | None = None) -> None:
         """Have segments open that take the next message, as go-diskq would choose them."""
         try:
-            if self.owes_rows:
+            if self.has_pending_rows:
                 self._write_rows()
             for partition in self._partitions if only is None else (only,):
                 if not partition.segment.is_ready:
@@ -565,11 +565,11 @@ class StreamSteps(DirectorySteps):
         self.forget_removed(report)
 
     @property
-    def is_pressed(self) -> bool:
+    def is_contended(self) -> bool:
         """Do others want room that `make_room` might find here?"""
         if self._room is None or self.share is None:
             return False
-        return self.share.asked > 0 or (self._room.has_retention and self.share.is_pressed)
+        return self.share.asked > 0 or (self._room.has_retention and self.share.is_contended)
 
     @exclusive
     def relieve(self) -> None:
@@ -620,13 +620,13 @@ class StreamSteps(DirectorySteps):
         return sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
 
     def open_gates(self, left: int, unsynced: int) -> None:
-        room = self.log.policy.unasked(unsynced)
+        room = self.log.policy.bytes_until_check(unsynced)
         if self._room is not None and self.share is not None:
             # Of which checksums take a part, and the key of the last one that fits.
             most = self._room.left(self.door)
             room = min(room, most - (most >> 7) - BLOCK)
         self.door.room = room
-        is_ready = not self.owes_rows and all(its.segment.is_ready for its in self._partitions)
+        is_ready = not self.has_pending_rows and all(its.segment.is_ready for its in self._partitions)
         self._gate.left = left if is_ready else 0
 
     @property
@@ -641,10 +641,10 @@ class StreamSteps(DirectorySteps):
 
     def _write_rows(self) -> None:
         """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
-        self.owes_rows = True
+        self.has_pending_rows = True
         try:
             self.door.write_rows()
-            self.owes_rows = False
+            self.has_pending_rows = False
         finally:
             for partition in self._partitions:
                 partition.segment.rows_are_written()

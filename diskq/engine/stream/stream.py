@@ -131,7 +131,7 @@ class Stream(LogEngine):
             return False
         records = steps.transaction_records(transaction)
         self.log.sync()
-        if steps.owes_rows or steps.waiting_bytes:
+        if steps.has_pending_rows or steps.waiting_bytes:
             raise DiskFullError(self.path, "the disk is full")
         if steps.share is not None:
             # Once it is committed there is no way back: all of it has to find room before.
@@ -172,7 +172,7 @@ class Stream(LogEngine):
         self.steps.dropped(self.steps.make_room(self.steps.missing))
 
     def _sync_if_due(self, word: Durability) -> None:
-        if self.log.after_append(word) and self.steps.is_pressed:
+        if self.log.after_append(word) and self.steps.is_contended:
             self._drop()
 
     # --- retention --------------------------------------------------------------------------------

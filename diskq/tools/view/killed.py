@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, holder_of, read_holder
 from diskq.storage.write_ahead_log import (
-    PutBack,
+    Replayed,
     Staging,
+    holds_nothing,
     kept_aside_since,
     read_wal,
-    tells_nothing,
-    view_with,
+    view_after_replay,
 )
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.report import Report
@@ -44,7 +44,7 @@ def as_put_back(
         return
     wals = (its.path for its in stagings.values())
     is_restarted = was_restarted(fs, read_holder(fs, lock), wals)
-    view, told = view_with(fs, stagings, was_restarted=is_restarted, staged=staged)
+    view, told = view_after_replay(fs, stagings, was_restarted=is_restarted, staged=staged)
     try:
         if holder is not None and (since := holder.recovering_since) and not is_restarted:
             for repair in kept_aside_since(fs, since, stagings.values()):
@@ -70,12 +70,12 @@ def _killed(
     holder, is_held = holder_of(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
     is_recovering = holder is not None and holder.recovering_since > 0
-    is_told = staged or is_recovering or not all(tells_nothing(fs, its.path) for its in stagings.values())
+    is_told = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings.values())
     return holder, staged if is_told and not is_held else None
 
 
 def _tell(
-    fs: FileSystem, staging: Staging, done: PutBack, counted: Callable[[bytes], int], report: Report
+    fs: FileSystem, staging: Staging, done: Replayed, counted: Callable[[bytes], int], report: Report
 ) -> None:
     for repair in done.repairs:
         report.damage(repair.path, None, repair.reason, repair.records or 0)

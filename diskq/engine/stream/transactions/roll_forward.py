@@ -204,7 +204,7 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
             for gap in reader.losses[told:]:
                 if gap.start == gap.end:
                     return max(at, gap.offset) - share.start  # nobody was given these offsets
-                # Rotten bytes: what they held was there.
+                # CorruptBlock bytes: what they held was there.
                 for _ in range(min(gap.offset + gap.count, share.offsets.stop) - max(at, gap.offset)):
                     next(expected, None)
                     at += 1
