@@ -36,7 +36,7 @@ def shipped(tmp_path: Path) -> Path:
     """What an archive brings that was made with another Python, on another machine."""
     tree = tmp_path / "shipped"
     shutil.copytree(PACKAGE, tree / "diskq", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (tree / "diskq" / "_native" / f"nsq.{OTHER}.so").touch()
+    (tree / "diskq" / "_native" / "queue" / f"codec.{OTHER}.so").touch()
     return tree
 
 

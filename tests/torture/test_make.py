@@ -30,7 +30,8 @@ def make(venv: Path, *settings: str, failing: str = "none of them") -> tuple[int
     command = ["make", "torture", f"VENV={venv}", *settings, *there]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     ran = [line.split()[1] for line in (venv / "ran").read_text().splitlines()]
-    return ended.returncode, [module for module in ran if module != "scripts.readme_table"]  # it follows a part
+    # The README's table is written after one of the parts.
+    return ended.returncode, [module for module in ran if module != "scripts.readme_table"]
 
 
 @made
