@@ -1,9 +1,9 @@
-# The ack log: what is acknowledged beyond the acknowledged prefix, and how often what was handed
-# out. Law: whatever it says is true of the bytes that are there, and whatever it does not say costs a
-# second delivery, never a message.
+# The ack log: what is acknowledged beyond the acknowledged prefix, and how often messages were handed out.
+# Law: every row is true of the bytes that are there, and a missing row costs a second delivery, never a
+# message.
 #
-# NSQ's metadata knows one read position, up to which everything is consumed. What lies behind it and is
-# acknowledged all the same stands here, in files of rows of 36 bytes, little endian:
+# NSQ's metadata has one read position, up to which everything is consumed. Acknowledgements of later messages
+# are stored here, in files of rows of 36 bytes, little endian:
 #
 #     kind u16 | attempts u16 | delay u32 (ms) | file u64 | byte u64 | value i64 | check u32
 #
@@ -12,26 +12,25 @@
 #     3 tried    the message that begins here was handed out `attempts` times, and is not to be again
 #                before `value` (ns since the Unix epoch), but after `delay` at the latest; 0: at once
 #
-# `check` is the crc32c of the row's first 32 bytes. A row stands for itself: of torn, rotten and missing
-# ones nothing is known, and zeros are no row. Acked rows add up, handed rows count by the furthest, of a
-# message's tried rows the last one counts, and an acked message is acked whatever else is said.
+# `check` is the crc32c of the row's first 32 bytes. Each row stands for itself: torn, rotten and missing rows
+# say nothing, and zeros are no row. Acked rows add up; of the handed rows the furthest counts, of a message's
+# tried rows the last one; and an acked message is acked whatever other rows say.
 #
-# Why a row never speaks of another message than it was written about:
+# A row never speaks of another message than the one it was written for, because
 #
 #   - a place in NSQ's files is written once; what follows the written bytes can only be replaced after
 #     a crash has cut it off, by the open that cut it, or by a peer;
-#   - so each open, before the queue accepts anything, takes back what is said of places from the write
+#   - so each open, before the queue accepts anything, takes back the rows about places from the write
 #     position on (`mend_journals`), durably, in its first barrier, which comes before the metadata;
-#   - and all that is said, where the metadata is not ours: a peer was here, or began anew;
+#   - and all rows, if the metadata is not diskq's: a peer was here, or began anew;
 #   - a row about a message is written when the message is in its file, not before.
 #
-# The order between journal and metadata is then of no matter: what is behind the metadata's read position
-# is passed over, what is missing is delivered again.
+# The order between ack log and metadata does not matter then: rows before the metadata's read position are
+# passed over, and messages without rows are delivered again.
 #
-# When a file has grown, a new one with a higher number begins with what still matters, is synced by the
-# next barrier, and the old one goes with the same barrier's deletions. Should that be undone by a power
-# cut, both are read, in order: there is nothing in the old one that is not still true.
-# Format: docs/format/acks.md.
+# When a file has grown, a new one with a higher number begins with the rows that still matter, is synced by
+# the next barrier, and the old one is removed by the same barrier. If a power cut undoes that, both are read,
+# in order: all in the old one is still true. Format: docs/format/acks.md.
 
 from __future__ import annotations
 
@@ -76,15 +75,15 @@ _CHECK = struct.Struct("<I")
 ACKED, HANDED, TRIED = 1, 2, 3
 
 MOST_ATTEMPTS = 65_535
-"""A count that has reached this stays there."""
+"""A count that has reached this value stays there."""
 LONGEST_DELAY = 2**32 // 1000 - 1
-"""Seconds: 49 days."""
+"""In seconds: 49 days."""
 
-# A file may grow to so many bytes, and to so many times what it began with.
+# A file may grow to `_GROWN` bytes, or to `_TIMES` times the size it began with.
 _GROWN = 256 * 1024
-_LARGEST = 256 * 1024 * 1024  # far more than it ever grows to; the rest is nobody's
+_LARGEST = 256 * 1024 * 1024  # far more than it ever grows to; anything after that is ignored
 _TIMES = 4
-# So many bytes of rows wait for room on a full disk; then the next file will say what matters.
+# Up to this many bytes of rows wait while the disk is full; then the next file will contain what matters.
 _MOST_OWED = 64 * 1024
 
 _BEGINNING = QueuePosition(0, 0)
@@ -102,23 +101,23 @@ def _packed(kind: int, attempts: int, delay: int, file: int, byte: int, value: i
 
 
 def acked_row(file: int, start: int, end: int) -> bytes:
-    """The messages in bytes start:end of the file are acknowledged."""
+    """Return a row: the messages in bytes start:end of the file are acknowledged."""
     return _packed(ACKED, 0, 0, file, start, end)
 
 
 def handed_row(place: QueuePosition) -> bytes:
-    """All messages before `place` were handed out, at least once."""
+    """Return a row: all messages before `place` were handed out, at least once."""
     return _packed(HANDED, 0, 0, place.file, place.byte, 0)
 
 
 def tried_row(file: int, byte: int, attempts: int, due: float = 0.0, delay: float = 0.0) -> bytes:
-    """The message that begins here was handed out so often; it rests until `due` (seconds, Unix time)."""
+    """Return a row: this message was handed out `attempts` times; it rests until `due` (Unix time, s)."""
     milliseconds = min(-int(-delay * 1000 // 1), 2**32 - 1)
     return _packed(TRIED, min(attempts, MOST_ATTEMPTS), milliseconds, file, byte, int(due * 1e9))
 
 
 def acked_rows(places: Iterable[Place]) -> list[bytes]:
-    """Rows for these messages, in any order: one for those that lie next to each other."""
+    """Return rows for these messages, in any order: one for each run of adjacent ones."""
     rows: list[bytes] = []
     begun: Place | None = None
     for file, start, end in sorted(places):
@@ -134,7 +133,7 @@ def acked_rows(places: Iterable[Place]) -> list[bytes]:
 
 
 class _Row(NamedTuple):
-    at: int  # the journal's byte where it begins
+    at: int  # the byte of the ack log where it begins
     kind: int
     attempts: int
     delay: int
@@ -144,7 +143,7 @@ class _Row(NamedTuple):
 
 
 def _rows(content: bytes) -> Iterator[_Row]:
-    """The rows that are whole."""
+    """Yield the rows that are whole."""
     for at in range(0, len(content) - ROW.size + 1, ROW.size):
         data = content[at : at + ROW.size]
         *fields, check = ROW.unpack(data)
@@ -156,18 +155,18 @@ def _rows(content: bytes) -> Iterator[_Row]:
 
 
 class Tried(NamedTuple):
-    """What is known of a message that was handed out, and may be again."""
+    """The state of a message that was handed out, and may be again."""
 
     attempts: int
     due: float = 0.0
     """Seconds since the Unix epoch."""
     delay: float = 0.0
-    """Seconds: it does not rest longer than this, whatever the clock says."""
+    """In seconds: the message does not rest longer than this, whatever the clock says."""
 
 
 @dataclass(slots=True)
 class Known:
-    """What the journals say of the messages from some place on."""
+    """What the ack logs say of the messages from some place on."""
 
     acked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By file: the bytes start:end of acknowledged messages, ascending, apart from each other."""
@@ -178,24 +177,24 @@ class Known:
 
     @property
     def end(self) -> QueuePosition:
-        """From here on nothing is known."""
+        """The place from which on nothing is known."""
         acked = [QueuePosition(file, ranges[-1][1]) for file, ranges in self.acked.items()]
         tried = [QueuePosition(file, byte + 1) for file, byte in self.tried]
         return max([self.handed, *acked, *tried])
 
     def is_acked(self, file: int, byte: int) -> bool:
-        """Is the message acknowledged that begins here?"""
+        """True if the message that begins here is acknowledged."""
         ranges = self.acked.get(file, [])
         at = bisect.bisect_right(ranges, (byte, 2**63)) - 1
         return at >= 0 and byte < ranges[at][1]
 
     def of(self, file: int, byte: int) -> Tried:
-        """What is known of the message that begins here."""
+        """Return the state of the message that begins here."""
         tried = self.tried.get((file, byte))
         return tried or Tried(int(QueuePosition(file, byte) < self.handed))
 
     def rows_from(self, place: QueuePosition) -> list[bytes]:
-        """Rows that say again what is known of the messages from `place` on, but for the `handed`."""
+        """Return rows with all that is known of the messages from `place` on, except `handed`."""
         rows = [
             acked_row(file, max(start, place.byte if file == place.file else 0), end)
             for file, ranges in self.acked.items()
@@ -210,7 +209,7 @@ class Known:
 
 
 def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
-    """What is known of the queue's messages. Raises OSError."""
+    """Return what is known of the queue's messages. Raises OSError."""
     known = Known()
     for number in files.ack_journals():
         for row in _rows(_content(fs, files.ack_log(number))):
@@ -227,7 +226,7 @@ def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
 
 
 def broken_rows(fs: FileSystem, path: str) -> list[int]:
-    """Where its rows begin that are neither whole nor zeros: torn, or rotten. Raises OSError."""
+    """Return where rows begin that are neither whole nor zeros: torn, or rotten. Raises OSError."""
     content = _content(fs, path)
     whole = {row.at for row in _rows(content)}
     starts = range(0, len(content), ROW.size)
@@ -264,10 +263,10 @@ def mend_journals(
     *,
     is_ours: bool,
 ) -> None:
-    """Let the journals say nothing of places from `write` on; and nothing at all, if not `is_ours`.
+    """Remove from the ack logs all rows about places from `write` on; all rows at all, if not `is_ours`.
 
-    The first barrier makes it durable, before its metadata; it removes what says nothing of interest any
-    more. Raises OSError.
+    The first barrier makes it durable, before its metadata; it also removes files without any row that
+    still matters. Raises OSError.
     """
     for number in files.ack_journals():
         path = files.ack_log(number)
@@ -302,7 +301,7 @@ def _end(row: _Row) -> QueuePosition:
 
 
 def _mended(row: _Row, write: QueuePosition) -> bytes | None:
-    """What is to stand in the place of the row; None: it may stay."""
+    """Return what replaces the row; None if it may stay."""
     if _end(row) <= write:
         return None
     if row.kind == HANDED:
@@ -316,13 +315,13 @@ def _mended(row: _Row, write: QueuePosition) -> bytes | None:
 
 
 class AckLog:
-    """The writing side. What `add` was given is in the page cache, and durable with the next barrier.
+    """The writing side. Rows given to `add` are in the page cache, and durable with the next barrier.
 
-    On a full disk rows wait in memory: whoever consumes makes room.
+    If the disk is full, rows wait in memory: consuming messages frees space.
     """
 
     def __init__(self, fs: FileSystem, files: QueueFiles, pending_syncs: PendingSyncs) -> None:
-        """Go on in the last file there is. `pending_syncs` are what the queue's next barrier owes."""
+        """Go on in the last existing file. `pending_syncs` are those of the queue's next barrier."""
         self._fs = fs
         self._files = files
         self._pending_syncs = pending_syncs
@@ -332,9 +331,9 @@ class AckLog:
         self._handle = -1
         self.size = 0
         """Bytes of rows in the file."""
-        self._first_size = 0  # of those it began with
+        self._first_size = 0  # bytes of the rows it began with
         self._owed = bytearray()
-        self._lacks = False  # rows that were owed for too long
+        self._lacks = False  # True if rows waited too long and were dropped
         self._was_full = False
         self._is_dirty = False
         if numbers:
@@ -346,11 +345,11 @@ class AckLog:
                 raise
 
     def wall_clock(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return the time in seconds since the Unix epoch."""
         return self._fs.wall_clock()
 
     def add(self, rows: bytes) -> None:
-        """Write some more rows. Raises OSError, but not for want of room."""
+        """Write some more rows. Raises OSError, except if the disk is full."""
         self._owed += rows
         if not self._owed:
             return
@@ -367,9 +366,9 @@ class AckLog:
         self._is_dirty = True
 
     def settle(self, matters: Iterable[bytes]) -> tuple[int, ...]:
-        """All rows written that can be: the handles that the barrier is to sync.
+        """Write all rows that can be written. Returns the handles that the barrier is to sync.
 
-        Where the file has grown a new one begins with the rows `matters`, which are looked at only then.
+        When the file has grown, a new one begins with the rows `matters`, which are computed only then.
         """
         self.add(b"")
         if self._old or self._lacks or self.size > max(_GROWN, _TIMES * self._first_size):
@@ -380,7 +379,7 @@ class AckLog:
         return (self._handle,)
 
     def close(self) -> None:
-        """Let go of it: the next barrier syncs and closes it."""
+        """Close it: the next barrier syncs and closes the file."""
         try:
             self.add(b"")
         finally:
@@ -391,7 +390,7 @@ class AckLog:
                 self._handle = -1
 
     def abandon(self) -> None:
-        """Close without a promise."""
+        """Close it without a promise."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._fs.close(handle)

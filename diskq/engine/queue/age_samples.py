@@ -1,7 +1,7 @@
-# Since when messages wait. Law: an age is never less than it was, and off by little: by the distance of two
-# marks, which are made about once a second, and thinned out where there are many.
+# How long messages have waited. Law: an age is never reported too small, and too large only by the distance
+# of two samples, which are made about once a second, and thinned out if there are many.
 #
-# NSQ's files do not tell when a message was accepted. So its place is compared with marks, each of which
+# NSQ's files do not record when a message was accepted. So its place is compared with samples, each of which
 # says: from this place on, messages were accepted at this time or later.
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from diskq.engine.queue.files import QueuePosition
 
 __all__ = ["AgeSamples"]
 
-# When there are more, half of them are left out, and those that stay are as far from each other as they can
-# be: less than a fortieth of the time that all of them span.
+# If there are more, half of them are left out, and the rest are as evenly spaced as possible:
+# less than a fortieth of the time that all of them span.
 _MOST = 256
 
 
 class AgeSamples:
-    """Places and times, ascending in both. Times in seconds since the Unix epoch."""
+    """Places and times, ascending in both. Times are in seconds since the Unix epoch."""
 
     def __init__(self, marks: Iterable[tuple[QueuePosition, float]] = ()) -> None:
         self._places: list[QueuePosition] = []
@@ -32,7 +32,7 @@ class AgeSamples:
         return tuple(zip(self._places, self._times, strict=True))
 
     def add(self, place: QueuePosition, now: float) -> None:
-        """What is accepted from here on is accepted now or later."""
+        """Add a sample: what is accepted from `place` on is accepted `now` or later."""
         if self._places and place == self._places[-1]:
             self._times[-1] = max(now, self._times[-1])
         elif not self._places or place > self._places[-1]:
@@ -42,11 +42,11 @@ class AgeSamples:
 
     def _append(self, place: QueuePosition, now: float) -> None:
         self._places.append(place)
-        # A clock that was set back makes nothing younger than what came before it.
+        # If the clock was set back, later messages still do not count as older than earlier ones.
         self._times.append(max(now, self._times[-1]) if self._times else now)
 
     def _thin(self) -> None:
-        """Leave out marks that are close to each other, as seen over all of them."""
+        """Leave out samples that are close to each other, compared with the time that all of them span."""
         apart = (self._times[-1] - self._times[0]) / (_MOST // 2)
         places, times = self._places[:1], self._times[:1]
         for place, time in zip(self._places[1:-1], self._times[1:-1], strict=True):
@@ -56,14 +56,14 @@ class AgeSamples:
         self._places, self._times = [*places, self._places[-1]], [*times, self._times[-1]]
 
     def forget_before(self, place: QueuePosition) -> None:
-        """Nothing before `place` will be asked for any more."""
+        """Forget the samples that are needed only for places before `place`."""
         first = max(0, bisect_right(self._places, place) - 1)
         del self._places[:first]
         del self._times[:first]
 
     def at(self, place: QueuePosition) -> float | None:
-        """When the message behind `place` was accepted, or a little earlier; None: nothing tells."""
+        """Return when the message at `place` was accepted, or a little earlier; None if unknown."""
         places, times = self._places, self._times
-        # Another thread may ask, between a place and its time.
+        # Another thread may call this between the append of a place and that of its time.
         number = min(bisect_right(places, place), len(times))
         return times[number - 1] if number else None

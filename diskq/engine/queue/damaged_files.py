@@ -1,5 +1,5 @@
-# The files of a queue of which bytes were lost. Law: what we could not read we do not delete. Such a file is
-# set aside where another would be removed, by whichever process sees it consumed.
+# The files of a queue that lost bytes. Law: what could not be read is not deleted. Such a file is set aside
+# when it is consumed, by whichever process sees that; other files are removed.
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["DamagedFiles"]
 
 
 class DamagedFiles:
-    """By number: data files that are to be kept when they are consumed."""
+    """Data files that are to be kept when they are consumed, by number."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles) -> None:
         self._fs = fs
         self._files = files
         self._asides: dict[int, str] = {}  # their new names
-        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some stretches are read twice
+        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some ranges are read twice
 
     def find_marked(self, there: Container[int]) -> None:
-        """Know those that an earlier process marked, of the files that are there. Raises OSError."""
+        """Add those of the existing files that an earlier process marked. Raises OSError."""
         for number in self._files.marked():
             if number in there:
                 self._asides[number] = free_aside(self._fs, self._files.data(number))
 
     def is_told(self, number: int, loss: Loss) -> bool:
-        """Was it noted before?"""
+        """True if the loss was noted before."""
         return (number, loss.start) in self._told
 
     def note(self, number: int, loss: Loss, pending_syncs: PendingSyncs) -> Repair:
-        """Bytes of this file were passed over: what is to be told of it. The file is marked."""
+        """Note that bytes of this file were passed over, and mark the file. Returns the report."""
         path = self._files.data(number)
         if number not in self._asides:
             self._asides[number] = free_aside(self._fs, path)
@@ -52,19 +52,19 @@ class DamagedFiles:
         )
 
     def _mark(self, number: int, pending_syncs: PendingSyncs) -> None:
-        """Let the next process know too, should this one not see the file consumed."""
-        # Where there is no room for a name, only this process knows.
+        """Mark the file for the next process, in case this one does not see it consumed."""
+        # If the disk is full, only this process knows.
         with contextlib.suppress(OSError):
             self._fs.close(self._fs.open(self._files.mark(number), write=True, create=True))
             pending_syncs.directories[self._files.private] = None
 
     def let_go(self, number: int, pending_syncs: PendingSyncs) -> None:
-        """The file is consumed: owe that it goes, and what stands beside it; or that it is set aside."""
+        """Let the next barrier remove a consumed file and what belongs to it, or set it aside."""
         data, checksum_file = self._files.data(number), self._files.checksum_file(number)
         if number in self._asides:
             # Its lost bytes were never delivered: they are kept for `diskq repair`.
             pending_syncs.asides.append((data, self._asides.pop(number)))
             pending_syncs.removals += [checksum_file, self._files.mark(number)]
         else:
-            # In this order: checksums without their file tell of a file that somebody else removed.
+            # In this order: checksums without their file would mean that it was removed by hand or by a peer.
             pending_syncs.removals += [checksum_file, data]

@@ -26,8 +26,8 @@ class FifoQueue(LogEngine):
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
     Reading is at least once: the read position is durable with the next sync, so a crash may deliver again,
-    and never skips. What stands on the write-ahead log at the end, and finds no room, is written by the next
-    open.
+    and never skips. What is on the write-ahead log at the end, and does not fit on the disk, is written by
+    the next open.
     """
 
     def __init__(
@@ -42,22 +42,22 @@ class FifoQueue(LogEngine):
         uses_wal: bool = False,
         never_empty: bool = False,
     ) -> None:
-        """Open the queue `name` in `directory`, which must exist; it begins empty where it is not there.
+        """Open the queue `name` in `directory`, which must exist; a missing queue is made, empty.
 
-        Returns when the queue is whole and its metadata durable; `repairs` tells what was mended.
+        Returns when the queue is whole and its metadata durable; `repairs` lists what was repaired.
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
-        (seconds) shuts the fast doors periodically, and without it they shut when a sync is due; with
-        `uses_wal` messages may be staged down, to be written by `flush` soon after: all for a channel.
-        `never_empty`: no message is empty, so that zeros after the last one are none.
+        (seconds) shuts the fast paths periodically, and without it they shut when a sync is due; with
+        `uses_wal` messages may be staged, to be written by `flush` soon after: all for a channel.
+        `never_empty`: no message is empty, so zeros after the last one are not messages.
 
-        Raises QueueNameError, LockedError where somebody has it, DiskFullError, OSError, and CorruptionError
-        if `options.strict`.
+        Raises QueueNameError, LockedError if another process has it, DiskFullError, OSError, and
+        CorruptionError if `options.strict`.
         """
         self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_wal, never_empty)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.name = name
-        # What needs no judgement: takes, and puts of this word, written where nobody would do so later.
+        # The fast paths: takes, and puts of this durability, which are written at once if no flush follows.
         has_tier = self.steps.has_tier
         self._simple_word: Durability = "memory" if has_tier else "written"
         self._put_simply = self.steps.tail.appender("memory" if has_tier else "synced").append
@@ -76,7 +76,7 @@ class FifoQueue(LogEngine):
 
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
         MessageSizeError, BusyError and DiskFullError, after which the message is not in the queue, and
-        StorageFailedError, after which nobody knows.
+        StorageFailedError, after which it may or may not be.
         """
         word = durability or self.options.durability
         try:
@@ -100,8 +100,8 @@ class FifoQueue(LogEngine):
     def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
 
-        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` tells
-        how many of them are in the queue all the same.
+        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the number of
+        messages that are in the queue all the same.
         """
         self.log.check_usable()
         batch = [self.steps.tail.checked(body) for body in bodies]
@@ -125,7 +125,7 @@ class FifoQueue(LogEngine):
         self.steps.sync_if_due(word)
 
     def _clear_way(self, size: int, is_held: bool) -> bool:
-        """True: something stood in the way, was done away with, and it should be looked at again."""
+        """Remove what keeps `size` bytes from being accepted. True if something was: look again."""
         obstacle = self.steps.tail.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":
             self.steps.sync_without_memory()
@@ -136,7 +136,7 @@ class FifoQueue(LogEngine):
     # --- taking -----------------------------------------------------------------------------------
 
     def take(self) -> bytes | None:
-        """Remove and return the first message; None where the queue is empty. Raises as `take_many`."""
+        """Remove and return the first message; None if the queue is empty. Raises as `take_many`."""
         body = self._take_simply()
         if body is None:
             body = next(iter(self.take_many(1)), None)
@@ -144,22 +144,22 @@ class FifoQueue(LogEngine):
 
     @exclusive
     def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Remove and return the first messages: at most `max_items`, of together at most `max_bytes`.
+        """Remove and return the first messages: up to `max_items`, of up to `max_bytes` together.
 
-        One is returned however large it is. Raises OSError where the files cannot be read; nothing
-        is then removed. Raises StorageFailedError where a due sync fails; nothing is then removed.
+        The first one may be larger. Raises OSError if the files cannot be read, and StorageFailedError if a
+        due sync fails; in both cases nothing is removed.
         """
         self.log.check_usable()
         self.steps.sync_if_due()
         return self.steps.head.fetch(max_items, max_bytes)
 
     def peek(self) -> bytes | None:
-        """The first message, which stays; None where the queue is empty."""
+        """Return the first message, which stays; None if the queue is empty."""
         bodies = self.peek_many(1)
         return bodies[0] if bodies else None
 
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """As `take_many`, but they stay. `advance` removes them."""
+        """Return the first messages as `take_many` does, but leave them. `advance` removes them."""
         return self.steps.head.peek_many(max_items, max_bytes)
 
     def advance(self, count: int) -> None:
@@ -175,8 +175,8 @@ class FifoQueue(LogEngine):
     def sync(self) -> None:
         """Return when every message accepted and the read position are on stable storage.
 
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which the queue is of no use but to be closed.
+        Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
+        Raises StorageFailedError, after which only `close` is allowed.
         """
         self.steps.sync()
 
@@ -194,12 +194,12 @@ class FifoQueue(LogEngine):
 
     @property
     def depth(self) -> int:
-        """Messages that can be taken."""
+        """The number of messages that can be taken."""
         return self.steps.head.depth
 
     @property
     def bytes_on_disk(self) -> int:
-        """Data and checksums, those of consumed files until a sync has removed them."""
+        """Bytes of data and checksums, those of consumed files included until a sync has removed them."""
         return self.steps.quota.on_disk
 
     def statistics(self) -> QueueStatistics:

@@ -1,8 +1,8 @@
-# The files of one NSQ queue: what they are called, and what its metadata says.
+# The files of one NSQ queue: their names, and the content of its metadata.
 #
 # The metadata is three lines, `depth`, `read file,read position`, `write file,write position`,
-# which go-diskqueue reads with a scanner that stops there. We add a fourth, `crc32c <8 hex>` over
-# the first three, which it never sees: without it one flipped digit would lose messages in silence.
+# which go-diskqueue reads with a scanner that stops there. diskq adds a fourth, `crc32c <8 hex>` over
+# the first three, which go-diskqueue never reads: without it one flipped digit would lose messages silently.
 # Format: docs/format/nsq.md.
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class QueueMetadata:
     read: QueuePosition
     write: QueuePosition
     is_ours: bool
-    """Did diskq write it (its checksum agrees), rather than a peer?"""
+    """True if diskq wrote it, so that its checksum agrees; False if a peer did."""
 
     @classmethod
     def parse(cls, content: bytes) -> QueueMetadata | None:
-        """None for bytes that no writer wrote."""
+        """Parse metadata. None for bytes that no writer wrote."""
         lines = _LINES.match(content)
         if lines is None:
             return None
@@ -79,7 +79,7 @@ class QueueFiles:
         self.directory = directory
         self.name = name
         self.what = f"queue {name!r} in {directory}"
-        """How errors call it."""
+        """The queue in errors."""
         self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
         self._checksum_files = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
         self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")
@@ -87,15 +87,16 @@ class QueueFiles:
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
         self.wal = private_path(directory, f"{name}.slate")
-        self.swap = f"{name}.repair"  # a directory of that name, among what is private
+        self.swap = f"{name}.repair"  # a directory of that name, in the private directory
         self.status = private_path(directory, f"{name}.status")
         self._ack_journals = Naming(f"{name}.", 6, ".acks")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
 
     @property
     def staging(self) -> Staging:
-        """The write-ahead log, and what it tells of. Records may follow in a file that is not the last one,
-        too.
+        """The write-ahead log, and the files that it belongs to.
+
+        Records may follow in a file that is not the last one, too.
         """
         return Staging(self.wal, self.data, self.checksum_file)
 
@@ -106,33 +107,33 @@ class QueueFiles:
         return checksum_file_path(self.directory, self.naming.name(number))
 
     def mark(self, number: int) -> str:
-        """An empty file that says: bytes of this data file were lost, keep it when it is consumed."""
+        """Return the path of an empty file that marks a data file: it lost bytes, keep it when consumed."""
         return private_path(self.directory, self._marks.name(number))
 
     def numbers(self) -> list[int]:
-        """The numbers of the data files there are, ascending."""
+        """Return the numbers of the existing data files, ascending."""
         return self.naming.listed(self._fs, self.directory)
 
     def checksum_files(self) -> list[int]:
-        """The numbers of the data files that have, or had, checksums beside them, ascending."""
+        """Return the numbers of the data files that have, or had, checksum files, ascending."""
         if self._fs.size_of(self.private) is None:
             return []  # a peer's queue
         return self._checksum_files.listed(self._fs, self.private)
 
     def marked(self) -> list[int]:
-        """The numbers of the data files that are to be kept when they are consumed, ascending."""
+        """Return the numbers of the data files that are to be kept when they are consumed, ascending."""
         return self._marks.listed(self._fs, self.private)
 
     def ack_log(self, number: int) -> str:
-        """What is acknowledged beyond the read position; the one with the highest number is written to."""
+        """Return the path of an ack log; the one with the highest number is being written."""
         return private_path(self.directory, self._ack_journals.name(number))
 
     def ack_journals(self) -> list[int]:
-        """The numbers of the ack logs there are, ascending."""
+        """Return the numbers of the existing ack logs, ascending."""
         return self._ack_journals.listed(self._fs, self.private)
 
     def leftovers(self, numbers: list[int]) -> list[str]:
-        """Files of ours that a crash left: temporaries of the metadata, what stood beside files long gone."""
+        """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone."""
         names = self._fs.list_directory(self.directory)
         temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
         orphans = set(self.checksum_files()) - set(numbers)
@@ -140,7 +141,7 @@ class QueueFiles:
         return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]
 
     def read_metadata(self) -> bytes | None:
-        """Its content; None where there is none."""
+        """Return the content of the metadata; None if there is none."""
         if self._fs.size_of(self.metadata) is None:
             return None
         with opened(self._fs, self.metadata) as handle:
@@ -151,7 +152,7 @@ class QueueFiles:
 
 
 def check_name(name: str) -> None:
-    """Raises QueueNameError unless `name` can be a part of file names, here and for nsqd."""
+    """Raise QueueNameError unless `name` can be a part of file names, here and for nsqd."""
     if not isinstance(name, str):
         raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
     if not name:

@@ -1,9 +1,9 @@
-# The head of a queue: where messages are read and leave it. Law: what is handed out has left the queue, what
+# The head of a queue: where messages are read and removed. Law: what is handed out has left the queue, what
 # is peeked at has not.
 #
 # Messages come from the files, through the read-ahead, and then from the memory tier, if there is one. A
-# worker may read beyond the head; it is then the only reader, and says how far the head is. The head looks at
-# the end of the files, and calls nothing of the tail (tail.py).
+# worker may read beyond the head; it is then the only reader, and determines where the head is. The head
+# looks at the end of the files, and calls nothing of the tail (tail.py).
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ log = Log("queue")
 
 
 class Worker(Protocol):
-    """The only reader beyond the head: what was read stays in the queue until the worker has done with it."""
+    """The only reader beyond the head: what was read stays in the queue until the worker is done with it."""
 
     @property
     def head(self) -> QueuePosition | None:
-        """The first message that it has not done with; None: it has done with all that it has read."""
+        """The first message that it is not done with; None if it is done with all that it has read."""
 
     @property
     def kept(self) -> int:
-        """Messages from there up to where it reads on."""
+        """The number of messages from there up to where it reads on."""
 
     @property
     def done(self) -> int:
-        """How many of those it has done with."""
+        """The number of those that it is done with."""
 
     def give_up(self, file: int) -> int:
-        """Messages up to the end of this file are dropped. Returns how many it had not done with."""
+        """Drop the messages up to the end of this file. Returns how many it was not done with."""
 
     def settle(self) -> tuple[int, ...]:
-        """Write what it knows. Returns the handles to be synced before the metadata is. Raises OSError."""
+        """Write what it knows. Returns the handles to sync before the metadata is synced. Raises OSError."""
 
     def close(self) -> None: ...
 
@@ -55,7 +55,7 @@ class Worker(Protocol):
 
 
 class FifoHead:
-    """The end of an open queue at which messages leave it. `begin` says where that is."""
+    """The end of an open queue at which messages leave it. `begin` sets its place."""
 
     def __init__(self, parts: FifoParts) -> None:
         self.log = parts.log
@@ -70,23 +70,23 @@ class FifoHead:
         self._tier = parts.tier
         self._sealed = parts.sealed
         self.reader = FifoReader(parts)
-        """At the place up to which messages were read."""
+        """The reader, at the place up to which messages were read."""
         self._peeked: deque[tuple[bytes, QueuePosition]] = deque()
         self._committed = QueuePosition(0, 0)  # where the head is, while something is peeked at
-        self._forgotten = 0  # of what was peeked at last, dropped since
-        self._unreceived = 0  # of all that was peeked at, never received
+        self._forgotten = 0  # messages of the last peek that were dropped since
+        self._unreceived = 0  # messages of all peeks that were never received
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
     def begin(self, read: QueuePosition, depth: int) -> None:
-        """Read on there; that many messages lie between there and the end of the files."""
+        """Read on at `read`; `depth` messages lie between there and the end of the files."""
         self._depth_at_open = depth
         self.reader.seek(read)
 
     def release(self) -> None:
-        """Let go of the files, and of the worker, without a promise."""
+        """Close the files, and release the worker, without a promise."""
         worker, self.worker = self.worker, None
         try:
             if worker is not None:
@@ -97,7 +97,7 @@ class FifoHead:
     # --- taking -----------------------------------------------------------------------------------
 
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """As `FifoQueue.take_many`, leaving the sync policy to the caller."""
+        """Take messages as `FifoQueue.take_many`, leaving the sync policy to the caller."""
         self._check_reader()
         if self._peeked:
             bodies = self.peek_many(max_items, max_bytes)
@@ -110,7 +110,7 @@ class FifoHead:
 
     @exclusive
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """As `FifoQueue.take_many`, but they stay. `advance` removes them."""
+        """Return messages as `FifoQueue.take_many`, but leave them. `advance` removes them."""
         self._check_reader()
         self._forgotten = 0
         missing = max_items - len(self._peeked)
@@ -123,7 +123,7 @@ class FifoHead:
             self._keep_peeked(bodies, self._ahead.position)
             left -= sum(map(len, bodies))
             missing -= len(bodies)
-        self._gate.left = 0  # what was peeked at comes first: nothing may pass by it
+        self._gate.left = 0  # what was peeked at comes first: the fast path must not overtake it
         first = [body for body, _ in self._first_peeked(max_items, max_bytes)]
         if self._tier.is_next and len(first) == len(self._peeked):
             left = max_bytes - sum(map(len, first))
@@ -131,14 +131,14 @@ class FifoHead:
         return first
 
     def _keep_peeked(self, bodies: list[bytes], end: int) -> None:
-        """These are peeked at; they lie next to each other in the file being read, up to byte `end`."""
+        """Add peeked messages; they are adjacent in the file being read, up to byte `end`."""
         at = end - self._size_of(bodies)
         for body in bodies:
             at += len(body) + self._overhead
             self._peeked.append((body, QueuePosition(self.reader.file, at)))
 
     def _size_of(self, bodies: list[bytes]) -> int:
-        """Bytes that they take in a file."""
+        """Return the bytes that they take in a file."""
         return sum(map(len, bodies)) + len(bodies) * self._overhead
 
     def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, QueuePosition]]:
@@ -169,14 +169,14 @@ class FifoHead:
         self._tier.advance(count - in_files)
 
     def peeked_ends(self, count: int) -> list[QueuePosition]:
-        """Of the first `count` messages that were peeked at, the place just after each.
+        """Return the place just after each of the first `count` messages that were peeked at.
 
-        None of those that `on_full="drop_oldest"` gave up since.
+        Those that `on_full="drop_oldest"` gave up since are left out.
         """
         return [end for _, end in islice(self._peeked, count)]
 
     def pass_over_peeked(self, bodies: list[bytes]) -> None:
-        """Go on as if what was just written at the end had been there when it was peeked at in memory."""
+        """Treat what was just written at the end as read: it was peeked at in memory."""
         if self.reader.file != self._buffer.file_number:
             self.reader.next_file()
         self._keep_peeked(bodies, self._buffer.end)
@@ -187,9 +187,9 @@ class FifoHead:
 
     @exclusive
     def attach(self, worker: Worker) -> tuple[AckLog, Known]:
-        """Let this worker read, and nothing else. Returns its journal, and what was known before.
+        """Let this worker be the only reader. Returns its ack log, and what was known before.
 
-        Raises ValueError where another worker reads, and with `memory_size`; OSError.
+        Raises ValueError if another worker reads, and with `memory_size`; OSError.
         """
         self._check_reader()
         if self._parts.has_tier:
@@ -209,14 +209,14 @@ class FifoHead:
 
     @exclusive
     def detach(self) -> None:
-        """The worker has gone: what it has not done with is at the head again, and all after it."""
+        """Release the worker: what it is not done with, and all after it, is at the head again."""
         worker, self.worker = self.worker, None
         if worker is not None and (head := worker.head) is not None:
             self._read_again(head, worker.kept)
             self._recounted -= worker.done
 
     def _read_again(self, position: QueuePosition, count: int) -> None:
-        """Be back at `position`, from where `count` messages were read."""
+        """Go back to `position`, from where `count` messages were read."""
         self.reader.seek(position)
         self._depth_at_open += count
         self._unreceived += count
@@ -224,9 +224,9 @@ class FifoHead:
 
     @exclusive
     def read_on(self, max_items: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
-        """For a worker: the next messages after those that were read, and where the first one begins.
+        """Return to a worker the next messages after those that were read, and where the first one begins.
 
-        They lie in one file, next to each other; none: there are no more. Raises as `take_many`.
+        They are adjacent in one file; the list is empty if there are no more. Raises as `take_many`.
         """
         self.log.check_usable()
         bodies = self._fetch_stretch(max_items, max_bytes)
@@ -234,7 +234,7 @@ class FifoHead:
 
     @exclusive
     def worker_moved(self) -> None:
-        """The worker's head is further on: files before it are owed to the next barrier."""
+        """Note that the worker's head moved on: the next barrier removes files before it."""
         self._moved()
 
     def _check_reader(self) -> None:
@@ -260,7 +260,7 @@ class FifoHead:
         bodies = self._fetch_stretch(max_items, max_bytes)
         size = sum(map(len, bodies)) if max_bytes < UNBOUNDED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
-            # What is in hand must not be lost to an error further on: it comes up again next time.
+            # Messages already read must not be lost to a later error: the next call meets that again.
             before = self.reader.position
             try:
                 more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
@@ -269,7 +269,7 @@ class FifoHead:
             if not more:
                 break
             if max_bytes < UNBOUNDED and size + len(more[0]) > max_bytes:
-                # One is read however large. It stays, and comes first the next time.
+                # The first one of a read may be too large here. It stays, and comes first the next time.
                 self._committed = before
                 self._peeked.append((more[0], self.reader.position))
                 self._gate.left = 0
@@ -279,24 +279,24 @@ class FifoHead:
         return bodies
 
     def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
-        """Bodies from what is loaded, after loading more where that is used up. Empty: no messages."""
+        """Return bodies that are loaded, after loading more if they are used up. Empty: no messages."""
         while not (bodies := self._ahead.take_many(max_items, max_bytes)):
             if max_items <= 0 or not self.fill():
                 break
         return bodies
 
     def fill(self) -> bool:
-        """Have something admitted in the read-ahead. False: there are no more messages in the files."""
+        """Load messages into the read-ahead. False if there are no more messages in the files."""
         while isinstance(filled := self.reader.fill(), FileLoss):
             self._note_loss(filled)
         if not filled:
-            # At the end of the files the depth is 0, whatever the metadata had said.
+            # At the end of the files the depth is 0, whatever the metadata said.
             self._depth_at_open -= self._unfetched
             self._tier.is_next = self._parts.has_tier
         return filled
 
     def load_from_memory(self) -> bool:
-        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there."""
+        """Load what was accepted a moment ago into the read-ahead, if it comes next there."""
         return self.reader.load_from_memory()
 
     def _note_loss(self, found: FileLoss) -> None:
@@ -316,7 +316,7 @@ class FifoHead:
     # --- giving up --------------------------------------------------------------------------------
 
     def drop_oldest(self) -> None:
-        """Give up what is left of the oldest file, to which nothing is appended any more."""
+        """Give up what is left of the oldest file, which must be sealed."""
         oldest = self.position.file
         unread = self.reader.count_on() if self.reader.file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
@@ -331,7 +331,7 @@ class FifoHead:
         self.drop_consumed()
 
     def skip_all(self) -> None:
-        """Pass over all messages: nothing is in the file that is written next."""
+        """Pass over all messages: the file that is written next holds none."""
         self._forget_peeked(len(self._peeked))
         self._forgotten += self._tier.peeked
         self._tier.clear()
@@ -341,7 +341,7 @@ class FifoHead:
         self._depth_at_open -= self.depth
 
     def _forget_peeked(self, count: int) -> None:
-        """The first of what was peeked at are given up; `advance` will pass over them."""
+        """Give up the first peeked messages; `advance` will pass over them."""
         for _ in range(count):
             self._peeked.popleft()
         self._forgotten += count
@@ -357,10 +357,10 @@ class FifoHead:
             self.drop_consumed()
 
     def drop_consumed(self) -> None:
-        """Owe the removal of the files that nothing will be read from any more."""
+        """Let the next barrier remove the files that are read to their end."""
         if not self._peeked and self.reader.ends_file():
-            # The caller wants room, or has messages in hand: an error that reading on meets is for the
-            # next one that reads.
+            # The caller wants space, or has messages in hand: the next reader meets an error that occurs
+            # here, and raises it.
             with contextlib.suppress(OSError, DiskqError):
                 self.fill()
         if self._sealed.consume(self.position.file, self.log.pending):
@@ -378,17 +378,17 @@ class FifoHead:
 
     @property
     def is_reserved(self) -> bool:
-        """True if only `peek_many`, `advance` or a worker may go on here: nothing may pass by them."""
+        """True if only `peek_many`, `advance` or a worker may go on here: the fast path must not."""
         return bool(self._peeked) or self.worker is not None
 
     @property
     def depth(self) -> int:
-        """Messages that can be taken."""
+        """The number of messages that can be taken."""
         return self.depth_of_files + self._tier.count
 
     @property
     def depth_of_files(self) -> int:
-        """Those of them that are in the files, or wait to be written there."""
+        """The number of those that are in the files, or wait to be written there."""
         kept = self.worker.kept if self.worker is not None else len(self._peeked)
         return max(0, self._unfetched + kept)
 
@@ -398,15 +398,15 @@ class FifoHead:
 
     @property
     def _in_hand(self) -> int:
-        """Messages that were read, and are not consumed."""
+        """The number of messages that were read, and are not consumed."""
         return self.worker.kept - self.worker.done if self.worker is not None else len(self._peeked)
 
     @property
     def consumed(self) -> int:
-        """Messages of the files that were consumed since the open; those that are read again count once."""
+        """The number of messages of the files consumed since the open; one that is read again counts once."""
         return self._ahead.records - self._in_hand - self._recounted
 
     @property
     def received(self) -> int:
-        """Messages received since the open."""
+        """The number of messages received since the open."""
         return self._ahead.records + self._tier.taken - self._in_hand - self._unreceived

@@ -1,10 +1,11 @@
-# A file of ours that go-diskqueue has begun anew. Law: what the peer wrote stays where it is, and what was
-# ours behind it is kept.
+# A file of diskq that go-diskqueue has begun anew. Law: what the peer wrote stays where it is, and what diskq
+# had written after it is kept.
 #
-# Where our process was killed the metadata is older than the files: it names a file that we had left, and
-# go-diskqueue begins the next one at byte 0, although it is there. Its messages then stand before what is
-# left of ours, which begins in the midst of a record. Where they end its metadata says, or the first record
-# that overlaps one of ours: a block whose checksum still agrees is ours, byte for byte.
+# After a kill of diskq's process the metadata is older than the files: it names a file that diskq had left,
+# and go-diskqueue begins the next one at byte 0, although that file exists. The peer's messages then stand
+# before the rest of diskq's, which begins inside a record. The peer's metadata says where its messages end;
+# if not, the first record does that overlaps one of diskq's: a block whose checksum still agrees is as diskq
+# wrote it.
 
 from __future__ import annotations
 
@@ -23,20 +24,20 @@ _AT_MOST = 64 * 1024
 
 
 class Overwritten(NamedTuple):
-    """A file that somebody else's messages begin and blocks of ours end."""
+    """A file that begins with another writer's messages and ends with blocks that diskq wrote."""
 
     end: int
     """The byte after the last message of the other writer."""
     ours: bytes
-    """The records in the blocks of ours that are left."""
+    """The records in the blocks that are left of diskq's."""
     lost: int
-    """Messages of ours in the blocks that are not as they were written."""
+    """The number of diskq's messages in the blocks that are not as they were written."""
 
 
 def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | None) -> Overwritten | None:
-    """What of the file at `data` is another writer's; None where its beginning is as we wrote it.
+    """Return what of the file at `data` is another writer's; None if its beginning is as diskq wrote it.
 
-    `end` is where that writer says that it has written up to, if it does. Raises OSError.
+    `end` is where that writer's metadata says that its messages end, if it does. Raises OSError.
     """
     good, bad = _judged(fs, data, checksum_file)
     if not bad or bad[0].start > 0 or (good and good[0].start < bad[-1].end):
@@ -48,14 +49,14 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
         first = min(good[0].start if good else size, size)
         begun = fs.pread(handle, first if end is None else end, 0)
         ours = b"".join(fs.pread(handle, row.end - row.start, row.start) for row in good)
-        # What stood on the write-ahead log has no checksum yet.
+        # What was only on the write-ahead log has no checksum yet.
         rest = fs.pread(handle, max(0, size - covered), covered)
     finally:
         let_go(fs, handle)
     whole = scan(begun).valid_end
     if end is None:
         whole = _before_ours(begun, whole, min(first, bad[-1].end))
-        # A block that rotted is framed to its last byte; another writer's messages end anywhere.
+        # A rotten block still has frames up to its last byte; another writer's messages end anywhere.
         is_theirs = whole > 0 and (whole < first or not good)
     else:
         is_theirs = whole == end and whole > 0 and end <= first
@@ -65,10 +66,10 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
 
 
 def _before_ours(data: bytes, whole: int, limit: int) -> int:
-    """Where the other writer's messages end, of which the records in data[:whole] may be too many.
+    """Return where the other writer's messages end; the records in data[:whole] may be too many.
 
-    What is left of ours may look like one more record. It then begins before a record of ours does from which
-    one follows the other to byte `limit`, where ours ended, and ends after it.
+    The rest of diskq's may look like one more record. That one ends after the start of a record of diskq's,
+    and begins before it; from there records follow each other to byte `limit`, where diskq's ended.
     """
     if whole >= limit:
         return whole
@@ -88,7 +89,7 @@ def _before_ours(data: bytes, whole: int, limit: int) -> int:
 
 
 def _judged(fs: FileSystem, data: str, checksum_file: str) -> tuple[list[Row], list[Row]]:
-    """The rows of blocks that are as they were written, and those of the others."""
+    """Return the entries of blocks that are as they were written, and those of the other blocks."""
     good: list[Row] = []
     bad: list[Row] = []
     handle = fs.open(data)

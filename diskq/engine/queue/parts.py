@@ -30,10 +30,10 @@ class FifoParts:
         self.gate_out = log.new_gate()
         framing = self.framing = NsqFraming(options.min_message_size, options.max_message_size)
         self.any_size = NsqFraming(0, MAX_BODY)
-        """The framing of what is ours for certain: the limits may have changed since it was written."""
+        """The framing of what diskq certainly wrote: the limits may have changed since."""
         self.append = AppendFile(fs, gate_in, lambda tell: NsqBuffer(fs, framing, gate_in, tell))
         self.buffer = self.append.buffer
-        """Its `file_number` is that of the file which is written to, or will be next."""
+        """Its `file_number` is that of the file that is written, or will be written next."""
         self.ahead = ReadAhead(fs, framing, self.gate_out, self.any_size)
         self.tier = MemoryTier(framing, gate_in, self.gate_out, self.ahead)
         self.tier.limit = options.memory_size

@@ -1,13 +1,13 @@
-# The disk quota of one queue: how much it has on the disk, how much it may have, and what would make room for
-# more. Law: no message is accepted that would pass a bound, and for one that will never fit nothing is given
-# up.
+# The disk quota of one queue: how much it has on the disk, how much it may have, and what would free more
+# space. Law: no message is accepted that would pass a bound, and nothing is given up for a message that will
+# never fit.
 #
-# The quota is asked and answers; it calls nothing of the queue. Where acts of the queue would help, an answer
-# is a generator that yields them first: the queue carries out an act, sends where its head is then, and
-# receives the next act, or the answer.
+# The quota only answers questions; it calls nothing of the queue. If acts of the queue would help, the answer
+# comes from a generator that yields them first: the queue carries out an act, sends the position of its head
+# after it, and receives the next act, or the answer.
 #
-# The bounds are `max_bytes`, the queue's own, and a budget that it shares with others. Messages that wait in
-# memory have their room reserved in both: it must be there whenever they are written.
+# The bounds are `max_bytes`, the queue's own, and a budget that it shares with others. Disk space for
+# messages that wait in memory is reserved in both: it must be there whenever they are written.
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from diskq.storage.fs import FileSystem
 __all__ = ["Act", "FifoQuota", "Obstacle"]
 
 Obstacle = Literal["unsynced", "full", "over_budget", "others"]
-"""Why a message cannot be accepted now: it waits for a sync, for somebody to consume (here, or anywhere in
-the budget), or for another member of the budget to drop something."""
+"""Why a message cannot be accepted now: it waits for a sync, for a consumer (of this queue, or of any member
+of the budget), or for another member of the budget to drop something."""
 
 Act = Literal["roll", "drop_consumed", "drop_oldest", "spill"]
-"""What a queue does for more room. "roll": it leaves the active file for the next one. "drop_consumed": it
-hands consumed files to the next barrier, which removes them. "drop_oldest": it gives up what is left of the
-oldest file, which is not the active one. "spill": it writes the messages in memory to the files."""
+"""What a queue does for more space. "roll": it goes on from the active file to the next one. "drop_consumed":
+it hands consumed files to the next barrier, which removes them. "drop_oldest": it gives up what is left of
+the oldest file, which is not the active one. "spill": it writes the messages in memory to the files."""
 
 # Kept free below the byte bound: a new file's first checksums.
 _HEADROOM = 4 * 1024
-# In a budget, so many blocks: of the lock and of the metadata, which is replaced; of the file that is next.
+# Blocks counted in a budget: for the lock and the metadata, which is replaced; and for each file.
 _FIXED_BLOCKS = 5
 _BLOCKS_OF_A_FILE = 2
 
@@ -61,16 +61,16 @@ class FifoQuota:
         self._append = append
         self._tier = tier
         self._drops = options.on_full == "drop_oldest"
-        self._is_left_small = False  # since the last barrier
+        self._is_left_small = False  # a small active file was left since the last barrier
         self.wal_size = 0
-        """Bytes of the write-ahead log that lies beside the files."""
+        """The size of the queue's write-ahead log, in bytes."""
         self.share: BudgetShare | None = None
         """The share of the disk budget that the queue uses, or None."""
 
     def join(self, head: QueuePosition) -> None:
         """Become a member of the budget, if there is one.
 
-        `head`, here and below, is up to where messages have left the queue.
+        `head`, here and below, is the place up to which messages have left the queue.
         """
         if self._options.budget is not None:
             self.share = self._options.budget.join(
@@ -87,7 +87,7 @@ class FifoQuota:
 
     @property
     def on_disk(self) -> int:
-        """Data and checksums, those of consumed files until a barrier has removed them."""
+        """Bytes of data and checksums, those of consumed files included until a barrier has removed them."""
         return self._kept + self._sealed.leaving
 
     @property
@@ -98,18 +98,18 @@ class FifoQuota:
 
     @property
     def _reserved(self) -> int:
-        """For what waits in memory."""
-        # What a message takes in memory is more than its record and its share of the checksums will.
+        """Bytes reserved for messages that wait in memory."""
+        # A message takes more bytes in memory than its record and its share of the checksums will in files.
         return self._tier.size + self._append.next_growth if self._options.memory_size else 0
 
     @property
     def _fixed(self) -> int:
-        """On the disk whatever is in the queue."""
+        """Bytes that are on the disk whatever the queue holds."""
         return _FIXED_BLOCKS * BLOCK + self.wal_size
 
     @property
     def _used(self) -> int:
-        """On the disk as a budget counts it: whole blocks, and all that lies beside."""
+        """Bytes on the disk as a budget counts them: whole blocks, and all small files."""
         files = len(self._sealed) + 1 + self._tier.size // self._options.file_size
         return self.on_disk + self._reserved + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * files
 
@@ -117,19 +117,19 @@ class FifoQuota:
 
     @property
     def _bound(self) -> int:
-        """So much may be kept. Files are dropped one ahead, to be gone when their room is needed."""
+        """The bytes that may be kept. One file more is dropped, to be gone when its space is needed."""
         assert self._options.max_bytes is not None
         ahead = self._options.file_size if self._drops else 0
         return self._options.max_bytes - _HEADROOM - ahead
 
     @property
     def _left(self) -> int:
-        """So much may be accepted now: consumed files take theirs until a barrier has removed them."""
+        """The bytes that may be accepted now: consumed files count until a barrier has removed them."""
         assert self._options.max_bytes is not None
         return min(self._bound - self._kept, self._options.max_bytes - _HEADROOM - self.on_disk)
 
     def left(self, most: int) -> int:
-        """So much may be written without asking; `most` at most."""
+        """Return how many bytes may be written without asking; up to `most`."""
         if self._options.max_bytes is not None:
             most = min(most, self._left)
         if self.share is not None:
@@ -138,7 +138,7 @@ class FifoQuota:
 
     @property
     def memory_limit(self) -> int:
-        """So many bytes may be kept in memory: for no more there is room reserved."""
+        """The bytes that may be kept in memory: disk space is reserved for no more."""
         limit = self._options.memory_size
         if self._options.max_bytes is not None:
             limit = min(limit, self._left - self._append.next_growth)
@@ -150,13 +150,13 @@ class FifoQuota:
 
     @property
     def is_bounded(self) -> bool:
-        """False: nothing but the disk itself bounds the queue, and `obstacle` answers None at once."""
+        """False if only the disk itself bounds the queue: `obstacle` then returns None at once."""
         return self._options.max_bytes is not None or self.share is not None
 
     def obstacle(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, Obstacle | None]:
-        """Yields acts that make room for `size` more bytes without waiting for anybody.
+        """Yield acts that free space for `size` more bytes without waiting.
 
-        Returns what still keeps them from being accepted. Raises DiskFullError where they will never fit.
+        Returns what still keeps them from being accepted. Raises DiskFullError if they will never fit.
         """
         obstacle: Obstacle | None = None
         if self._options.max_bytes is not None:
@@ -168,11 +168,11 @@ class FifoQuota:
     def _own_obstacle(
         self, size: int, head: QueuePosition
     ) -> Generator[Act, QueuePosition, tuple[Obstacle | None, QueuePosition]]:
-        """What `max_bytes` says, and where the head is then."""
+        """Return what `max_bytes` forbids, and the head after the acts."""
         if size > self._bound:
             raise self.full_error(size)
         while not self._fits(size):
-            # Not while older files have to go first: then the active one would end for nothing.
+            # Not while older files have to go first: the active file would end for nothing.
             if self._is_in_active(head) and self._append.buffer.end:
                 head = yield "roll"
             head = yield "drop_consumed"
@@ -192,16 +192,16 @@ class FifoQuota:
         return self._append.is_open and head.file == self._append.buffer.file_number
 
     def _oldest(self, head: QueuePosition) -> Act | None:
-        """How the oldest messages are given up; None: there is no complete file, and nothing in memory."""
+        """Return the act that gives up the oldest messages; None: no complete file, and nothing in memory."""
         if head.file in self._sealed:
             return "drop_oldest"
-        return "spill" if self._tier.count else None  # then it is in files that can be given up
+        return "spill" if self._tier.count else None  # afterwards it is in files that can be given up
 
     def _obstacle_of_budget(
         self, size: int, head: QueuePosition, share: BudgetShare
     ) -> Generator[Act, QueuePosition, Obstacle | None]:
-        """What the budget says."""
-        # With their rows; and the next zeros for them, which may be due midway.
+        """Return what the budget forbids, after the acts."""
+        # With their checksum entries; and the next zeros for these, which may be due midway.
         wanted = size + size // 64 + self._append.growth + _HEADROOM
         if share.reserve(self._used, wanted):
             return None
@@ -209,7 +209,7 @@ class FifoQuota:
             raise share.full_error(self._files.directory, size)
         head = yield from self._leave_consumed(head, share)
         if self._is_leaving():
-            return "unsynced"  # its room is free with the next barrier
+            return "unsynced"  # the next barrier frees the space
         refusal = share.on_refusal(has_old=self._drops and bool(self._sealed), has_young=self._drops)
         if refusal != "droppable":
             return refusal
@@ -223,13 +223,13 @@ class FifoQuota:
         return "unsynced" if self._is_leaving() else "over_budget"
 
     def _is_leaving(self) -> bool:
-        """Does the next barrier remove files?"""
+        """True if the next barrier removes files."""
         return self._sealed.leaving > 0
 
     def _leave_consumed(
         self, head: QueuePosition, share: BudgetShare
     ) -> Generator[Act, QueuePosition, QueuePosition]:
-        """Give up what is consumed; the active file as well, where that is worth a barrier."""
+        """Give up what is consumed; the active file as well, if that is worth a barrier."""
         head = yield "drop_consumed"
         if self._is_worth_leaving(head, share):
             yield "roll"
@@ -237,12 +237,12 @@ class FifoQuota:
         return head
 
     def _is_worth_leaving(self, head: QueuePosition, share: BudgetShare) -> bool:
-        """Does the active file hold what is consumed, and enough of it to be left for the next one?"""
+        """True if the active file holds enough consumed messages to go on to the next file."""
         if not self._is_in_active(head) or not head.byte:
             return False
         if head.byte >= share.ahead:
             return True
-        # Each costs a file and a barrier: one for each barrier is enough.
+        # Each roll costs a file and a barrier: one for each barrier is enough.
         is_wanted = head.byte == self._append.buffer.end and not self._is_left_small
         self._is_left_small |= is_wanted
         return is_wanted
@@ -252,7 +252,7 @@ class FifoQuota:
             head = yield act
 
     def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
-        """What an obstacle that no sync does away with means to a caller that will not wait."""
+        """Return the error for a caller that does not wait, for an obstacle that no sync removes."""
         if obstacle != "full" and self.share is not None:
             return self.share.full_error(self._files.directory, size)
         return DiskFullError(
@@ -264,7 +264,7 @@ class FifoQuota:
     # --- for the others of the budget -------------------------------------------------------------
 
     def relief(self, head: QueuePosition) -> Generator[Act, QueuePosition, None]:
-        """Yields the acts by which others of the budget get what is not needed here, and what they asked for.
+        """Yield the acts that free what is not needed here, and what other members of the budget asked for.
 
         The next barrier removes it.
         """
@@ -275,7 +275,7 @@ class FifoQuota:
             self._give_back(share)
 
     def settle(self) -> None:
-        """A barrier is paid: give back to the budget what is not needed."""
+        """Give back to the budget what is not needed, after a barrier was executed."""
         if self.share is not None:
             self._give_back(self.share)
             self._is_left_small = False
@@ -284,7 +284,7 @@ class FifoQuota:
         share.settle(self._used, is_dropping=self._is_leaving())
 
     def note_oldest(self, head: QueuePosition) -> None:
-        """Let the budget know when the oldest file that may be dropped was written."""
+        """Report to the budget when the oldest file that may be dropped was written."""
         if self.share is not None and self._drops:
             first = head.file
             number = first if first in self._sealed else self._sealed.after(first)

@@ -1,5 +1,5 @@
-# Where a queue is read, file after file. Law: what was lost on the way is told, and what was written a moment
-# ago and still is in our memory does not come back from the disk.
+# Reading a queue, file after file. Law: what was lost on the way is reported, and what was written a moment
+# ago and is still in memory is not read from the disk.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FileLoss(NamedTuple):
 
 
 class FifoReader:
-    """Has what comes next in the read-ahead. The file that is written to need not be there yet."""
+    """Fills the read-ahead with the next messages. The file that is being written may not exist yet."""
 
     def __init__(self, parts: FifoParts) -> None:
         self._parts = parts
@@ -33,35 +33,34 @@ class FifoReader:
         self._append = parts.append
         self._reader: BlockReader | None = None  # of `file`
         self.file = 0
-        """The number of the file that is read."""
+        """The number of the file that is being read."""
 
     @property
     def position(self) -> QueuePosition:
-        """Up to where messages have been read."""
+        """The place up to which messages have been read."""
         return QueuePosition(self.file, self._ahead.position)
 
     def seek(self, position: QueuePosition) -> None:
-        """Read on there."""
+        """Read on at `position`."""
         self.close()
         self.file = position.file
         self._ahead.seek(position.byte)
 
     def next_file(self) -> None:
-        """Read on at the beginning of the next file there is."""
+        """Read on at the beginning of the next existing file."""
         later = self._sealed.after(self.file)
         self.seek(QueuePosition(self._append.buffer.file_number if later is None else later, 0))
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Close the file. Idempotent."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def fill(self) -> bool | FileLoss:
-        """Have something admitted in the read-ahead. False: there are no more messages in the files.
+        """Load messages into the read-ahead. False if there are no more messages in the files.
 
-        Where bytes are lost it passes over them and returns what they are: call it again to go on behind
-        them. Raises OSError.
+        Lost bytes are passed over and returned: call it again to go on after them. Raises OSError.
         """
         ahead = self._ahead
         while not ahead.is_ready or ahead.why != "END":
@@ -88,21 +87,21 @@ class FifoReader:
         return True
 
     def load_from_memory(self) -> bool:
-        """Have in the read-ahead what was accepted a moment ago, if it is what comes next there.
+        """Load what was accepted a moment ago into the read-ahead, if it comes next there.
 
-        It is still in our memory, and need not come back from a file. Nothing of it is taken yet.
+        It is still in memory, and need not be read from a file. Nothing is taken yet.
         """
         buffer = self._append.buffer
         return self.file == buffer.file_number and not self._ahead.is_ready and buffer.lend(self._ahead)
 
     def ends_file(self) -> bool:
-        """Was the file read to its end, and is nothing appended to it any more?"""
+        """True if the file was read to its end, and nothing is appended to it any more."""
         end = self._sealed.get(self.file)
         ahead = self._ahead
         return end is not None and not ahead.is_ready and ahead.position >= end and ahead.why == "END"
 
     def count_on(self) -> int:
-        """How many messages that file holds from here on, which must be sealed. Raises OSError."""
+        """Return how many messages that file, which must be sealed, holds from here on. Raises OSError."""
         ahead = ReadAhead(self._fs, self._parts.framing, Gate(), self._parts.any_size)
         reader = self._open(ahead, self.position)
         end = self._sealed[self.file]

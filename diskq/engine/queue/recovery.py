@@ -1,9 +1,9 @@
-# Opening an NSQ queue after whatever happened to it. Law: opening never refuses because of a
-# crash, never loses a whole message, never invents one, and tells what it did.
+# Opening an NSQ queue, in whatever state it is. Law: opening never refuses because of a crash, never loses a
+# whole message, never invents one, and reports what it did.
 #
-# The metadata is a hint. What it says is checked against the files; where it is missing, garbled
-# or points past them, the files decide. Behind the position it names as written lies what came
-# after the last full barrier. What of it is believed, log/trust.py decides:
+# The metadata is a hint. What it says is checked against the files; if it is missing, garbled or points past
+# them, the files decide. After the position it names as written comes what was written after the last full
+# barrier. How much of it is believed, log/trust.py decides:
 #
 #   framing is believed   The tail is cut where the last whole record ends.
 #   only checksums are    The tail is cut at the first byte that no checksum vouches for.
@@ -56,38 +56,38 @@ _LEFT_ALONE = "lies before a peer's read position: left alone"
 
 @dataclass(slots=True)
 class Recovered:
-    """A queue as it is found: what `FifoQueue` goes on from."""
+    """A queue as it was found: `FifoQueue` goes on from here."""
 
     read: QueuePosition
     write: QueuePosition
     depth: int
     sizes: dict[int, int]
-    """Bytes of each data file that is not consumed, ascending by number; the last may be written to."""
+    """The bytes of each data file that is not consumed, ascending by number; the last may be written to."""
     rows: int = 0
-    """Bytes of checksum rows that belong to the written part of the last file."""
+    """The size of the checksum entries of the written part of the last file, in bytes."""
     repairs: list[Repair] = field(default_factory=list)
     is_ours: bool = False
-    """Did we write the metadata, and nobody after us?"""
+    """True if diskq wrote the metadata, and no peer wrote after it."""
     told: list[Repair] = field(default_factory=list)
-    """Those of `repairs` that were logged at once: what told of them is gone now."""
+    """Those of `repairs` that were logged at once, because their traces are gone now."""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes, and were removed."""
     added: dict[int, list[Row]] = field(default_factory=dict)
-    """Of a look, by file: checksums that the open adds after those beside it, from the write-ahead log or
-    anew.
+    """For a look, by file: checksums that the open adds to the existing ones, from the write-ahead log or
+    computed.
     """
     moved: dict[int, bytes] = field(default_factory=dict)
-    """Of a look, by number: files that the open makes, of messages that a peer has left whole."""
+    """For a look, by number: files that the open makes, of messages that a peer has left whole."""
 
 
 def survey(
     fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing, *, is_free: bool = False
 ) -> Recovered:
-    """What `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
+    """Return what `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
 
-    `is_free`: no process has the queue, for certain, so that what its write-ahead log tells is complete.
-    Of `repairs` there are those that tell of messages which are lost, and of metadata that is of no use.
-    `depth` is not known where the metadata does not tell it. Raises OSError.
+    `is_free`: certainly no process has the queue, so that its write-ahead log is complete.
+    `repairs` contains only lost messages, and useless metadata. `depth` is unknown if the metadata does not
+    contain it. Raises OSError.
     """
     use = QueueUse.seen(fs, files.lock, files.wal, is_free=is_free)
     with view_with_rows(fs, files.staging, rows_to_add(fs, files.staging)) as view:
@@ -105,7 +105,7 @@ def survey(
 
 
 def _is_loss(repair: Repair, files: QueueFiles) -> bool:
-    """False of what was never acknowledged, or is only left alone."""
+    """False for what was never acknowledged, or is only left alone."""
     if repair.reason in (UNSYNCED, _LEFT_ALONE):
         return False
     return repair.records != 0 or not repair.dropped or repair.path == files.metadata
@@ -126,10 +126,10 @@ class FifoRecovery:
         tell: Callable[[Repair], None] = lambda _: None,
         count_up_to: int = _COUNT_UP_TO,
     ) -> None:
-        """`any_size` is the framing for what is ours for certain, under whatever limits it was written.
+        """`any_size` is the framing for what diskq certainly wrote, under whatever limits.
 
-        `tell` logs a repair of which nothing is left to tell the next open. A peer's count is believed for
-        a backlog of more than `count_up_to` bytes.
+        `tell` logs a repair whose traces the next open will not find. A peer's count is believed for a
+        backlog of more than `count_up_to` bytes.
         """
         self.fs = fs
         self.files = files
@@ -148,11 +148,11 @@ class FifoRecovery:
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self) -> Recovered:
-        """Find out where the queue is, mend its tail, and owe the rest to the first barrier.
+        """Find out where the queue is, repair its tail, and leave the rest to the first barrier.
 
         Raises OSError, and CorruptionError if the open is strict and more than a torn tail was found.
         """
-        # The metadata first: where the owner is at work, the files are then as far as it says, or further.
+        # The metadata first: if the owner is at work, the files are then as far as it says, or further.
         content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
@@ -207,7 +207,7 @@ class FifoRecovery:
         )
 
     def _sums(self, number: int) -> str | None:
-        """The checksums beside a file; None where they are of other bytes."""
+        """Return the checksum file of a data file; None if it is of other bytes."""
         return None if number in self.unchecked else self.files.checksum_file(number)
 
     # --- what the metadata says, against the files ------------------------------------------------
@@ -225,7 +225,8 @@ class FifoRecovery:
         return metadata
 
     def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:
-        """Where to read, up to where the metadata vouches for, and its depth if that still holds."""
+        """Return where to read, the end of what the metadata vouches for, and its depth if that still
+        holds."""
         read, write, depth = metadata.read, metadata.write, metadata.depth
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
@@ -241,7 +242,7 @@ class FifoRecovery:
         onward = QueuePosition(later[0], 0) if later else QueuePosition(write.file, 0)
         if read.file not in self.sizes:
             if read.file != write.file or read.byte:
-                # A consumed file's removal may outrun the position behind it on a full disk.
+                # On a full disk a consumed file may be removed before the new read position is recorded.
                 depth = -1
             read = onward
         elif (size := self.sizes[read.file]) < read.byte:
@@ -251,7 +252,7 @@ class FifoRecovery:
                 self._report(self.files.data(read.file), read.byte, lost, reason, None)
                 read = onward
             else:
-                read = QueuePosition(read.file, size)  # told above
+                read = QueuePosition(read.file, size)  # reported above
             depth = -1
         elif not metadata.is_ours and self._scan(read.file, 0, read.byte)[0]:
             reason = "metadata names this byte as read, which is inside a message: read again from the start"
@@ -259,13 +260,13 @@ class FifoRecovery:
             read = QueuePosition(read.file, 0)
             depth = -1
         # The file in which an empty queue was to go on may not have survived while a later one did:
-        # that is for whoever cuts to judge.
+        # the code that cuts the tail judges that.
         is_unbegun = metadata.read == metadata.write and not write.byte
         known = write if is_unbegun else max(write, read)
         return read, known, depth if depth >= 0 else None
 
     def _drop_consumed(self, read: QueuePosition, *, is_ours: bool) -> None:
-        """Files before the read position: our barrier died before it removed them."""
+        """Remove files before the read position: diskq's barrier was interrupted before it removed them."""
         consumed = [number for number in self.sizes if number < read.file]
         damaged = DamagedFiles(self.fs, self.files)
         if consumed and is_ours:
@@ -278,7 +279,7 @@ class FifoRecovery:
                 self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
 
     def _report_missing(self, metadata: QueueMetadata) -> bool:
-        """Tell of files between the positions that are not there. False: they all are, or were consumed."""
+        """Report missing files between the positions. False if all are there, or were consumed."""
         beyond = metadata.write.file + (metadata.write.byte > 0)
         told = len(self.repairs)
         due = metadata.read.file
@@ -289,7 +290,7 @@ class FifoRecovery:
         return len(self.repairs) > told
 
     def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
-        """Files start:end are missing."""
+        """Report that files start:end are missing."""
         at_head = metadata.read.byte if start == metadata.read.file else 0
         if known := [number for number in self.files.checksum_files() if start <= number < end]:
             for number in known:
@@ -298,31 +299,31 @@ class FifoRecovery:
             others = end - start - 1
             reason = f"the file is missing, and the next {others}" if others else "the file is missing"
             self._report(self.files.data(start), 0, 0, reason, None)
-        # Else they were consumed: their removal may outrun the position behind them on a full disk,
+        # Otherwise they were consumed: on a full disk their removal may come before the new read position,
         # and with a peer it always does.
 
     def _report_gone(self, metadata: QueueMetadata) -> None:
-        """Tell of files after the position that was written to which are not there, and had messages."""
+        """Report missing files after the position that was written to, if they had messages."""
         for number in self.files.checksum_files():
             is_after = number not in self.sizes and (number, 0) >= metadata.write
             if is_after and checksummed(self.fs, self.files.checksum_file(number))[1]:
                 self._report_absent(number)
 
     def _report_absent(self, number: int, begin: int = 0) -> None:
-        """Tell of a file of which only the checksums are there, from byte `begin` on."""
+        """Report a file of which only the checksums are there, from byte `begin` on."""
         size, records = checksummed(self.fs, self.files.checksum_file(number))
         reason = "the file is missing, its checksums are there"
         self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
 
     def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
-        """Our own metadata knows how many messages there should be: so many fewer are there."""
+        """Add the number of lost messages to a report without one; diskq's own metadata implies it."""
         uncounted = [index for index, repair in enumerate(told) if repair.records is None]
         if len(uncounted) == 1:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
             self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
 
     def _give_way(self, metadata: QueueMetadata) -> None:
-        """Where a peer has begun files of ours anew, keep its messages, and move ours to the end."""
+        """Keep a peer's messages in files of diskq that it began anew, and move diskq's to the end."""
         touched = [number for number in self.sizes if metadata.read.file <= number <= metadata.write.file]
         for number in touched:
             path = self.files.data(number)
@@ -341,11 +342,11 @@ class FifoRecovery:
                 self._report(path, 0, found.end, reason, found.lost)
             self.told.append(self.repairs[-1])
             self.tell(self.repairs[-1])
-            # At once: where the metadata is ours, checksums are believed.
+            # At once: if the metadata is diskq's, checksums are believed.
             self._forget(number)
 
     def _move(self, records: bytes) -> None:
-        """Have them in a file of their own behind all others, durably."""
+        """Write them durably to a new file after all others."""
         number = max(self.sizes) + 1
         handle = self.fs.open(self.files.data(number), write=True, create=True, exclusive=True)
         try:
@@ -357,7 +358,7 @@ class FifoRecovery:
         self.moved[number] = records
 
     def _forget_stale_checksums(self) -> None:
-        """A peer that lost its metadata begins again at file 0: old checksums are not of its bytes."""
+        """Remove checksums that are not of a peer's bytes: after losing its metadata it begins at file 0."""
         for number in self.sizes.keys() - self.unchecked:
             checksum_file = self.files.checksum_file(number)
             if self.fs.size_of(checksum_file) and not self._verified_prefix(number, 0, prefix=False).end:
@@ -370,11 +371,11 @@ class FifoRecovery:
     # --- the tail ---------------------------------------------------------------------------------
 
     def _cut_zeros(self, first: int, known: QueuePosition) -> None:
-        """Zeros after what the checksums cover are no empty messages: nobody wrote them.
+        """Cut zeros after what the checksums cover: they are not empty messages.
 
-        They cover all of a file that is complete, and of the last one if there was a write-ahead log, or it
-        was closed. What was staged is written without them. What the metadata has counted, up to `known`, was
-        taken for messages by an open that could not tell.
+        Checksums cover all of a file that is complete, and of the last one if there was a write-ahead log, or
+        it was closed. What was staged is written without them. What the metadata has counted, up to `known`,
+        was taken for messages by an open that could not decide.
         """
         staged = self.use.staged
         for number in [number for number in self.sizes if number >= first]:
@@ -401,7 +402,7 @@ class FifoRecovery:
                 self._cut(number, end, "zeros after the last message that was written", 0)
 
     def _cut_at_framing(self, known: QueuePosition, *, is_ours: bool) -> int:
-        """Believe the page cache. Returns the records behind `known`."""
+        """Believe the page cache. Returns the number of records after `known`."""
         judging = self.ahead
         if is_ours:
             self.ahead = ReadAhead(self.fs, self.any_size, Gate())
@@ -427,13 +428,15 @@ class FifoRecovery:
         return counted
 
     def _told_beyond(self, number: int, size: int) -> list[Row]:
-        """The checksums of blocks that end past the last byte of the last file, of `size` bytes."""
+        """Return the checksum entries of blocks that end past the last byte of the last file, of `size`
+        bytes."""
         beyond = rows_after(self.fs, self._sums(number), size)
-        # Where its owner is at work, they may be of what has come since.
+        # If its owner is at work, they may be of what has come since.
         return beyond if self.fs.size_of(self.files.data(number)) == size else []
 
     def _report_cut_off(self, number: int, size: int, beyond: list[Row]) -> None:
-        """Tell of messages past the end of the last file, of `size` bytes, of which these checksums are."""
+        """Report messages past the end of the last file, of `size` bytes, that have these checksum
+        entries."""
         path = self.files.data(number)
         told = [repair for repair in self.repairs if repair.path == path]
         if any(repair.records is None for repair in told):
@@ -455,10 +458,10 @@ class FifoRecovery:
                 self._report(path, kept, end - size, reason, lost)
 
     def _cover(self, number: int, start: int) -> None:
-        """Give the records at the file's end their checksums: the process died before it wrote them.
+        """Add the missing checksums at the file's end: the process died before it wrote them.
 
-        Only those from `start` on are ours for certain, and have just been walked: what lies before
-        may be a peer's, and broken.
+        Only the records from `start` on are certainly diskq's, and have just been scanned: those before may
+        be a peer's, and broken.
         """
         checksum_file, end = self.files.checksum_file(number), self.sizes[number]
         self.acts.cover(
@@ -472,7 +475,7 @@ class FifoRecovery:
             self.ahead.seek(covered)
             tried = 0
             while covered < end:
-                # By the framing's leave: the scan before this has walked the same bytes.
+                # By the framing alone: the scan before this has checked the same bytes.
                 if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
                     size = self.ahead.position - covered
                     sums.add(covered + size, size, records, memoryview(self.fs.pread(handle, size, covered)))
@@ -490,11 +493,11 @@ class FifoRecovery:
             let_go(self.fs, handle)
 
     def _cut_at_checksums(self, known: QueuePosition, *, prefix: bool) -> int:
-        """Believe checksums only. Returns the records behind `known`.
+        """Believe checksums only. Returns the number of records after `known`.
 
-        With `prefix` all behind `known` is younger than the last full barrier, and is kept up to the
-        first disagreement: what was not synced survives as a prefix. Without it nothing tells old
-        from young, and all is kept up to the last agreement.
+        With `prefix` everything after `known` is younger than the last full barrier, and is kept up to the
+        first disagreement: what was not synced survives as a prefix. Without it old and young cannot be
+        distinguished, and everything is kept up to the last agreement.
         """
         counted = 0
         numbers = [number for number in self.sizes if number >= known.file]
@@ -508,7 +511,7 @@ class FifoRecovery:
                 prefix or not any(self._verified_prefix(later, 0, prefix).end for later in numbers)
             ):
                 self._cut(number, end, UNSYNCED, None)
-            # What follows a file that is not known to be complete does not follow what it holds.
+            # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
         for number in numbers:
             del self.sizes[number]
@@ -518,12 +521,13 @@ class FifoRecovery:
         return counted
 
     def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:
-        """How far checksums vouch for the file from `start` on; without `prefix`, past what they do not."""
+        """Return how far checksums vouch for the file from `start` on; without `prefix`, also past gaps."""
         path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
         return verified_prefix(self.fs, path, sums, start, size=size, over_gaps=not prefix)
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
-        """What a torn write left was never acknowledged, and is no message lost."""
+        """Cut off a loss at the end; what a torn write left was never acknowledged, and is no lost
+        message."""
         if not loss.is_torn:
             self.acts.check(self.files.data(number), loss.start, loss.reason)
         records = loss.records or 0 if loss.is_torn else loss.records
@@ -532,8 +536,8 @@ class FifoRecovery:
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
-            # No room to keep it aside: it stays where it is, as in a peer's queue, and the queue goes
-            # on in the next file. Whoever reads on passes over it, and tells.
+            # No space to keep it aside: it stays where it is, as in a peer's queue, and the queue goes
+            # on in the next file. Reading passes over it, and reports it.
             self.has_torn_tail = True
 
     def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
@@ -543,14 +547,14 @@ class FifoRecovery:
     # --- counting ---------------------------------------------------------------------------------
 
     def _write_position(self, known: QueuePosition) -> QueuePosition:
-        """Behind the last record there is. A file that does not exist yet is written from 0."""
+        """Return the place after the last record. A file that does not exist yet is written from 0."""
         if not self.sizes or max(self.sizes) < known.file:
             return QueuePosition(known.file, 0)
         last = max(self.sizes)
         return QueuePosition(last + 1, 0) if self.has_torn_tail else QueuePosition(last, self.sizes[last])
 
     def _counted(self, read: QueuePosition) -> int:
-        """The records from `read` on, by looking at all of them."""
+        """Return the number of records from `read` on, by looking at all of them."""
         return sum(
             self._scan(number, read.byte if number == read.file else 0, size)[1]
             for number, size in self.sizes.items()
@@ -558,7 +562,8 @@ class FifoRecovery:
         )
 
     def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
-        """What reading bytes start:end of a file would pass over, and how many records it would deliver."""
+        """Return what reading bytes start:end of a file would pass over, and how many records it would
+        deliver."""
         losses: list[Loss] = []
         records = 0
         path = self.files.data(number)

@@ -1,5 +1,5 @@
-# The files of a queue that nothing is appended to any more. Law: they go whole, from the oldest on, and what
-# has gone takes room until a barrier has removed it.
+# The files of a queue that nothing is appended to any more. Law: they are removed whole, the oldest first,
+# and count as disk space until a barrier has removed them.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SealedFiles"]
 
 
 class SealedFiles(Mapping[int, int]):
-    """By number, the oldest first: where their messages end, in bytes."""
+    """The end of the messages in each file, in bytes, by file number, the oldest first."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles) -> None:
         self._fs = fs
@@ -22,11 +22,11 @@ class SealedFiles(Mapping[int, int]):
         self._ends: dict[int, int] = {}
         self._beside: dict[int, int] = {}  # bytes of checksums
         self.damaged = DamagedFiles(fs, files)
-        """Those, and the active one, of which bytes were lost."""
+        """The files that lost bytes; the active one may be among them."""
         self.kept = 0
-        """Bytes of those that are there: data and checksums."""
+        """Bytes of the files that are not consumed: data and checksums."""
         self.leaving = 0
-        """Bytes of those that are consumed, until the barrier that removes them is paid."""
+        """Bytes of the consumed files, until the barrier that removes them was executed."""
 
     def __getitem__(self, number: int) -> int:
         return self._ends[number]
@@ -38,24 +38,24 @@ class SealedFiles(Mapping[int, int]):
         return len(self._ends)
 
     def find(self, sizes: Mapping[int, int], active: int) -> None:
-        """Know those of the files found, with their sizes, that are not `active`. Raises OSError."""
+        """Add the files found, with their sizes, except `active`. Raises OSError."""
         self.damaged.find_marked(sizes)
         for number, end in sizes.items():
             if number != active:
                 self.add(number, end, self._fs.size_of(self._files.checksum_file(number)) or 0)
 
     def add(self, number: int, end: int, beside: int) -> None:
-        """The youngest: a file was left for the next one, with so many bytes of checksums."""
+        """Add the youngest file, of `end` bytes, with `beside` bytes of checksums."""
         self._ends[number] = end
         self._beside[number] = beside
         self.kept += end + beside
 
     def after(self, number: int) -> int | None:
-        """The first file behind that one; None: there is none."""
+        """Return the first file after that one; None if there is none."""
         return next((later for later in self._ends if later > number), None)
 
     def consume(self, before: int, pending_syncs: PendingSyncs) -> bool:
-        """Owe the removal of those before that file. False: there are none."""
+        """Let the next barrier remove the files before that one. False if there are none."""
         consumed = [number for number in self._ends if number < before]
         for number in consumed:
             size = self._ends.pop(number) + self._beside.pop(number)
@@ -65,5 +65,5 @@ class SealedFiles(Mapping[int, int]):
         return bool(consumed)
 
     def removed(self, size: int) -> None:
-        """A barrier that was paid has removed so many bytes of consumed files."""
+        """Note that a barrier has removed `size` bytes of consumed files."""
         self.leaving -= size

@@ -1,13 +1,13 @@
 # A queue as it is now, read by columns. Law: look, and take nothing: no lock is taken, no file is changed,
-# no message leaves the queue, and whoever has it open does not notice.
+# no message leaves the queue, and the process that has it open does not notice.
 #
-# What is seen is what the next open would deliver: from the read position that was recorded last to the
-# end of the last whole message. Messages are numbered from 0 in that order; those that are lost keep their
-# numbers where checksums tell how many they were.
+# A snapshot shows what the next open would deliver: from the read position that was recorded last to the
+# end of the last whole message. Messages are numbered from 0 in that order; lost messages keep their
+# numbers if checksums show how many they were.
 #
-# A plan divides it into parts that can be read by other processes, elsewhere, without a look at anything
-# but the bytes they are of. Files are only ever appended to and removed, and numbers of files are never
-# used again, so a part stays what it was, or its file is gone: then the reader says so.
+# A plan divides it into parts that can be read by other processes, elsewhere, from their own bytes alone.
+# Files are only ever appended to and removed, and numbers of files are never used again, so a part stays
+# what it was, or its file is gone: then the reader reports that.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 _STRETCH = 256 * 1024
 _HEAD = 512
-# The owner may remove a file while its queue is looked at: then it is looked at again.
+# The owner may remove a file during the look: then the queue is looked at again.
 _MOST_LOOKS = 20
 
 
@@ -55,21 +55,20 @@ class SnapshotRange:
     first: int
     """The number of the first message; the first of the snapshot has 0."""
     records: int
-    """How many there are, with those that are lost, as far as these are known."""
+    """The number of messages, including lost ones, as far as they are known."""
     head: int
     """The crc32c of its first bytes: a file of the same name may be another queue's by now."""
     is_checked: bool
-    """May there be checksums of these bytes? Those that there are may be of others."""
+    """True if there may be checksums of these bytes. If False, existing checksums may be of other bytes."""
     is_last: bool
-    """Does it reach to the end of a complete file? Then more may be missing behind it."""
+    """True if it reaches to the end of a complete file: more messages may be missing after it."""
     min_size: int
-    """What is smaller, in bytes without checksums, no writer wrote."""
+    """The size in bytes below which no writer wrote a message, in bytes without checksums."""
     waiting: bytes | None = None
-    """The bytes themselves, where the next open puts them into the file: they stood on the write-ahead log,
-    or in a
-    file that a peer has begun anew."""
+    """The bytes themselves, if the next open puts them into the file: they were on the write-ahead log, or in
+    a file that a peer has begun anew."""
     added: tuple[Row, ...] = ()
-    """Checksums that the next open would have added behind those beside the file."""
+    """Checksum entries that the next open would add to those of the checksum file."""
 
 
 class FifoSnapshot:
@@ -78,15 +77,14 @@ class FifoSnapshot:
     def __init__(
         self, directory: AnyPath, name: str, *, min_message_size: int = 0, fs: FileSystem | None = None
     ) -> None:
-        """Look at the queue `name` in `directory`, which must exist. Where it is not there it is empty.
+        """Look at the queue `name` in `directory`, which must exist. A missing queue is empty.
 
-        Raises QueueNameError and OSError; QueueMovedError where it is emptied faster than it can be
-        looked at.
+        Raises QueueNameError and OSError; QueueMovedError if it is emptied faster than it can be read.
         """
         self._fs: FileSystem = fs or OsFileSystem()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._min_size = min_message_size
-        # What waits to be written first: if it is written meanwhile, it is seen in the file.
+        # The write-ahead log first: what is written meanwhile is then seen in the file.
         waiting = steady_wal(self._fs, self._files.wal)
         found = steady_survey(self._fs, self._files, min_message_size)
         left = {number: size for number, size in found.sizes.items() if number >= found.read.file}
@@ -97,32 +95,32 @@ class FifoSnapshot:
         rest = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
         self._in_memory += [] if rest is None else [rest]
         self.read = found.read
-        """Where its first message begins."""
+        """The place where its first message begins."""
         self.end = found.write
-        """Behind its last message, as far as it is in a file."""
+        """The place after its last message that is in a file."""
         self.repairs = tuple(found.repairs)
-        """What is known to be missing before a message is read; where `records` is 0, it is no message."""
+        """What is known to be missing before a message is read; one with `records` 0 is no lost message."""
 
     def _end_of_file(self, found: Recovered) -> QueuePosition:
-        """Behind the last byte that was written, though the last block is rotten."""
+        """Return the place after the last byte that was written, even if the last block is rotten."""
         end = found.write
         path = self._files.data(end.file)
-        size = self._fs.size_of(path) or 0  # what was cut off behind it is not there
+        size = self._fs.size_of(path) or 0  # what was cut off after it is not there
         cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
         behind = max((each.kept + each.dropped for each in cut), default=end.byte)
         return QueuePosition(end.file, max(end.byte, min(behind, size)))
 
     @property
     def size(self) -> int:
-        """Bytes of its records."""
+        """The size of its records, in bytes."""
         waiting = sum(len(its.records) for its in self._in_memory)
         return sum(end - start for _, start, end in self._stretches()) + waiting
 
     def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
-        """Divide it into at most so many parts of about one size, each of ranges that follow each other.
+        """Divide it into up to `parts` parts of about one size, each of consecutive ranges.
 
-        All messages are counted: by their checksums, where there are any, or walking over them. Raises
-        OSError, and QueueMovedError where a file has gone.
+        All messages are counted: by their checksums, if there are any, or by reading them. Raises OSError,
+        and QueueMovedError if a file has gone.
         """
         if parts < 1:
             raise ValueError(f"{parts} parts")
@@ -141,13 +139,13 @@ class FifoSnapshot:
     # --- dividing ---------------------------------------------------------------------------------
 
     def _stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Where messages are, or were: the number of a file, and from which byte to which."""
+        """Yield where messages are, or were: the number of a file, a first byte and an end."""
         for number, end in self._sizes.items():
             start = self.read.byte if number == self.read.file else 0
             yield number, min(start, end), end
 
     def _ranges(self, target: int) -> Iterator[SnapshotRange]:
-        """All of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
+        """Yield all of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
         first = done = 0
         for number, start, end in self._stretches():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
@@ -197,7 +195,7 @@ class FifoSnapshot:
 
 
 class SnapshotReader(Closing):
-    """The messages of some ranges of a snapshot, in order, wherever it was made."""
+    """The messages of some ranges of a snapshot, in order, in any process."""
 
     def __init__(
         self,
@@ -212,13 +210,13 @@ class SnapshotReader(Closing):
         self._ranges = list(reversed(list(ranges)))
         self._passage: _Passage | None = None
         self.losses: list[SkippedBytes] = []
-        """What could not be read, in order; `count` is 0 also where nothing tells how many were lost."""
+        """What could not be read, in order; `count` is 0 also if the number of lost messages is unknown."""
 
     def columns(self, max_bytes: int = UNBOUNDED) -> tuple[int, QueueColumns] | None:
-        """The next messages by column, and the number of the first; None: that was all.
+        """Return the next messages by column, with the number of the first; None at the end.
 
-        So many as are loaded, of together at most `max_bytes` of file, but one however large; what stood on
-        the write-ahead log comes in one piece. Raises OSError, and QueueMovedError where the file has gone.
+        They are those that are loaded, up to `max_bytes` of file; the first may be larger. Messages from the
+        write-ahead log come in one piece. Raises OSError, and QueueMovedError if the file has gone.
         """
         while True:
             if self._passage is not None:
@@ -256,14 +254,14 @@ class SnapshotReader(Closing):
         return passage
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the files. Idempotent."""
         if self._passage is not None:
             self._passage.close()
             self._passage = None
 
 
 class _Passage(Closing):
-    """Once through bytes start:end of a file, counting from `number` on; what is lost is told to `losses`."""
+    """One pass through bytes start:end of a file, counting from `number` on; losses go to `losses`."""
 
     def __init__(
         self,
@@ -296,10 +294,10 @@ class _Passage(Closing):
         self._end = end
         self._is_complete = is_complete
         self.is_over = False
-        """Is all behind it that there is, and told what is missing?"""
+        """True if everything was passed, and what is missing at the end was reported."""
         self._losses = [] if losses is None else losses
         self.number = number
-        """Of the next message."""
+        """The number of the next message."""
 
     def close(self) -> None:
         self._reader.close()
@@ -307,11 +305,11 @@ class _Passage(Closing):
 
     @property
     def position(self) -> int:
-        """The byte behind all that was passed."""
+        """The byte after everything that was passed."""
         return self._ahead.position
 
     def head(self, start: int, end: int) -> int:
-        """The checksum of the first bytes of start:end."""
+        """Return the checksum of the first bytes of start:end."""
         return checksum(self._fs.pread(self._reader.handle, min(_HEAD, end - start), start))
 
     def columns(self, max_bytes: int) -> tuple[int, QueueColumns] | None:
@@ -323,13 +321,14 @@ class _Passage(Closing):
         return None
 
     def skip(self, most: int) -> None:
-        """Pass over about so many bytes, but a block at least, and count what is in them."""
+        """Pass over about `most` bytes, but a block at least, and count the messages in them."""
         if not self._skip_blocks(most):
             self._fill()
             self.number += self._ahead.count()
 
     def _skip_blocks(self, most: int) -> bool:
-        """By their checksums alone: unread, and unverified. False: here there are none."""
+        """Pass over blocks by their checksum entries: unread, and unverified. False if there are none
+        here."""
         if self._ahead.is_ready or self._ahead.why != "END":
             return False
         rows = [row for row in self._reader.rows.covering(self.position, most) if row.end <= self._end]
@@ -340,7 +339,7 @@ class _Passage(Closing):
         return True
 
     def _fill(self) -> bool:
-        """Have messages loaded. False: these were all."""
+        """Load messages. False if these were all."""
         while not self._ahead.is_ready or self._ahead.why != "END":
             if self.finish():
                 return False
@@ -349,7 +348,7 @@ class _Passage(Closing):
         return True
 
     def finish(self) -> bool:
-        """If this is the end, tell what the file has lost behind it. False: it is not."""
+        """At the end, report what the file has lost after it. False if this is not the end."""
         if self.position >= self._end and not self.is_over:
             self.is_over = True
             if self._is_complete and (loss := self._reader.missing(self._end)) is not None:
@@ -372,7 +371,7 @@ class _Passage(Closing):
 
 
 def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
-    """Of these rows those behind byte `start`, up to the first one that reaches `end`."""
+    """Return those of the entries that end after byte `start`, up to the first one that reaches `end`."""
     behind = [row for row in rows if row.end > start]
     return tuple(behind[: 1 + sum(row.end < end for row in behind)])
 
@@ -381,13 +380,12 @@ def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
 
 
 def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recovered:
-    """As `survey`, also while somebody is at work on the queue, and with the checksums on the write-ahead
-    log.
+    """Return a `survey` made also while the queue is in use, with the checksums on the write-ahead log.
 
     Raises QueueMovedError, OSError.
     """
     framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
-    files.numbers()  # a directory that is not there will not be there later
+    files.numbers()  # raises now, if there is no directory
     before: list[tuple[str, int, str]] = []
     for _ in range(_MOST_LOOKS):
         try:
@@ -395,7 +393,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
             found = survey(fs, files, framing, any_size, is_free=is_free)
         except FileNotFoundError:
             continue
-        # Where the owner is at work, what seems to be missing may just have come, or gone.
+        # If the owner is at work, what seems to be missing may just have come, or gone.
         told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
         if told == before:
             return found
@@ -404,8 +402,9 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
 
 
 def steady_wal(fs: FileSystem, path: str) -> Waiting | None:
-    """What stands on the write-ahead log; None also where its owner is at work on it all the time. Raises
-    OSError.
+    """Return what is on the write-ahead log; None also if its owner changes it all the time.
+
+    Raises OSError.
     """
     for _ in range(_MOST_LOOKS):
         found = read_wal(fs, path)
@@ -415,10 +414,10 @@ def steady_wal(fs: FileSystem, path: str) -> Waiting | None:
 
 
 def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
-    """Are these the bytes of the file from `start` on?"""
+    """True if `content` is in the file from byte `start` on."""
     try:
         handle = fs.open(path)
-    except FileNotFoundError:  # read to its end in this moment
+    except FileNotFoundError:  # read to its end at this moment
         return False
     try:
         return fs.pread(handle, len(content), start) == content
@@ -429,9 +428,9 @@ def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
 def waiting_behind(
     fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: QueuePosition
 ) -> Waiting | None:
-    """Of what stands on the write-ahead log, the messages that follow the end of the files.
+    """Return the messages on the write-ahead log that follow the end of the files.
 
-    None also where another program's bytes are in their place: the next open appends them. Raises OSError.
+    None also if another program's bytes are in their place: the next open appends them. Raises OSError.
     """
     if waiting is None or waiting.file != end.file:
         return None

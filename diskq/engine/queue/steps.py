@@ -1,6 +1,6 @@
-# What a queue does in steps: for a channel, which waits where a synchronous caller cannot, and for the
-# queue's writer, whose format it is. Law: no recorded position runs ahead of synced bytes; and a call here
-# never waits for a sync, but where it says so.
+# What a queue does in steps, for a channel, which waits where a synchronous caller cannot; and the format of
+# the queue's writer. Law: no recorded position runs ahead of synced bytes; and a call here never waits for a
+# sync, unless it says so.
 #
 # Messages come in at the tail (tail.py) and leave at the head (head.py); what both of them share is
 # in parts.py.
@@ -39,7 +39,7 @@ __all__ = ["FifoSteps", "QueueStatistics"]
 
 log = Log("queue")
 
-# So many handles of files may wait to be synced and closed: each file that is left makes a sync due.
+# Up to this many handles of files may wait to be synced and closed: each file that is left makes a sync due.
 _MOST_WAITING = 64
 
 
@@ -51,20 +51,20 @@ class QueueStatistics:
     depth: int
     """Messages that can be received."""
     bytes: int
-    """On disk: data and checksums, those of consumed files until a sync has removed them."""
+    """Bytes on disk: data and checksums, those of consumed files included until a sync has removed them."""
     files: int
     written_bytes: int
-    """Of the messages that came to the files, with their framing."""
+    """Bytes of the messages that came to the files, with their framing."""
     unsynced_bytes: int
-    """Accepted, not yet on stable storage, and more than in memory only."""
+    """Bytes accepted and not yet on stable storage, except what is in memory only."""
     memory_bytes: int
-    """Of memory, taken by messages that are nowhere else: `memory_size` bounds them."""
+    """Bytes of memory taken by messages that are in no file: `memory_size` bounds them."""
     sent: int
     received: int
     dropped: int
     """Messages that `on_full="drop_oldest"` gave up."""
     lost: int
-    """Messages known to be lost to damage: `repairs` tells where."""
+    """Messages known to be lost to damage: `repairs` says where."""
     barriers: int
     repairs: tuple[Repair, ...]
 
@@ -117,7 +117,7 @@ class FifoSteps(LogSteps):
         self._append, self._sealed = parts.append, parts.sealed
         self.head = FifoHead(parts)
         self.tail = FifoTail(parts, self.head)
-        self._is_spill_due = False  # the next barrier is to include what waits in memory
+        self._is_spill_due = False  # True if the next barrier is to include what waits in memory
         self._uses_wal = uses_wal
         self._is_open = False
         self._never_empty = never_empty
@@ -125,7 +125,7 @@ class FifoSteps(LogSteps):
     # --- from open to close -----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock it, mend what a crash has left, and go on behind the last message. Raises as `FifoQueue`."""
+        """Lock it, repair what a crash has left, and go on after the last message. Raises as `FifoQueue`."""
         fs, files, writer = self._fs, self._files, self.log
         if fs.make_directory(files.private):
             writer.pending.directories[files.directory] = None
@@ -155,7 +155,7 @@ class FifoSteps(LogSteps):
         for displaced in wals.displaced:
             self._append_again(displaced)
         wals.clear()
-        # Only now, with what stood on the old one written, may there be a new one.
+        # Only now, with the messages of the old write-ahead log written, may there be a new one.
         self._is_open = True
         self._take_wal()
         self.quota.join(self.head.position)
@@ -170,7 +170,7 @@ class FifoSteps(LogSteps):
             self.log.was_refused = True
 
     def _append_again(self, displaced: Displaced) -> None:
-        """Another program has taken the place of accepted messages: append them again, durably."""
+        """Append accepted messages again, durably: another program's bytes have taken their place."""
         path, waiting = displaced.path, displaced.waiting
         bodies = scan(waiting.records).bodies
         least, most = self.options.min_message_size, self.options.max_message_size
@@ -194,7 +194,7 @@ class FifoSteps(LogSteps):
 
     @exclusive
     def delete(self) -> None:
-        """As `FifoQueue.delete`."""
+        """Close the queue and remove its files, as `FifoQueue.delete`."""
         if self.head.worker is not None:
             self.head.worker.close()
         self.empty()
@@ -211,16 +211,16 @@ class FifoSteps(LogSteps):
 
     @property
     def status_path(self) -> str:
-        """Where who keeps it open tells how it is doing."""
+        """The status file, for other processes."""
         return self._files.status
 
     @property
     def accepted_total(self) -> int:
-        """Messages accepted since the open."""
+        """The number of messages accepted since the open."""
         return self.buffer.records + self.tier.accepted
 
     def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
-        """The same in a class that has `more` fields, in one step."""
+        """Return the statistics in a class that has `more` fields, in one step."""
         head = self.head
         return kind(
             depth=head.depth,
@@ -250,18 +250,18 @@ class FifoSteps(LogSteps):
     def sync(self) -> None:
         """Return when every message accepted and the read position are on stable storage.
 
-        Raises DiskFullError where messages held in memory find no room; all others are then. Raises
-        StorageFailedError, after which the queue is of no use but to be closed.
+        Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
+        Raises StorageFailedError, after which only `close` is allowed.
         """
         self.include_memory()
         self.sync_without_memory()
 
     def include_memory(self) -> None:
-        """Let the next barrier be for the messages in the memory tier, too: it writes them."""
+        """Let the next barrier cover the messages in the memory tier, too: it writes them."""
         self._is_spill_due = True
 
     def sync_without_memory(self) -> None:
-        """As `sync`, for all but the messages in the memory tier."""
+        """Sync all but the messages in the memory tier, as `sync`."""
         sync = self.log.prepare(full=True)
         if not self.log.run(sync) and self.tail.can_give_way:
             sync = self.log.prepare(full=True)
@@ -271,9 +271,10 @@ class FifoSteps(LogSteps):
 
     @exclusive
     def sync_if_due(self, word: Durability = "written") -> None:
-        """A barrier, if it is time or the `word` wants one; and let go of what others of the budget want.
+        """Sync, if it is due or the `word` wants it; and free what other members of the budget want.
 
-        For what is done already: what waits in memory and finds no room waits on. Raises StorageFailedError.
+        It is for what is accepted already: what waits in memory for disk space still waits. Raises
+        StorageFailedError.
         """
         if self.log.after_append(word) and (share := self.quota.share) is not None and share.is_contended:
             with contextlib.suppress(DiskFullError):
@@ -296,7 +297,7 @@ class FifoSteps(LogSteps):
         return self.buffer.end - self.buffer.flushed
 
     def open_gates(self, left: int, unsynced: int) -> None:
-        # What comes to memory, or from it, is not counted: there is nothing to be synced.
+        # Messages that enter or leave memory are not counted: there is nothing to be synced.
         self.gate_in.left = UNBOUNDED if self.has_tier else left if self._append.is_ready else 0
         is_shut = self.head.is_reserved
         self.gate_out.left = 0 if is_shut else UNBOUNDED if self.tier.is_next else left
@@ -317,7 +318,7 @@ class FifoSteps(LogSteps):
         return self._append.failure
 
     def gather(self, full: bool) -> None:
-        """What is in the memory tier stays there, unless somebody asked to `include_memory`."""
+        """Write what the sync is to cover; the memory tier only after a call of `include_memory`."""
         is_spill_due, self._is_spill_due = self._is_spill_due, False
         try:
             self.tail.give_way()
@@ -330,11 +331,11 @@ class FifoSteps(LogSteps):
         except DiskFullError:
             self._is_spill_due = is_spill_due and self.tail.can_give_way
             if self.tier.count or self.head.position < self.tail.position:
-                raise  # else it has been taken, and nobody needs it in a file
+                raise  # otherwise all was taken, and need not be in a file
 
     def wants_metadata(self, full: bool) -> bool:
-        """Without it a sync is enough for a message to be found again; with it the read position is durable
-        too, consumed files go, and a peer may open the directory."""
+        """True if the sync is to write the metadata. Without it, it is enough for messages to be found again;
+        with it the read position is durable too, consumed files go, and a peer may open the directory."""
         return full or bool(self.log.pending.removals or self.log.pending.asides)
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
@@ -346,20 +347,20 @@ class FifoSteps(LogSteps):
     def metadata(self) -> tuple[Replacement, ...]:
         write = self.tail.written_to
         unwritten = self.buffer.records - self.buffer.records_written
-        # What was received from memory may be more than what is left of the written.
+        # More messages may have been received from memory than are left in the files.
         depth = max(0, self.head.depth_of_files - unwritten)
         told = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
         return (self._files.metadata_as(told),)
 
     def state(self) -> int:
-        """Bytes of consumed files that are gone when the sync is complete."""
+        """Return the bytes of consumed files that are gone when the sync is complete."""
         return self._sealed.leaving
 
     def completed(self, state: int, is_replaced: bool) -> None:
         self._sealed.removed(state)
         wals = self.log.wals
         if state and self._is_open and wals is not None and not wals.size:
-            with contextlib.suppress(OSError):  # it can do without
+            with contextlib.suppress(OSError):  # the queue works without one
                 self._take_wal()
         self.quota.settle()
         self.tail.renew_limits()
@@ -370,7 +371,7 @@ class FifoSteps(LogSteps):
             self.head.worker.close()
         self.sync()
         if writer.was_refused:
-            self.sync()  # what gave way was gone only after the metadata had found no room
+            self.sync()  # the space of removed files was free only after the metadata had been refused
         if writer.wals is not None:
             writer.wals.retire()
         if not self._append.has_pending_rows:

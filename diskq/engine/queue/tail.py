@@ -1,10 +1,10 @@
-# The tail of a queue: where messages are accepted and written. Law: what is accepted comes after what was
-# accepted before, and a file ends only where go-diskqueue would begin the next one, or to make room.
+# The tail of a queue: where messages are accepted and written. Law: a message comes after all that were
+# accepted before it, and a file ends only where go-diskqueue would begin the next one, or to free space.
 #
-# With `memory_size` there is a memory tier behind the files: younger messages, which go to their end when
-# memory is used up, or a sync is to cover them. No message is in both.
+# With `memory_size` a memory tier follows the files: it holds younger messages, which go to the end of the
+# files when memory is used up, or when a sync is to cover them. No message is in both.
 #
-# The tail asks the quota, and does what that says would make room, at either end of the queue. So it calls
+# The tail asks the quota, and does what that says would free space, at either end of the queue. So it calls
 # the head (head.py), which calls nothing of the tail.
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["Body", "FifoTail"]
 Body = bytes | bytearray | memoryview
 Answer = TypeVar("Answer")
 
-# Memory goes to the files in pieces of so many bytes and messages: one system call, and a short one.
+# Memory goes to the files in pieces of up to this many bytes and messages: each one short system call.
 _SPILL_SIZE = 128 * 1024
 _SPILL_ITEMS = 4 * 1024
 
 
 class FifoTail:
-    """The end of an open queue at which messages come to it. `begin` says where that is."""
+    """The end of an open queue at which messages are added. `begin` sets its place."""
 
     def __init__(self, parts: FifoParts, head: FifoHead) -> None:
         self.log = parts.log
@@ -56,15 +56,15 @@ class FifoTail:
         self.tier = parts.tier
         self.has_tier = parts.has_tier
         self.sealed_bytes = 0
-        """Bytes accepted before the active file, since the open."""
+        """Bytes accepted since the open into files before the active one."""
         self._write = parts.buffer.appender(Mode.WRITTEN, Admission.FORCED)
         self._hold = parts.buffer.appender(Mode.HELD, Admission.FORCED)
         self._stage = parts.buffer.appender(Mode.STAGED, Admission.FORCED)
 
     def begin(self, write: QueuePosition, rows: int, *, is_there: bool) -> None:
-        """Write on there, in a file that `is_there` or is yet to be made. Raises OSError.
+        """Write on at `write`, in a file that `is_there` or is yet to be made. Raises OSError.
 
-        `rows`: bytes of its checksum rows.
+        `rows`: the size of its checksum entries, in bytes.
         """
         number = self._buffer.file_number = write.file
         if is_there:
@@ -78,7 +78,7 @@ class FifoTail:
     # --- accepting --------------------------------------------------------------------------------
 
     def checked(self, body: Body) -> bytes:
-        """The message as bytes. Raises TypeError and MessageSizeError before anything is written."""
+        """Return the message as bytes. Raises TypeError and MessageSizeError before anything is written."""
         if type(body) is not bytes:
             body = as_body(body)
         if not self._framing.min_size <= len(body) <= self._framing.max_size:
@@ -86,13 +86,14 @@ class FifoTail:
         return body
 
     def overhead_of(self, is_held: bool) -> int:
-        """Bytes that a message takes beyond its body, of the memory that may hold it or of a file."""
+        """Return the bytes that a message takes beyond its body, in the memory that may hold it or in a
+        file."""
         return PLACE_SIZE if is_held and self.has_tier else self._framing.overhead
 
     def obstacle(self, size: int, *, is_held: bool = False) -> Obstacle | None:
-        """What keeps `size` more bytes from being accepted now, after all that helps without waiting.
+        """Return what keeps `size` more bytes from being accepted, after all acts that need no waiting.
 
-        `is_held`: they may wait in memory, if that has room for them. Messages are counted with their
+        `is_held`: they may wait in memory, if it has space for them. Messages are counted with their
         `overhead_of`.
         """
         self.log.check_usable()
@@ -104,9 +105,9 @@ class FifoTail:
         return self._carry_out(self._quota.obstacle(size, self._head.position))
 
     def _carry_out(self, acts: Generator[Act, QueuePosition, Answer]) -> Answer:
-        """Do what the quota says would make room, one act after the other. Returns its answer.
+        """Do what the quota says would free space, one act after the other. Returns its answer.
 
-        Raises DiskFullError and OSError where the disk refuses an act.
+        Raises DiskFullError and OSError if the disk refuses an act.
         """
         try:
             act = next(acts)
@@ -138,7 +139,8 @@ class FifoTail:
         assert is_in
 
     def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
-        """Add bodies[start:] as far as one file and the bounds go: the index of the first left out."""
+        """Add bodies[start:] as far as one file and the bounds allow. Returns the index of the first left
+        out."""
         if not self.has_tier:
             return self.write_many(bodies, start, is_held)
         self.tier.limit = self._quota.memory_limit
@@ -151,7 +153,7 @@ class FifoTail:
         return done
 
     def write_many(self, bodies: list[bytes], start: int, is_held: bool) -> int:
-        """As `accept_many`, into the files."""
+        """Add bodies to the files, otherwise as `accept_many`."""
         self._make_way(len(bodies[start]) + self._framing.overhead)
         before = self._buffer.records
         try:
@@ -160,18 +162,19 @@ class FifoTail:
             self.log.append_failed(failure, self._buffer.records - before)
 
     def appender(self, word: Durability, *, can_yield: bool = True) -> NsqAppender | TierAppender:
-        """The fast path of messages of that durability, while the gate is open; it judges nothing.
+        """Return the fast path for messages of that durability, while the gate is open; it judges nothing.
 
-        The caller syncs. `can_yield`: it refuses when the caller's time slice is over, too.
+        The caller syncs. `can_yield`: it also refuses when the caller's time slice is over.
         """
         if word == "memory" and self.has_tier:
             return self.tier.appender(admission(can_yield))
         return self._buffer.appender(MODES[word], admission(can_yield))
 
     def stage(self, body: Body) -> bool:
-        """Accept a message on the write-ahead log, for a caller that sees to it that it is written soon.
+        """Accept a message on the write-ahead log, for a caller that has it written soon after.
 
-        False: not done, the gate is shut or the message needs judgement. Raises OSError; it is then not in.
+        False, and not accepted: the gate is shut or the message needs judgement. Raises OSError; the message
+        is then not accepted.
         """
         return self._gate_in.left > 0 and self._stage.append(body)
 
@@ -180,8 +183,8 @@ class FifoTail:
         """Put messages into an empty queue and take them out again, for a receiver that waits for them.
 
         They go into the file as every message does, but need not be read back; with a memory tier they
-        need not even go there. False: not done, the queue is not empty or a message needs judgement.
-        Raises OSError; none of them is then in.
+        need not even go there. False, and nothing done: the queue is not empty or a message needs judgement.
+        Raises OSError; none of them is then in the queue.
         """
         head, buffer = self._head, self._buffer
         if head.is_reserved or self.log.failure is not None:
@@ -215,13 +218,13 @@ class FifoTail:
         self._set_limit(size)
 
     def renew_limits(self) -> None:
-        """A sync is complete, or room was given up: let the fast paths go up to where they may now."""
+        """Set the limits of the fast paths anew, after a sync, or after space was freed."""
         if self._append.is_open:
             self._set_limit(0)
         self.tier.limit = self._quota.memory_limit
 
     def _set_limit(self, size: int) -> None:
-        """Up to where the fast paths may write without asking; `size` bytes at least."""
+        """Set how far the fast paths may write without asking: `size` bytes at least."""
         end = self._buffer.end
         unsynced = self.log.unsynced_bytes + size
         most = min(size + self.log.policy.bytes_until_check(unsynced), self._append.room)
@@ -229,7 +232,7 @@ class FifoTail:
         self._buffer.limit = max(limit, end + size)
 
     def _roll(self) -> None:
-        """Leave the active file; the next message begins the next one."""
+        """End the active file; the next message begins the next one."""
         try:
             number, end = self._buffer.file_number, self._buffer.end
             self._buffer.flush()
@@ -251,7 +254,7 @@ class FifoTail:
         self._quota.note_oldest(self._head.position)
 
     def leave_oversized(self) -> None:
-        """Leave a file that one message has made larger than the limit, before metadata names a byte of it.
+        """End a file that one message has made larger than the limit, before metadata names a byte of it.
 
         go-diskqueue 1.0 leaves it after that message, whatever the metadata says: it would then look for
         files after the one that is written to, for ever, and a message that it has appended would be lost.
@@ -261,7 +264,7 @@ class FifoTail:
 
     @exclusive
     def forget_all(self) -> None:
-        """As `FifoQueue.empty`; durable with the next barrier."""
+        """Remove all messages, as `FifoQueue.empty`; durable with the next barrier."""
         self.log.check_usable()
         if self._append.is_open:
             self._roll()
@@ -274,7 +277,7 @@ class FifoTail:
 
     @property
     def can_give_way(self) -> bool:
-        """True if the disk had no room and the active file is consumed: the next barrier removes it."""
+        """True if the disk was full and the active file is consumed: the next barrier removes it."""
         return (
             self.log.was_refused
             and self._head.worker is None
@@ -284,9 +287,10 @@ class FifoTail:
         )
 
     def give_way(self) -> None:
-        """Where the disk is full: leave the active file if all of it is consumed. It may be what fills it."""
+        """End the active file if the disk is full and all of it is consumed: it may be what fills the
+        disk."""
         if self.can_give_way:
-            # What stands on the write-ahead log has been taken, too.
+            # What is on the write-ahead log has been taken, too.
             if self.log.wals is not None:
                 self._quota.wal_size = 0
                 self.log.wals.give_up()
@@ -301,9 +305,9 @@ class FifoTail:
 
     @exclusive
     def relieve(self) -> None:
-        """Others want room in the budget: give what is not needed here; the next barrier removes it.
+        """Free what is not needed here for other members of the budget; the next barrier removes it.
 
-        Raises DiskFullError and OSError where the active file could not be left, StorageFailedError.
+        Raises DiskFullError and OSError if the active file could not be ended, StorageFailedError.
         """
         if self._quota.share is None or self.log.failure is not None or self.log.is_closed:
             return
@@ -313,7 +317,7 @@ class FifoTail:
     # --- memory first -----------------------------------------------------------------------------
 
     def _writes_for(self, size: int, is_held: bool) -> int:
-        """About how many bytes would be written to accept `size` more."""
+        """Return about how many bytes would be written to accept `size` more."""
         if not is_held:
             return self.tier.size + size
         excess = self.tier.size + size - self.tier.limit
@@ -321,16 +325,17 @@ class FifoTail:
 
     @property
     def _spill_size(self) -> int:
-        """How much memory is freed when it is used up: little, so that nobody waits for a long write.
+        """How many bytes of memory are freed when it is used up: few, so that no caller waits for a long
+        write.
 
-        And a burst that memory does not quite hold should not be written as a whole.
+        A burst slightly larger than memory should not be written as a whole, either.
         """
         return min(_SPILL_SIZE, self._options.memory_size // 4)
 
     def _pass_by(self, bodies: list[bytes], start: int, is_held: bool) -> int:
-        """As `accept_many`, for what finds no room in memory, or is to be in the files at once.
+        """Accept, as `accept_many`, messages that do not fit in memory, or that must be in the files at once.
 
-        Older messages go there before it: a few, if that makes room in memory, or all.
+        Older messages go to the files first: a few, if that frees enough memory, or all.
         """
         if is_held:
             excess = self.tier.size + len(bodies[start]) + PLACE_SIZE - self.tier.limit
@@ -357,7 +362,7 @@ class FifoTail:
             peeked = min(tier.peeked, _SPILL_ITEMS)
             bodies = tier.oldest(peeked or _SPILL_ITEMS, tier.size - goal, most)
             if peeked:
-                self._head.fill()  # reading stands at the end of the files, and what is written comes next
+                self._head.fill()  # reading is at the end of the files, and what is written comes next
             self._make_way(sum(map(len, bodies)) + len(bodies) * self._framing.overhead)
             try:
                 done = self._buffer.append_many(bodies, 0, Mode.WRITTEN)
@@ -378,5 +383,5 @@ class FifoTail:
 
     @property
     def written_to(self) -> QueuePosition:
-        """Up to where messages are in the page cache."""
+        """The place up to which messages are in the page cache."""
         return QueuePosition(self._buffer.file_number, self._buffer.flushed)

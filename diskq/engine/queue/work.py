@@ -1,5 +1,5 @@
-# Acknowledging out of order: several workers on one FIFO queue. Law: a message leaves the queue when it
-# is acknowledged and all before it are; until then it is handed out again, after whatever happened.
+# Acknowledging out of order: several workers on one FIFO queue. Law: a message leaves the queue when it and
+# all before it are acknowledged; until then it is handed out again, whatever happened.
 #
 # Messages are numbered as they are read, from the head on. The window holds their places, from the first
 # one that is not acknowledged up to where reading goes on; the queue's read position, which goes into
@@ -8,11 +8,12 @@
 #     in flight     handed out: its lease is with a worker
 #     returned      to be handed out again (or for the first time), before any that is not read yet
 #     delayed       the same, when its time has come
-#     done          acknowledged; of it nothing is left but its place
+#     done          acknowledged; only its place is still kept
 #
-# What is beyond the read position stands in the journal (ackjournal) before anybody is told: that a
-# message is handed out before it is, that it is acknowledged before `ack` returns. Both survive a kill
-# then; a power cut once a barrier has been paid. Without the journal messages come again, no more.
+# Events beyond the read position are written to the ack log (ack_log.py) before a caller sees them: a
+# hand-out before the message is returned, an acknowledgement before `ack` returns. Both then survive a kill;
+# a power cut from the next executed barrier on. If the ack log is lost, messages are delivered again, nothing
+# worse.
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
 
-# What journals know of is read in portions of so many messages.
+# Messages that the ack log may know are read in portions of this many.
 _PORTION = 256
 
 
@@ -58,7 +59,7 @@ class MessageId(NamedTuple):
     file: int
     """The number of the data file."""
     byte: int
-    """Where the message's record begins in it."""
+    """The byte of that file where the message's record begins."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.byte}"
@@ -88,42 +89,43 @@ class Lease:
 
 
 Exhausted = Callable[[Lease], object]
-"""Takes a message that was handed out `max_attempts` times. Once it returns the message is acknowledged:
-it is to be safe elsewhere by then. Where it raises the message stays, and whoever caused it is told."""
+"""Receives a message that was handed out `max_attempts` times. Once it returns the message is acknowledged:
+it must be safe elsewhere by then. If it raises, the message stays, and the call that caused it raises
+that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatistics:
-    """The work on a queue at one moment. `handed_out` and what follows it count since it began."""
+    """The work on a queue at one moment. `handed_out` and the counts after it are since the work began."""
 
     in_flight: int
-    """Messages with workers."""
+    """Messages that are with workers."""
     returned: int
     """Messages that are to be handed out again, at once."""
     delayed: int
     """Messages that are to be handed out again, later."""
     done: int
-    """Acknowledged, behind one that is not."""
+    """Acknowledged messages after one that is not."""
     ahead: int
-    """All of them: messages from the queue's head up to where reading goes on."""
+    """The sum of the above: messages from the queue's head up to where reading goes on."""
     ahead_bytes: int
     handed_out: int
     handed_out_again: int
     acknowledged: int
     given_back: int
-    """By `nack`."""
+    """Messages returned by `nack`."""
     exhausted: int
-    """Taken out after `max_attempts`."""
+    """Messages taken out after `max_attempts`."""
     most_attempts: int
-    """Of one of the messages that are in flight, returned or delayed."""
+    """The most attempts of any message that is in flight, returned or delayed."""
     journal_bytes: int
 
 
 class FifoWork(Closing):
     """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
 
-    For one thread at a time, the two of them together: others get BusyError. Until `close` nobody else can
-    read the queue. Delivery is at least once: after a crash what was in flight is handed out again, with
+    One thread at a time may use the work and its queue: others get BusyError. Until `close` there is no other
+    reader of the queue. Delivery is at least once: after a crash what was in flight is handed out again, with
     one attempt more.
     """
 
@@ -136,8 +138,8 @@ class FifoWork(Closing):
     ) -> None:
         """Begin at the queue's head, with what is known from the work before.
 
-        `exhausted` is handed messages after `options.max_attempts`. Raises ValueError where somebody
-        works on the queue, it is closed, or has a memory tier; TypeError where `exhausted` is async; OSError.
+        `exhausted` receives messages after `options.max_attempts`. Raises ValueError if the queue has another
+        worker, is closed, or has a memory tier; TypeError if `exhausted` is async; OSError.
         """
         self.options = checked_options(options, WorkOptions)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
@@ -147,17 +149,17 @@ class FifoWork(Closing):
         self._overhead = self._queue.overhead
         self._window: deque[Place] = deque()
         self._first = 0  # the number of the message at the window's beginning
-        self._bytes = 0  # of the window's messages
+        self._bytes = 0  # the size of the window's messages
         self._done: set[int] = set()
         self._in_flight: dict[int, Lease] = {}
         self._returned: list[tuple[int, int, bytes]] = []  # a heap: number, attempts, body
-        self._delayed: list[tuple[float, int, int, bytes]] = []  # the same, behind when it is due
-        self._owed: list[Place] = []  # acknowledged, and not in the journal
+        self._delayed: list[tuple[float, int, int, bytes]] = []  # the same, after the time when it is due
+        self._owed: list[Place] = []  # acknowledged, and not yet in the ack log
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
         self._journal: AckLog
         self._journal, known = self._head.attach(self)
-        self._handed = known.handed  # all before it were handed out
+        self._handed = known.handed  # all messages before it were handed out
         self._known_to = known.end
         self._known: Known | None = known if self._head.reader.position < self._known_to else None
         try:
@@ -204,15 +206,16 @@ class FifoWork(Closing):
     # --- handing out ------------------------------------------------------------------------------
 
     def take(self) -> Lease | None:
-        """The next message; None where there is none that may be handed out now. Raises as `take_many`."""
+        """Return the next message; None if none may be handed out now. Raises as `take_many`."""
         return next(iter(self.take_many(1)), None)
 
     @exclusive
     def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
-        """The next messages: at most `max_items`, of together at most `max_bytes`, but one however large.
+        """Return the next messages: up to `max_items`, of up to `max_bytes` together; the first may be
+        larger.
 
-        Raises OSError where the files cannot be read, and what `exhausted` raises; nothing is handed out
-        then. Raises StorageFailedError where a due sync fails.
+        Raises OSError if the files cannot be read, and what `exhausted` raises; nothing is handed out then.
+        Raises StorageFailedError if a due sync fails.
         """
         self._check()
         self._sync_if_due()
@@ -220,7 +223,7 @@ class FifoWork(Closing):
 
     @exclusive
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
-        """As `take_many`, leaving the sync policy to the caller."""
+        """Return messages as `take_many`, leaving the sync policy to the caller."""
         self._check()
         self._wake_delayed()
         leases: list[Lease] = []
@@ -247,7 +250,7 @@ class FifoWork(Closing):
                     if len(leases) == before:
                         break
         except Exception:
-            # What is in hand is handed out; the error comes up again next time.
+            # Leases already made are handed out; the next call meets the error again.
             if not leases:
                 raise
         if leases:
@@ -260,7 +263,7 @@ class FifoWork(Closing):
 
     @exclusive
     def has_message(self) -> bool:
-        """May there be one to hand out? Reads ahead to find out. Raises as `take_many`."""
+        """True if there may be a message to hand out. Reads ahead to find out. Raises as `take_many`."""
         self._check()
         self._wake_delayed()
         if len(self._in_flight) >= self.options.max_in_flight:
@@ -268,7 +271,7 @@ class FifoWork(Closing):
         return bool(self._returned) or (self._room_ahead > 0 and self._head.has_message())
 
     def next_due(self) -> float:
-        """When the next delayed message may be handed out, on the queue's clock; infinity: there is none."""
+        """Return when the next delayed message is due, on the queue's clock; infinity if there is none."""
         return self._delayed[0][0] if self._delayed else math.inf
 
     def _wake_delayed(self) -> None:
@@ -279,13 +282,13 @@ class FifoWork(Closing):
 
     @property
     def _room_ahead(self) -> int:
-        """So many messages more may be read."""
+        """The number of messages that may still be read."""
         if self._bytes >= self.options.max_ahead_bytes:
             return 0
         return self.options.max_ahead - len(self._window)
 
     def _take_returned(self) -> Lease | None:
-        """Hand out the first of the returned; None: it was taken out."""
+        """Hand out the first of the returned messages; None if it was exhausted, and taken out."""
         number, attempts, body = self._returned[0]
         place = self._window[number - self._first]
         lease = Lease(body, attempts + 1, number, place)
@@ -299,7 +302,7 @@ class FifoWork(Closing):
         return lease
 
     def _take_fresh(self, leases: list[Lease], room: int, left: int) -> int:
-        """Hand out messages that nobody has read yet. Returns how many bytes of `left` are left."""
+        """Hand out messages that were not read before. Returns how many bytes of `left` are left."""
         items = min(room - len(leases), self._room_ahead)
         most = min(left, self.options.max_ahead_bytes - self._bytes)
         if items <= 0 or most <= 0:
@@ -307,7 +310,7 @@ class FifoWork(Closing):
         start, bodies = self._head.read_on(items, most)
         file, at = start
         if leases and bodies and len(bodies[0]) > left:
-            # One is read however large. It comes first the next time.
+            # The first one of a read may be too large here. It comes first the next time.
             heapq.heappush(self._returned, (self._keep((file, at, self._end(at, bodies[0]))), 0, bodies[0]))
             return left
         number = self._first + len(self._window)
@@ -324,7 +327,8 @@ class FifoWork(Closing):
         return left
 
     def _read_known(self) -> bool:
-        """Read messages of which the journals may know something. False: there is no room, or no message."""
+        """Read messages that the ack log may know. False if there is no space in the window, or no
+        message."""
         assert self._known is not None
         room = self._room_ahead
         if room <= 0:
@@ -350,12 +354,12 @@ class FifoWork(Closing):
         return bool(bodies)
 
     def _pass_known(self) -> None:
-        """Where nothing is in the window, let the head be behind what was acknowledged before."""
+        """Move the head past what was acknowledged before, if the window is empty."""
         while self._known is not None and not self._window and self._read_known():
             pass
 
     def _keep(self, place: Place) -> int:
-        """A message was read: it is in the window now. Returns its number."""
+        """Add a message that was read to the window. Returns its number."""
         self._window.append(place)
         self._bytes += place[2] - place[1] - self._overhead
         return self._first + len(self._window) - 1
@@ -370,10 +374,10 @@ class FifoWork(Closing):
 
     @exclusive
     def ack(self, leases: Lease | Iterable[Lease]) -> None:
-        """The messages are dealt with: they are not handed out again.
+        """Acknowledge the messages: they are not handed out again.
 
         When it returns that is written: it survives a kill of the process, and a power cut from the next
-        sync on. Raises LeaseError where one of the leases has ended, and nothing is done then; TypeError;
+        sync on. Raises LeaseError if one of the leases has ended, and nothing is done then; TypeError;
         StorageFailedError.
         """
         self.acknowledge(leases)
@@ -381,7 +385,7 @@ class FifoWork(Closing):
 
     @exclusive
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
-        """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
+        """Give the messages back, to be handed out with one attempt more, in `delay` seconds or later.
 
         Those that were handed out `max_attempts` times go to `exhausted` instead. Without a delay they come
         before all that was not handed out yet. Raises as `ack`, and what `exhausted` raises: the messages
@@ -392,7 +396,7 @@ class FifoWork(Closing):
 
     @exclusive
     def release(self, leases: Lease | Iterable[Lease]) -> None:
-        """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
+        """Undo the hand-out of the messages: they are handed out again, before others. Raises as `ack`."""
         ended = self._ended(leases)
         rows = [tried_row(*lease._place[:2], lease.attempts - 1) for lease in ended]
         for lease in ended:
@@ -400,12 +404,12 @@ class FifoWork(Closing):
         self._write(rows)
 
     def holds(self, lease: Lease) -> bool:
-        """Has the lease not ended?"""
+        """True if the lease has not ended."""
         return self._in_flight.get(lease._number) is lease
 
     @exclusive
     def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
-        """As `ack`, leaving the sync policy to the caller."""
+        """Acknowledge as `ack`, leaving the sync policy to the caller."""
         ended = self._ended(leases)
         for lease in ended:
             self._done.add(lease._number)
@@ -414,13 +418,13 @@ class FifoWork(Closing):
         self._write([])
         self._move_head()
         if self._known is not None:
-            # An error that reading on meets is for the next one who takes.
+            # The next call that takes messages meets an error in reading on, and raises it.
             with contextlib.suppress(OSError, DiskqError):
                 self._pass_known()
 
     @exclusive
     def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
-        """As `nack`, leaving the sync policy to the caller."""
+        """Give back as `nack`, leaving the sync policy to the caller."""
         if not 0 <= delay <= LONGEST_DELAY:
             raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
         ended = self._ended(leases)
@@ -449,7 +453,7 @@ class FifoWork(Closing):
     def close(self) -> None:
         """End all leases; what is in flight is in the queue as if it had not been handed out. Idempotent.
 
-        What is acknowledged beyond the head is known to the next work on the queue, and to nobody else.
+        What is acknowledged beyond the head is known to the next work on the queue, but not to other readers.
         """
         if self._is_closed:
             return
@@ -464,7 +468,7 @@ class FifoWork(Closing):
             self._journal.close()
 
     def _ended(self, leases: Lease | Iterable[Lease]) -> list[Lease]:
-        """End the leases, all of them or none; those of them whose messages are still there."""
+        """End all of the leases, or none. Returns those whose messages are still there."""
         many = [leases] if isinstance(leases, Lease) else list(leases)
         ended: list[Lease] = []
         for lease in many:
@@ -486,7 +490,7 @@ class FifoWork(Closing):
         return self._exhausted is not None and most is not None and attempts >= most
 
     def _take_out(self, lease: Lease) -> None:
-        """Let `exhausted` have the message, which is then acknowledged."""
+        """Pass the message to `exhausted`, and acknowledge it."""
         assert self._exhausted is not None
         check_result("exhausted", self._exhausted, self._exhausted(lease))
         self._taken_out += 1
@@ -508,10 +512,10 @@ class FifoWork(Closing):
         self._done.discard(self._first)
         self._first += 1
 
-    # --- the journal ------------------------------------------------------------------------------
+    # --- the ack log ------------------------------------------------------------------------------
 
     def _write(self, rows: list[bytes]) -> None:
-        """Put what is acknowledged, and these rows, into the page cache."""
+        """Put pending acknowledgements, and these rows, into the page cache."""
         if self._owed:
             if not self._is_owed_written():
                 with contextlib.suppress(DiskFullError):
@@ -523,12 +527,12 @@ class FifoWork(Closing):
             self._queue.log.fail(failure)
 
     def _is_owed_written(self) -> bool:
-        """Is what was acknowledged in its file?"""
+        """True if all messages with pending acknowledgements are in their files."""
         written_to = self._queue.tail.written_to
         return all((file, end) <= written_to for file, _, end in self._owed)
 
     def _owed_rows(self) -> list[bytes]:
-        """What was acknowledged, as rows; none while some of it is not in its file."""
+        """Return the pending acknowledgements as rows; none if a message is not yet in its file."""
         if not self._owed or not self._is_owed_written():
             return []
         rows = acked_rows(self._owed)
@@ -536,7 +540,7 @@ class FifoWork(Closing):
         return rows
 
     def _what_matters(self) -> Iterable[bytes]:
-        """All that is known, anew."""
+        """Yield all that is known, as rows for a new file."""
         yield handed_row(self._handed)
         window = list(self._window)
         yield from acked_rows(window[number - self._first] for number in self._done)
@@ -555,7 +559,7 @@ class FifoWork(Closing):
     # --- for others -------------------------------------------------------------------------------
 
     def statistics(self) -> WorkStatistics:
-        """The work at this moment: goes through what is in flight, returned and delayed. From any thread."""
+        """Return the work at this moment. Goes through all leases and waiting messages. From any thread."""
         attempts = [lease.attempts for lease in tuple(self._in_flight.values())]
         attempts += [item[1] for item in tuple(self._returned)]
         attempts += [item[2] for item in tuple(self._delayed)]
