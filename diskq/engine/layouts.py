@@ -1,4 +1,4 @@
-# What lies in a directory. Law: names decide, and nothing is opened.
+# The kind of a directory's files. Law: names decide, and nothing is opened.
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.(?:meta|[0-9]{6,19})\.dat", re.DOTAL
 
 
 def layout_of(fs: FileSystem, path: str) -> Layout | None:
-    """What the files in the directory `path` are; None: none of these. Raises OSError."""
+    """Return what the files in the directory `path` are; None if they are none of these. Raises OSError."""
     if fs.size_of(StreamFiles(fs, path).parts) is not None:
         return "triplet"
-    names = queue_names(fs, path)  # first: it raises where there is no directory
+    names = queue_names(fs, path)  # first: it raises if there is no directory
     if is_journal(fs, path):
         return "sej"
     if StoreFiles.found(fs, path).are_there:
@@ -33,7 +33,7 @@ def layout_of(fs: FileSystem, path: str) -> Layout | None:
 
 
 def is_journal(fs: FileSystem, path: str) -> bool:
-    """Has the directory `path` a segment of a journal? Raises OSError."""
+    """True if the directory `path` has a segment of a journal. Raises OSError."""
     try:
         return bool(JournalFiles(fs, path).bases())
     except JournalNotFoundError:
@@ -41,6 +41,6 @@ def is_journal(fs: FileSystem, path: str) -> bool:
 
 
 def queue_names(fs: FileSystem, path: str) -> list[str]:
-    """The queues that have files in the directory `path`, sorted. Raises OSError."""
+    """Return the queues that have files in the directory `path`, sorted. Raises OSError."""
     matches = (_OF_A_QUEUE.fullmatch(name) for name in fs.list_directory(path))
     return sorted({match[1] for match in matches if match})

@@ -1,11 +1,12 @@
-# Dead letters: messages that will not be delivered, each with the reason. Law: a letter is on stable storage
-# before its message leaves the spool, and one that is to go leaves when what becomes of it is.
+# Dead letters: messages that will not be delivered, each with the reason. Law: a dead letter is on stable
+# storage before its message leaves the spool, and it is removed after its replacement, if any, is on stable
+# storage.
 #
-# They are messages of an NSQ queue of their own, `dead`, beside the spool's. A crash between the letter and
-# the message's leaving may give it a second letter; both have the message's id, and the first one counts.
-# Single letters are taken out of the middle by adding again what is to stay and leaving it all behind: a
-# crash in between again leaves some twice, never none.
-# Format: docs/format/spool.md.
+# They are messages of an NSQ queue of their own, `dead`, in the spool's directory. After a crash between the
+# write of a dead letter and the removal of its message, there may be a second one; both have the message's
+# id, and the first one counts. Single dead letters are removed from the middle by appending again what is to
+# stay and removing all before it: a crash in between again leaves some twice, but loses none. Format:
+# docs/format/spool.md.
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ __all__ = ["DeadLetter", "DeadLetters", "view_dead_letters"]
 
 VERSION = 1
 _LONGEST_REASON = 4000
-# A letter is a little longer than its message, whose limits may be those of the format.
+# A dead letter is a little longer than its message, whose limits may be those of the format.
 _OPTIONS = QueueOptions(max_message_size=2**31 - 1)
 _STRETCH = 1000
-# A message's length stands before it.
+# The size of the length before each message.
 _OVERHEAD = 4
 
 
@@ -40,7 +41,7 @@ class DeadLetter:
     """A message that was given up."""
 
     id: str
-    """The message's, as `Batch.ids` had it."""
+    """The message's id, as in `Batch.ids`."""
     reason: str
     time: int
     """When it was given up, in nanoseconds since the Unix epoch."""
@@ -60,7 +61,7 @@ class DeadLetter:
 
     @classmethod
     def unpack(cls, envelope: bytes, place: str) -> DeadLetter:
-        """What somebody else put there is a letter of which nothing is known but its body and its place."""
+        """Parse a dead letter. One from another program has only a body, and `place` for its id."""
         line, _, body = envelope.partition(b"\n")
         try:
             head = json.loads(line)
@@ -81,44 +82,46 @@ Envelopes = list[tuple[DeadLetter, bytes]]
 class DeadLetters(Closing):
     """The dead letters of the spool at `path`, while no process has it open.
 
-    For one thread at a time. In a program that has the spool open they are `spool.dead_letters`.
+    For one thread at a time. A program that has the spool open finds them at `spool.dead_letters`.
     """
 
     def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
-        """Raises LockedError, which says who has the spool open, FileNotFoundError and other OSErrors."""
+        """Raises LockedError, which names the process with the spool open, FileNotFoundError and other
+        OSErrors.
+        """
         self._fs = fs or OsFileSystem()
         self._path = as_path(path)
         self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs, never_empty=True)
-        self._losses: dict[tuple[str, int], Repair] = {}  # met by `list`, by file and byte
+        self._losses: dict[tuple[str, int], Repair] = {}  # found by `list`, by file and byte
 
     def close(self) -> None:
         self._queue.close()
 
     def __len__(self) -> int:
-        """How many there are; a crash may have left some twice."""
+        """The number of dead letters; a crash may have left some twice."""
         return self._queue.depth
 
     def list(self) -> Letters:
-        """All of them, in the order in which they were given up. Reads them all."""
+        """Return all of them, in the order in which they were given up. Reads them all."""
         losses: list[SkippedBytes] = []
-        letters = _look(self._fs, self._path, losses)  # which, unlike peeking, leaves nothing in memory
+        letters = _look(self._fs, self._path, losses)  # unlike peeking, this leaves nothing in memory
         for loss in losses:
             self._losses.setdefault((loss.path, loss.start), _as_repair(loss))
         return letters
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the letters' files: at the open, and by whoever read them since."""
+        """What was found wrong with the files of the dead letters, at the open and in reading them since."""
         told = self._queue.repairs
         known = {(repair.path, repair.kept) for repair in told}
         return told + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
 
     def replay(self, ids: Collection[str] | None = None) -> int:
-        """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
+        """Put the messages of these dead letters, or of all, at the spool's tail. Returns how many.
 
-        They are messages like any other then, with new ids. Durable before the letters go: a crash in
-        between leaves both. Raises LockedError, KeyError for an id that is not there, DiskFullError: all
-        the letters are still there then.
+        They are messages like any other then, with new ids. They are durable before the dead letters are
+        removed: a crash in between leaves both. Raises LockedError, KeyError for an unknown id,
+        DiskFullError: all the dead letters are still there then.
         """
         letters = self.select(ids)
         with FifoQueue(self._path, SPOOL, _OPTIONS, fs=self._fs) as spool:
@@ -127,19 +130,19 @@ class DeadLetters(Closing):
         return len(letters)
 
     def purge(self, ids: Collection[str] | None = None) -> int:
-        """Remove these letters, or all, for good. Returns how many. Raises as `replay`."""
+        """Remove these dead letters, or all, for good. Returns how many. Raises as `replay`."""
         letters = self.select(ids)
         self.remove([letter.id for letter in letters])
         return len(letters)
 
-    # --- the steps, for who has the spool open ----------------------------------------------------
+    # --- the steps, for a process that has the spool open -----------------------------------------
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
-        """Durable when it returns. Raises DiskFullError: some of them may be in all the same."""
+        """Add dead letters, durably. Raises DiskFullError: some of them may be stored all the same."""
         self._queue.put_many([letter.pack() for letter in letters], "synced")
 
     def select(self, ids: Collection[str] | None) -> Letters:
-        """These letters, or all, in order. Raises KeyError for an id that is not there."""
+        """Return these dead letters, or all, in order. Raises KeyError for an unknown id."""
         letters = self.list()
         if ids is None:
             return letters
@@ -149,7 +152,8 @@ class DeadLetters(Closing):
         return [letter for letter in letters if letter.id in wanted]
 
     def remove(self, ids: Collection[str]) -> None:
-        """Durable when it returns. Raises DiskFullError where what is to stay finds no room: all stay."""
+        """Remove dead letters, durably. Raises DiskFullError if there is no space for the others: all
+        stay."""
         if not ids:
             return
         gone, queue = set(ids), self._queue
@@ -164,7 +168,7 @@ class DeadLetters(Closing):
         queue.sync()
 
     def _envelopes(self) -> Envelopes:
-        """All letters in the order of the queue, where they stay, and the messages that they are."""
+        """Return all dead letters, which stay, in the order of the queue, with their messages there."""
         queue = self._queue
         wanted = _STRETCH
         while len(envelopes := queue.peek_many(wanted)) == wanted:
@@ -177,12 +181,12 @@ class DeadLetters(Closing):
 
 
 def _age(letter: DeadLetter) -> tuple[int, ...]:
-    """Older ones first; of those that were given up together, in the order of the spool."""
+    """Return a sort key: older ones first; of those given up together, in the order of the spool."""
     return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
 
 
 def _in_order(letters: Iterable[DeadLetter]) -> Letters:
-    """Each once, in the order in which they were given up. Of two with one id the older one counts."""
+    """Return each once, in the order in which they were given up. Of two with one id the older one counts."""
     first: dict[str, DeadLetter] = {}
     for letter in sorted(letters, key=_age):
         first.setdefault(letter.id, letter)
@@ -193,15 +197,15 @@ def _in_order(letters: Iterable[DeadLetter]) -> Letters:
 
 
 def view_dead_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[DeadLetter]:
-    """The dead letters of the spool at `path`, whoever has it open: files are read, none is changed.
+    """Return the dead letters of the spool at `path`, also while it is in use: no file is changed.
 
-    As `DeadLetters.list`. Raises OSError; QueueMovedError where they go faster than one can look.
+    As `DeadLetters.list`. Raises OSError; QueueMovedError if they are removed faster than they can be read.
     """
     return _look(fs or OsFileSystem(), as_path(path), [])
 
 
 def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[DeadLetter]:
-    """What cannot be read is added to `losses`."""
+    """Return the dead letters. What cannot be read is added to `losses`."""
     ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
     return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each, losses))
 

@@ -1,16 +1,16 @@
 # The head of a spool: which messages are the next batch, how often it was tried, and how far everything
-# has been delivered. Law: a message leaves after it was delivered or its letter is durable, and where the
-# files tell less than was done, a batch is delivered again.
+# has been delivered. Law: a message leaves after it was delivered or its dead letter is durable; if the files
+# show less than was done, a batch is delivered again.
 #
-# A queue's own read position is on disk after its next sync only, some thousands of messages later. So
-# what has left is noted for each batch, in the page cache: a process that is killed repeats the batch that
-# it was at, no more. A note is believed only if the message before its place is the one it names.
+# A queue's own read position is on disk only after its next sync, some thousands of messages later. So
+# what has left is noted for each batch, in the page cache: a process that is killed repeats only the batch
+# that it was at. A note is believed only if the message before its place is the one it names.
 #
-# Whoever drives it peeks, takes up what was peeked at, tries it, and commits:
+# The caller peeks, takes up what was peeked at, tries it, and commits:
 #
-#     delivery cursor.take_up(queue.head.peek_many(*delivery cursor.limits(100, MIB)))
-#     delivery cursor.begin_try();  deliver(delivery cursor.batch());  count = delivery cursor.count
-#     queue.head.advance(count);  delivery cursor.commit()
+#     cursor.take_up(queue.head.peek_many(*cursor.limits(100, MIB)))
+#     cursor.begin_try();  deliver(cursor.batch());  count = cursor.count
+#     queue.head.advance(count);  cursor.commit()
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ __all__ = ["DeliveryCursor"]
 
 _NOBODY = Trace(-1, 0)
 _PIECE = 1024
-# Each crash makes one; of those that are left out, messages would have another id than before.
+# Each crash makes one epoch; beyond the limit, messages of the oldest ones get other ids than before.
 _MOST_EPOCHS = 1000
 
 Epochs = tuple[tuple[QueuePosition, str], ...]
 
 
 class DeliveryCursor(Closing):
-    """What is delivered of an open queue, and what is known about that. For one thread at a time."""
+    """What is delivered of an open queue, and the state of the delivery. For one thread at a time."""
 
     def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
         """Go on where the last process was. The queue's head is then there, and that is durable.
@@ -62,18 +62,18 @@ class DeliveryCursor(Closing):
         self._overhead = queue.overhead
         self._bodies: list[bytes] = []
         self._ends: list[QueuePosition] = []
-        self._live: Sequence[int] = ()  # of these, what is neither buried nor dropped
+        self._live: Sequence[int] = ()  # indices of the messages that are neither buried nor dropped
         self._buried: set[QueuePosition] = set()
         self._handle = -1
         self.attempts = 0
-        """Tries of the head's batch so far, the one that is under way included."""
-        self._excused = 0  # of these, such as were not the fault of those messages that are left
+        """Tries of the head's batch so far, the present one included."""
+        self._excused = 0  # tries that failed because of messages that are buried now
         self._trace = _NOBODY
         self._end = QueuePosition(0, 0)
-        self._items = 0  # of the batch that was being tried; 0: none
+        self._items = 0  # the size of the batch that was being tried; 0: none
         state, note = read_state(fs, self._files), read_note(fs, self._files)
         self.found = state.status if state is not None else None
-        """What the last process said of itself."""
+        """The status that the last process wrote."""
         self._head = queue.head.position
         if note is not None:
             self._resume(note)
@@ -85,7 +85,7 @@ class DeliveryCursor(Closing):
         self._begin(is_new=state is None)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the note. Idempotent."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._fs.close(handle)
@@ -96,13 +96,13 @@ class DeliveryCursor(Closing):
         queue, head = self._queue, self._queue.head.position
         if head == note.head or (head < note.head <= queue.tail.position and self._skip_to(note)):
             self._head, self._trace = note.head, note.trace
-        # Where a file ended with the batch before it, the head has a place in the next one by now.
+        # If a file ended with the batch before it, the head has a place in the next file by now.
         if note.items and note.head <= queue.head.position < note.end:
             self._end, self._items = note.end, note.items
             self.attempts, self._excused = note.attempts, note.excused
 
     def _skip_to(self, note: Note) -> bool:
-        """Have everything up to the note's head leave, if that is where the note says that it is."""
+        """Remove everything up to the note's head from the queue, if the files agree with the note."""
         queue, wanted = self._queue, _PIECE
         while True:
             bodies = queue.head.peek_many(wanted)
@@ -117,14 +117,14 @@ class DeliveryCursor(Closing):
         return True
 
     def _learn_ids(self, state: SpoolState | None) -> None:
-        """A place may be given to another message after a crash: it must not get the same id again."""
+        """Read the epochs. After a crash a place may be used again: the new message must get another id."""
         tail = self._queue.tail.position
         epochs = state.epochs if state is not None else ()
         if not epochs:
             epochs = ((self._head, self._new_epoch()),)
         if state is None or state.is_open or state.tail != tail:
             kept = (epoch for epoch in epochs if epoch[0] < tail)
-            # Also those before the head: a power cut may take the head back to where they count.
+            # Epochs before the head are kept, too: a power cut may take the head back to where they count.
             epochs = (*kept, (tail, self._new_epoch()))[-_MOST_EPOCHS:]
         self._epochs: Epochs = epochs
 
@@ -132,13 +132,13 @@ class DeliveryCursor(Closing):
         return f"{self._fs.unique_number():016x}"
 
     def _begin(self, *, is_new: bool) -> None:
-        """Have on stable storage that it is open, and where its head is, before a message is accepted."""
+        """Make durable that the spool is open, and where its head is, before a message is accepted."""
         fs, files = self._fs, self._files
         self._handle = fs.open(files.note, write=True, create=True)
         try:
             self._write_note()
             if is_new:
-                # Who may not look there has made nothing there.
+                # A process without the right to open the parent directory has made nothing there.
                 with contextlib.suppress(PermissionError):
                     Barrier(directories=(directory_of(files.path.rstrip("/")),)).execute(fs)
             barrier = Barrier(
@@ -148,7 +148,7 @@ class DeliveryCursor(Closing):
                 removals=tuple(files.leftovers(fs)),
             )
             if not barrier.execute(fs):
-                # No room for it; and the old state must not say later that nobody has been here.
+                # The disk is full; the old state must not claim later that the spool was not opened since.
                 Barrier(removals=(files.state,)).execute(fs)
         except BaseException:
             self.close()
@@ -157,11 +157,12 @@ class DeliveryCursor(Closing):
     # --- the batch at the head --------------------------------------------------------------------
 
     def limits(self, max_items: int, max_bytes: int) -> tuple[int, int]:
-        """How many messages, and bytes, to peek at: a batch that was tried before is the same again."""
+        """Return how many messages, and bytes, to peek at: a batch that was tried before is the same
+        again."""
         return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
 
     def take_up(self, bodies: list[bytes]) -> None:
-        """The batch is the first of these, which are those that were peeked at."""
+        """Take the first of these messages, which were peeked at, as the batch."""
         ends = self._queue.head.peeked_ends(len(bodies))
         fits = bisect_right(ends, self._end) if self._items else len(ends)
         if not fits:
@@ -174,12 +175,12 @@ class DeliveryCursor(Closing):
 
     @property
     def count(self) -> int:
-        """How many messages the batch has, with those that are buried or dropped: so many are to leave."""
+        """The number of messages in the batch, including buried and dropped ones: all are to leave."""
         return len(self._ends)
 
     @property
     def live(self) -> int:
-        """How many of them are still to be delivered."""
+        """The number of them that are still to be delivered."""
         head = self._queue.head.position
         if self._buried or self._ends[0] <= head:
             self._live = [
@@ -189,39 +190,40 @@ class DeliveryCursor(Closing):
 
     @property
     def is_tried(self) -> bool:
-        """Was the batch at the head tried before, so that it is not to grow?"""
+        """True if the batch at the head was tried before, so that it must not grow."""
         return self._items > 0
 
     @property
     def failed_attempts(self) -> int:
-        """Tries that failed for all of it."""
+        """The number of tries that failed for all of it."""
         return self.attempts - self._excused
 
     def begin_try(self) -> Batch:
-        """What is to be delivered now. The try counts, also if the process does not survive it."""
+        """Begin a try. Returns what is to be delivered. The try counts, also if the process is killed in
+        it."""
         self.attempts += 1
         self._write_note()
         return self.batch()
 
     def take_back_try(self) -> None:
-        """It was ended from outside, and says nothing about the batch."""
+        """Do not count the try: it was ended from outside, and says nothing about the batch."""
         self.attempts -= 1
         self._write_note()
 
     def excuse_try(self) -> None:
-        """It failed because of messages that are buried now: it does not count against the others."""
+        """Do not count the try against the others: it failed because of messages that are buried now."""
         self._excused += 1
         self._write_note()
 
     def batch(self) -> Batch:
-        """What of the batch is still to be delivered."""
+        """Return the part of the batch that is still to be delivered."""
         bodies, ends = self._bodies, self._ends
         if self.live < len(bodies):
             bodies, ends = [bodies[index] for index in self._live], [ends[index] for index in self._live]
         return Batch(bodies, self.attempts, lambda: self.ids(bodies, ends))
 
     def ids(self, bodies: list[bytes], ends: list[QueuePosition]) -> tuple[str, ...]:
-        """Of messages, given the places just behind them."""
+        """Return the ids of messages, given the places just after each."""
         epochs, ids = self._epochs, []
         for body, (file, end) in zip(bodies, ends, strict=True):
             start = end - len(body) - self._overhead
@@ -230,16 +232,16 @@ class DeliveryCursor(Closing):
         return tuple(ids)
 
     def letters(self, batch: Batch, items: Iterable[int], reason: str) -> list[DeadLetter]:
-        """Dead letters for messages of the batch that is being tried."""
+        """Return dead letters for messages of the batch that is being tried."""
         now = int(self._fs.wall_clock() * 1e9)
         return [DeadLetter(batch.ids[item], reason, now, batch.attempts, batch[item]) for item in items]
 
     def bury(self, items: Iterable[int]) -> None:
-        """Their letters are durable: they are not delivered any more, and leave with their batch."""
+        """Leave these messages out of the delivery: their dead letters are durable."""
         self._buried.update(self._ends[self._live[item]] for item in items)
 
     def commit(self) -> None:
-        """The batch has left the queue."""
+        """Note that the batch has left the queue."""
         self._head, self._trace = self._ends[-1], Trace.of(self._bodies[-1])
         self._items = self.attempts = self._excused = 0
         self._buried.clear()
@@ -248,22 +250,23 @@ class DeliveryCursor(Closing):
 
     def _write_note(self) -> None:
         note = Note(self._head, self._trace, self._end, self._items, self.attempts, self._excused)
-        # On a full disk, where even bytes in place find no room, batches may be delivered again.
+        # On a full disk even writing in place may fail: batches may be delivered again.
         with _full_disk_suppressed():
             write_all(self._fs, self._handle, note.pack(), 0)
 
     # --- what is to be remembered -----------------------------------------------------------------
 
     def note_arrival(self) -> None:
-        """The first message has only just been accepted."""
+        """Note that the first message has just been accepted."""
         self.ages.add(self._queue.head.position, self._fs.wall_clock())
 
     def accepted_at(self) -> float | None:
-        """When the first message was accepted, in seconds since the Unix epoch; None: there is none."""
+        """Return when the first message was accepted, in seconds since the Unix epoch; None if there is
+        none."""
         return self.ages.at(self._queue.head.position) if self._queue.head.depth else None
 
     def barrier(self, status: SpoolStatus, *, is_open: bool = True) -> Barrier:
-        """All that is known by now, to be made durable."""
+        """Return a barrier that makes the present state durable."""
         state = self.state(status, is_open=is_open)
         return Barrier(files=(self._handle,), replacements=(self._files.state_as(state),))
 

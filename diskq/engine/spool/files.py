@@ -1,5 +1,5 @@
-# The private files of a spool: what they are called, and what they say. Law: none of them holds a message,
-# and whichever of them is lost or rotten, no message is: some may be delivered again.
+# The private files of a spool: their names, and their content. Law: none of them holds a message, and if one
+# of them is lost or rotten, no message is lost: some may be delivered again.
 #
 #     spool.note    where the head is and how often its batch was tried: overwritten in place for each
 #                   batch, without a sync, so that it outlives the process and costs next to nothing
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 SPOOL, DEAD = "spool", "dead"
-"""The queues in a spool's directory: what waits to be delivered, and what never will be."""
+"""The queues in a spool's directory: the messages to be delivered, and the dead letters."""
 
 VERSION = 1
-# More than a state of ours ever takes.
+# More than a state that diskq wrote ever takes.
 _LARGEST_STATE = 64 * 1024 * 1024
 _NOTE = struct.Struct("<8sqqqqqqqqII")
 _MAGIC = b"dqspool\x01"
-# So much of a message is enough to tell it from another at the same place.
+# The part of a message whose checksum identifies it among messages at the same place, in bytes.
 _TRACED = 1024
 
 
@@ -60,7 +60,7 @@ class SpoolFiles:
         return Replacement(self.state, state.render(), lambda number: f"{self.state}.{number}.tmp")
 
     def leftovers(self, fs: FileSystem) -> list[str]:
-        """Temporary files that a crash left."""
+        """Return temporary files that a crash left."""
         start = f"{SPOOL}.state."
         names = fs.list_directory(self.private)
         return [
@@ -72,7 +72,7 @@ class SpoolFiles:
 
 
 class Trace(NamedTuple):
-    """What tells a message from another one at the same place."""
+    """The size and checksum that identify a message among those at the same place."""
 
     size: int
     check: int
@@ -83,21 +83,21 @@ class Trace(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Where the head of a spool is, and what is known of the batch there."""
+    """Where the head of a spool is, and the state of the batch there."""
 
     head: QueuePosition
-    """Just behind the last message that has left."""
+    """The place just after the last message that has left."""
     trace: Trace
-    """That message's; of size -1 where none has."""
+    """That message's trace; of size -1 if no message has left."""
     end: QueuePosition
-    """Just behind the last message of the batch that is being tried."""
+    """The place just after the last message of the batch that is being tried."""
     items: int
-    """How many messages the batch has; 0: none is being tried."""
+    """The number of messages in the batch; 0: none is being tried."""
     attempts: int
-    """How often it was tried, the try that is under way included."""
+    """How often it was tried, the present try included."""
 
     excused: int
-    """Of these, such as failed because of messages that are dead letters by now."""
+    """The number of tries that failed because of messages that are dead letters by now."""
 
     def pack(self) -> bytes:
         numbers = (*self.head, self.trace.size, *self.end, self.items, self.attempts, self.excused)
@@ -106,7 +106,7 @@ class Note(NamedTuple):
 
     @classmethod
     def unpack(cls, row: bytes) -> Note | None:
-        """None for bytes that are no note, or a torn or rotten one."""
+        """Parse a note. None for bytes that are none, or a torn or rotten one."""
         if len(row) != _NOTE.size or checksum(row[:-4]) != int.from_bytes(row[-4:], "little"):
             return None
         magic, file, byte, size, end_file, end_byte, items, attempts, excused, check, _ = _NOTE.unpack(row)
@@ -117,7 +117,7 @@ class Note(NamedTuple):
 
 
 def read_note(fs: FileSystem, files: SpoolFiles) -> Note | None:
-    """None where there is none, or none that can be believed. Raises OSError."""
+    """Return the note; None if there is none, or none that can be believed. Raises OSError."""
     return Note.unpack(read_small(fs, files.note, _NOTE.size) or b"")
 
 
@@ -126,53 +126,54 @@ def read_note(fs: FileSystem, files: SpoolFiles) -> Note | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolStatus:
-    """A spool as it described itself last. For people: nothing is decided by it."""
+    """The last status that a spool wrote. For people: nothing is decided by it."""
 
     written_at: float = 0.0
-    """When, in seconds since the Unix epoch."""
+    """The time of this status, in seconds since the Unix epoch."""
     depth: int = 0
     """Messages that wait to be delivered."""
     bytes: int = 0
-    """On disk, the dead letters not among them."""
+    """Bytes on disk, without the dead letters."""
     accepted_at: float | None = None
-    """When the oldest of them was accepted, in seconds since the Unix epoch; None: there is none."""
+    """When the oldest of them was accepted, in seconds since the Unix epoch; None if there is none."""
     delivered: int = 0
-    """Since it was opened, as the next two."""
+    """Messages delivered since it was opened; the next two count since then, too."""
     buried: int = 0
     """Messages that became dead letters."""
     failed_tries: int = 0
     dead_letters: int = 0
-    """How many there are."""
+    """The number of dead letters there are."""
     failures: int = 0
-    """In a row, to this moment."""
+    """Failures in a row, up to this moment."""
     attempts: int = 0
     """Tries of the first batch so far."""
     last_error: str | None = None
-    """What the last failure said; None where the last try was a success, or there was none."""
+    """The text of the last failure; None if the last try was a success, or there was none."""
     is_paused: bool = False
-    """By hand, or because too many tries in a row failed."""
+    """True if it was paused by a call, or because too many tries in a row failed."""
     next_try_at: float | None = None
-    """Not before then, in seconds since the Unix epoch; None: at once, or when it is resumed."""
+    """The next try is not before this time, in seconds since the Unix epoch; None: at once, or when
+    resumed."""
     arrival_rate: float = 0.0
-    """Messages accepted a second, of late."""
+    """Messages accepted a second, recently."""
     delivery_rate: float = 0.0
-    """Messages delivered a second, of late."""
+    """Messages delivered a second, recently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolState:
-    """What a spool remembers from one process to the next, beside its messages."""
+    """What a spool remembers from one process to the next, apart from its messages."""
 
     is_open: bool
-    """Was it being used when this was written? Then positions behind `tail` may have been given out."""
+    """True if it was in use when this was written. Then positions after `tail` may have been used."""
     tail: QueuePosition
-    """Where the next message was to be."""
+    """The place of the next message."""
     epochs: tuple[tuple[QueuePosition, str], ...] = ()
-    """From each place on, the first part of the messages' ids."""
+    """The first part of the messages' ids, from each place on."""
     times: tuple[tuple[QueuePosition, float], ...] = ()
     """From each place on, messages were accepted at this time or later (seconds since the Unix epoch)."""
     buried: tuple[QueuePosition, ...] = ()
-    """Messages of the first batch that are dead letters already: the places just behind them."""
+    """Messages of the first batch that are dead letters already: the places just after them."""
     status: SpoolStatus = field(default_factory=SpoolStatus)
 
     def render(self) -> bytes:
@@ -189,7 +190,7 @@ class SpoolState:
 
     @classmethod
     def parse(cls, content: bytes) -> SpoolState | None:
-        """None for bytes that no spool wrote, and for those of a later version."""
+        """Parse a state. None for bytes that no spool wrote, and for those of a later version."""
         if not is_checked(content, len(content) - CHECK_SIZE):
             return None
         try:
@@ -209,20 +210,20 @@ class SpoolState:
 
 
 def _status(found: dict[str, Any]) -> SpoolStatus:
-    """What is known by now of the fields there are."""
+    """Return the status, from those of the fields that this version knows."""
     known = {field.name for field in dataclasses.fields(SpoolStatus)}
     return SpoolStatus(**{name: value for name, value in found.items() if name in known})
 
 
 def read_state(fs: FileSystem, files: SpoolFiles) -> SpoolState | None:
-    """None where there is none, or none that can be believed. Raises OSError."""
+    """Return the state; None if there is none, or none that can be believed. Raises OSError."""
     return SpoolState.parse(read_small(fs, files.state, _LARGEST_STATE) or b"")
 
 
 def spool_status(path: AnyPath, *, fs: FileSystem | None = None) -> SpoolStatus | None:
-    """What the spool at `path` last said of itself, whoever has it open: files are read, none is taken.
+    """Return the last status that the spool at `path` wrote, also while it is in use: files are only read.
 
-    While it is in use that is at most about a second old. None: nothing that could be read. Raises OSError.
+    While it is in use the status is up to about a second old. None if nothing could be read. Raises OSError.
     """
     state = read_state(fs or OsFileSystem(), SpoolFiles(as_path(path)))
     return None if state is None else state.status
