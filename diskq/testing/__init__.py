@@ -1,8 +1,8 @@
 """Disks for tests: one that loses its power, and one that fails on demand.
 
-Who promises something on top of diskq can try the promise against every power cut there is. Give the
+Code on top of diskq that makes a promise can test it against every possible power cut. Give the
 queue a `CrashFS` for a disk, and let the power fail before the first operation, before the second,
-and so on; after each, look at what a killed process leaves, and at some of what a power cut leaves:
+and so on; after each, look at what a killed process leaves, and at samples of what a power cut leaves:
 
     import contextlib, itertools, random
     from diskq import FifoQueue
@@ -23,13 +23,13 @@ and so on; after each, look at what a killed process leaves, and at some of what
             for after in (fs.kill(), *(fs.crash(random.Random(seed)) for seed in range(3))):
                 with FifoQueue("/shop", "orders", fs=after) as orders:
                     assert orders.peek_many(10)[: len(confirmed)] == confirmed, fs.journal
-            if not fs.is_cut:  # it got to its end before the power failed
+            if not fs.is_cut:  # it was finished before the power failed
                 break
 
-Try it with `durability="written"`: the test fails, and `fs.journal` tells which operation was the last.
+Try it with `durability="written"`: the test fails, and `fs.journal` shows which operation was the last.
 
-`FaultFS` goes around any disk, the real one included, and makes it fail, run full or be slow. It also
-writes down every call:
+`FaultFS` wraps any disk, the real one included, and makes it fail, run full or be slow. It also
+records every call:
 
     import errno
     from diskq.storage.fs import OsFileSystem
@@ -38,7 +38,7 @@ writes down every call:
     disk = FaultFS(OsFileSystem())
     disk.fail("sync_files", nth=2, error=errno.EIO)  # the second file synced from now on
     disk.delay("sync_files", seconds=0.05, path="*.dat")
-    disk.capacity(64 * 1024)  # so many bytes more, then ENOSPC
+    disk.capacity(64 * 1024)  # this many bytes more, then ENOSPC
 
 What a power cut may leave, and what not, is written at the top of `diskq/testing/crash_fs.py`.
 """

@@ -1,8 +1,8 @@
-# What a disk holds, and what of it a power cut leaves. Law: bytes and names that were synced are
+# The content of a disk, and what a power cut leaves of it. Law: bytes and names that were synced are
 # never harmed; of the others any part may be there that the law in `crash_fs.py` allows.
 #
-# Pure state: no paths, no handles, no counting. A file is its bytes as programs see them, its bytes
-# on stable storage, and the changes between the two, oldest first; a directory is the same with names.
+# Pure state: no paths, no handles, no counting. A file has the bytes that programs see, the bytes on
+# stable storage, and the changes between the two, oldest first; a directory is the same with names.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class InodeNumbers:
-    """What tells files apart: each gets the lowest number that no file has, as an inode does on ext4."""
+    """Inode numbers: each file gets the lowest number that no other file has, as on ext4."""
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
@@ -48,11 +48,11 @@ class InodeNumbers:
         return number
 
     def hold(self, number: int) -> None:
-        """One more file has it: the same one, on another disk."""
+        """Count one more file with this number: the same file, on another disk."""
         self._files[number] = self._files.get(number, 0) + 1
 
     def settle(self) -> None:
-        """All files of a copied disk have theirs: what lies between them is free."""
+        """Free the unused numbers, once all files of a copied disk have theirs."""
         self._free = [number for number in range(1, max(self._files, default=0)) if number not in self._files]
 
     def release(self, number: int) -> None:
@@ -82,21 +82,21 @@ class File:
         self.now = bytearray(now)
         self.durable = bytearray(durable)
         self.modified = self.modified_durably = modified
-        """When it was made or written (nanoseconds); what of that a power cut leaves at the latest."""
+        """When it was made or written (nanoseconds); and the oldest such time that a power cut may leave."""
         self._numbers = numbers
         self.number = numbers.draw() if number is None else number
         numbers.hold(self.number)
         self.pending: list[ByteChange] = []
         self.locked_by: int | None = None
         self.is_shared = False
-        """Was it mapped into memory? What is stored there comes to `now` without a change."""
+        """True if it was mapped into memory. A store there changes `now` without a `change`."""
 
     def __del__(self) -> None:
-        # It has no name any more, no handle, and no power cut can bring it back.
+        # It has no name and no handle any more, and no power cut can bring it back.
         self._numbers.release(self.number)
 
     def change(self, change: ByteChange, at: int) -> None:
-        """At this time (nanoseconds)."""
+        """Change the bytes, at this time (nanoseconds)."""
         _apply(self.now, change)
         self.pending.append(change)
         self.modified = at
@@ -108,10 +108,10 @@ class File:
         self.pending.clear()
 
     def fail_to_sync(self) -> None:
-        """The kernel could not write the bytes and now holds them for clean.
+        """Lose the unsynced bytes, as a kernel does that could not write them and now holds them for clean.
 
-        They stay readable, and no later sync writes them. The size is another matter: it is
-        metadata, so a later sync makes the file as long as it looks, with zeros for the lost bytes.
+        They stay readable, and no later sync writes them. The size is different: it is metadata, so a later
+        sync makes the file as long as it looks, with zeros for the lost bytes.
         """
         sizes: list[ByteChange] = []
         size = len(self.durable)
@@ -123,7 +123,7 @@ class File:
         self.pending = sizes
 
     def after(self, data: bytearray, times: random.Random) -> File:
-        """As a power cut leaves it, with `data`: its time may be as old as what was synced."""
+        """Return the file after a power cut, with `data`: its time may be as old as its last sync."""
         modified = times.choice((self.modified_durably, self.modified))
         return File(self._numbers, modified, data, data, number=self.number)
 
@@ -136,7 +136,7 @@ class File:
 
 
 class Directory:
-    """Names, and what they mean."""
+    """Names, and the files and directories that have them."""
 
     __slots__ = ("durable", "now")
 
@@ -159,9 +159,9 @@ NameChange: TypeAlias = tuple[tuple[Directory, str, File | Directory | None], ..
 def copied(
     root: Directory, pending: list[NameChange], numbers: InodeNumbers
 ) -> tuple[Directory, list[NameChange]]:
-    """The whole tree again, with what is pending: what happens to one does not touch the other.
+    """Copy the whole tree, with what is pending: a change of one tree does not affect the other.
 
-    Its files keep their numbers, which are `numbers` of their own.
+    Its files keep their numbers, which are counted in `numbers`.
     """
     shadows: dict[int, File | Directory] = {}
 
@@ -221,8 +221,8 @@ def commit(pending: list[NameChange], directory: Directory) -> list[NameChange]:
 def after_power_cut(
     root: Directory, pending: list[NameChange], rng: random.Random, of_bytes: Severity, of_names: Severity
 ) -> Directory:
-    """What is found when the power is back, all of it durable."""
-    # Times are drawn apart, so that what else a draw finds does not depend on them.
+    """Return the root after a power cut, all of it durable."""
+    # Times are drawn separately, so that the other draws do not depend on them.
     times = random.Random()
     times.setstate(rng.getstate())
     found: dict[int, Entries] = {}
@@ -248,7 +248,7 @@ def after_power_cut(
 
 
 def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytearray:
-    """The file's bytes after a power cut."""
+    """Return the file's bytes after a power cut."""
     if file.is_shared and how_much != "none":
         return _surviving_pages(file, rng)
     if how_much == "none" or not file.pending:
@@ -258,7 +258,7 @@ def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytea
     if damage == "torn":
         _tear(changes, rng)
     data = bytearray(file.durable)
-    # Bytes from here on have no place on stable storage that they held before: they may read as zeros.
+    # Bytes from here on had no place on stable storage before: they may read as zeros.
     fresh = len(data)
     for change in changes:
         _apply(data, change)
@@ -273,7 +273,7 @@ def surviving_bytes(file: File, rng: random.Random, how_much: Severity) -> bytea
 
 
 def _surviving_pages(file: File, rng: random.Random) -> bytearray:
-    """Of a file that is mapped, the kernel wrote what pages it liked, when it liked."""
+    """Return the bytes of a mapped file: the kernel may have written any of its pages, at any time."""
     data = bytearray(file.now)
     for start in range(0, len(data), SECTOR):
         if rng.random() < 0.5:
@@ -283,7 +283,7 @@ def _surviving_pages(file: File, rng: random.Random) -> bytearray:
 
 
 def surviving_changes(pending: list[NameChange], rng: random.Random, how_much: Severity) -> list[NameChange]:
-    """The pending name changes that a power cut finds on stable storage, oldest first.
+    """Return the pending name changes that a power cut finds on stable storage, oldest first.
 
     Directories are independent of each other, and so are names; the changes of one name are not.
     """
@@ -292,7 +292,7 @@ def surviving_changes(pending: list[NameChange], rng: random.Random, how_much: S
         by_directory.setdefault(id(change[-1][0]), []).append(number)
     chosen = {number for numbers in by_directory.values() for number in _choose(numbers, rng, how_much)}
     # What was done to a name before a chosen change was done as well: without it a rename whose
-    # source was overwritten since would leave its file with no name at all.
+    # source was overwritten since would leave its file without a name.
     decided: set[tuple[int, str]] = set()
     for number in reversed(range(len(pending))):
         touched = {(id(directory), name) for directory, name, _ in pending[number]}
@@ -325,7 +325,7 @@ def _tear(changes: list[ByteChange], rng: random.Random) -> None:
 
 
 def _punch(data: bytearray, before: bytearray, changes: list[ByteChange], rng: random.Random) -> None:
-    """Let some of the written sectors be what they were: their old bytes, or zeros where they are new."""
+    """Give some of the written sectors back their old bytes, or zeros if they had none."""
     for at, written in changes:
         if written is None:
             continue

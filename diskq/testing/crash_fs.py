@@ -1,25 +1,25 @@
-# A file system in memory that knows what a power cut would leave. Law:
+# A file system in memory that models what a power cut leaves. Law:
 #
 # - Bytes are durable once `sync_files` returned for their file, names once `sync_directory` returned
 #   for their directory. Durable bytes and names are never harmed.
 # - Of a file's writes and truncations since, a power cut leaves any part: none, all, the first few, or
-#   some without those before them. The last may be torn, at any byte. Where the file grew, bytes that
+#   some without those before them. The last may be torn, at any byte. If the file grew, bytes that
 #   were never durable may read as zeros: to its end (delayed allocation), or in holes of 512 bytes.
-#   Where it was overwritten, each sector is the old or the new one.
+#   If it was overwritten, each sector is the old or the new one.
 # - Of a directory's creations, renames and removals since, a power cut leaves any part too, except that
 #   what happened to one name before a surviving change of it has survived as well. So a rename is
 #   atomic: its file has the old name or the new one, and the target is the old file or the new one.
 # - Nothing orders one file before another, or bytes before names. Only a sync does. A name may
 #   survive whose file is empty or torn; a synced file is gone if no sync covered its name.
 # - After `sync_files` failed, the bytes read as written, and no later sync writes them: the kernel
-#   holds them for clean. Only writing them again helps. (The file's size is made durable, over zeros.)
+#   takes them for clean. Only writing them again helps. (The file's size is made durable, over zeros.)
 # - A file has the lowest number that no other has, and the time of its last write, which a power cut may
 #   set back to that of its last sync, whatever it leaves of the bytes.
 # - A killed process loses its handles and locks, and nothing else.
 #
 # This is as harsh as POSIX allows, which is harsher than ext4 or XFS are: their journals keep renames
-# in order, and give a synced new file its name. In one thing it is kind: a torn write never harms its
-# neighbours in the same sector. Bytes rot only where `rot` is called, a sync that returns has not lied,
+# in order, and give a synced new file its name. In one respect it is milder: a torn write never harms
+# other bytes of the same sector. Bytes rot only where `rot` is called, a sync that returns was done,
 # no time passes by itself, and there are no symbolic links or permissions. A directory does not
 # move to another.
 
@@ -50,7 +50,8 @@ from diskq.testing._disk_model import (
 
 __all__ = ["CrashFS", "PowerCut"]
 
-# Far from any file descriptor: who hands one of ours to the kernel gets EBADF and harms nothing.
+# Far from any file descriptor: if one of these handles is passed to the kernel, it gets EBADF, and harms
+# nothing.
 _FIRST_HANDLE = 1_000_000
 
 _A_TUESDAY = 1_700_000_000.0  # 2023-11-14T22:13:20Z
@@ -62,7 +63,7 @@ _SEVERITIES: tuple[Severity, ...] = ("none", "all", "mixed", "mixed")
 
 
 class PowerCut(BaseException):
-    """The power is off, and the process with it. No `except Exception` keeps it alive."""
+    """The power is off, and the process with it. No `except Exception` catches it."""
 
 
 @dataclass(slots=True)
@@ -76,8 +77,8 @@ class CrashFS:
     """A disk in memory, for tests: `crash` shows what a power cut leaves of it, `kill` what SIGKILL does.
 
     With `cut_at` the power fails by itself: instead of the operation with that number (the first is
-    1), and instead of every call after it, `PowerCut` is raised. Only what changes something is an
-    operation. All of it is deterministic, whatever the threads that use it do one after the other.
+    1), and instead of every call after it, `PowerCut` is raised. Only a call that changes something is an
+    operation. All of it is deterministic, as long as the threads that use it do so one after the other.
     """
 
     native = False
@@ -85,12 +86,12 @@ class CrashFS:
     def __init__(self, cut_at: int | None = None) -> None:
         self.cut_at = cut_at
         self.operations = 0
-        """How many operations were asked for so far, the one that met the power cut included."""
+        """The number of operations asked for so far, the one that met the power cut included."""
         self.is_cut = False
         self.clock = 0.0
-        """What `monotonic` tells. Stands still until somebody sets it."""
+        """What `monotonic` returns. It stands still until a test sets it."""
         self.epoch = _A_TUESDAY
-        """What `wall_clock` tells when `clock` is 0. Set it back to step the wall clock back."""
+        """What `wall_clock` returns when `clock` is 0. Set it back to step the wall clock back."""
         self._log: list[tuple[str, str, str]] = []
         self._root = Directory()
         self._numbers = InodeNumbers()
@@ -101,13 +102,13 @@ class CrashFS:
         self._drawn = 0
         self._process = 1
         self._boot = 1
-        # Barriers are paid in a thread while the owner goes on writing.
+        # Barriers are executed in a thread while the owner goes on writing.
         self._mutex = threading.RLock()
 
     # --- the end of the process -------------------------------------------------------------------
 
     def copy(self) -> CrashFS:
-        """The same disk, with the same bytes and names pending, and nothing open or locked."""
+        """Return the same disk, with the same bytes and names pending, and nothing open or locked."""
         with self._mutex:
             shadow = self._successor()
             shadow._numbers = InodeNumbers()
@@ -115,15 +116,15 @@ class CrashFS:
         return shadow
 
     def kill(self) -> CrashFS:
-        """The disk as the next process finds it after SIGKILL: as it was, and unlocked."""
+        """Return the disk as the next process finds it after SIGKILL: as it was, and unlocked."""
         after = self.copy()
         after._process += 1
         return after
 
     def crash(self, rng: random.Random | None = None) -> CrashFS:
-        """The disk as the next process finds it after a power cut, every draw of `rng` another one.
+        """Return the disk as the next process finds it after a power cut; each draw of `rng` is another one.
 
-        Without `rng`: exactly what was durable. What is there afterwards is all durable.
+        Without `rng` it is exactly what was durable. All that is there afterwards is durable.
         """
         with self._mutex:
             after = self._successor()
@@ -146,11 +147,11 @@ class CrashFS:
         return after
 
     def fail_sync(self, nth: int = 1) -> None:
-        """Let the `nth` file synced from now on fail with EIO, as the law above says."""
+        """Make the `nth` file synced from now on fail with EIO, as the law above says."""
         self._failing_sync = nth
 
     def mark_clean(self, handle: int) -> None:
-        """A sync of this file has failed: its unsynced bytes are lost to all later ones."""
+        """Lose the file's unsynced bytes to all later syncs, as after a failed one."""
         with self._mutex:
             self._handle(handle).file.fail_to_sync()
 
@@ -210,7 +211,7 @@ class CrashFS:
             opened.file.change((size, None), self._now_ns())
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        """A kill keeps what is stored there, a power cut any part. The file keeps its size meanwhile."""
+        """Map the file. A kill keeps what is stored there, a power cut any part. The file keeps its size."""
         with self._mutex:
             opened = self._handle(handle)
             if not opened.writable or not 0 < size <= len(opened.file.now):
@@ -336,7 +337,7 @@ class CrashFS:
             return len(node.now) if isinstance(node, File) else _DIRECTORY_SIZE
 
     def stamp_of(self, path: str) -> Stamp | None:
-        """Its time is `wall_clock`'s, which stands still until somebody sets it."""
+        """Return the stamp. Its time is `wall_clock`'s, which stands still until a test sets it."""
         with self._mutex:
             node = self._node_if_any(path)
             if node is None:
@@ -349,11 +350,11 @@ class CrashFS:
             return self, id(self._node(path))
 
     def is_link(self, path: str) -> bool:
-        """False: there are none in memory."""
+        """Return False: there are no symbolic links in memory."""
         return False
 
     def open_watch(self) -> FileWatch | None:
-        """None: nobody is told of changes in memory."""
+        """Return None: changes in memory are not watched."""
         return None
 
     def try_lock(self, handle: int) -> bool:
@@ -381,7 +382,7 @@ class CrashFS:
         return self.epoch + self.clock
 
     def unique_number(self) -> int:
-        """1, 2, 3, ... across all processes that used this disk."""
+        """Return 1, 2, 3, ... across all processes that used this disk."""
         self._check_power()
         with self._mutex:
             self._drawn += 1
@@ -401,29 +402,29 @@ class CrashFS:
         return lines
 
     def open_files(self) -> list[str]:
-        """The paths of all handles that are open, as they were opened: nobody who has closed leaves any."""
+        """Return the paths of all open handles, as they were opened: none after everything was closed."""
         with self._mutex:
             return [opened.path for opened in self._handles.values()]
 
     def read(self, path: str) -> bytes:
-        """The file's bytes, as programs see them."""
+        """Return the file's bytes, as programs see them."""
         node = self._node(path)
         if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         return bytes(node.now)
 
     def files(self) -> dict[str, bytes]:
-        """Every file's bytes by its path, as programs see them."""
-        with self._mutex:  # a barrier may be being paid in a thread
+        """Return every file's bytes by its path, as programs see them."""
+        with self._mutex:  # another thread may be executing a barrier
             return {path: bytes(file.now) for path, file in _paths(self._root, "")}
 
     def make_directory_durably(self, path: str) -> None:
-        """Make a directory and those above it, where they are not there; counts as no operation."""
+        """Make a directory and missing ones above it, durably; counts as no operation."""
         with self._mutex:
             self._make_durably(path)
 
     def write_durably(self, path: str, data: bytes) -> None:
-        """Put a file there, and the directories above it, all durable; counts as no operation.
+        """Make a file, and the directories above it, all durable; counts as no operation.
 
         The other names in these directories become durable with it.
         """
@@ -441,7 +442,7 @@ class CrashFS:
             file.pending.clear()
 
     def rot(self, path: str, data: bytes) -> None:
-        """Let the file hold other bytes, durably, without anybody having written it: its stamp stays."""
+        """Replace the file's bytes durably, without a write: its stamp stays."""
         with self._mutex:
             node = self._node(path)
             if isinstance(node, Directory):
@@ -451,7 +452,7 @@ class CrashFS:
 
     @classmethod
     def from_directory(cls, real_path: str | os.PathLike[str], at: str = "/q") -> CrashFS:
-        """A copy of a real directory and all below it, durable, as directory `at`."""
+        """Return a disk with a copy of a real directory and all below it, durable, as directory `at`."""
         fs = cls()
         for real_directory, _, names in os.walk(real_path):
             below = os.path.relpath(real_directory, real_path)
@@ -480,7 +481,7 @@ class CrashFS:
             raise PowerCut("the power is off")
 
     def _count(self, verb: str, path: str, more: str = "") -> None:
-        """One operation is about to change something."""
+        """Count an operation that is about to change something."""
         self._check_power()
         self.operations += 1
         self._log.append((verb, path, more))
@@ -515,7 +516,7 @@ class CrashFS:
         return node
 
     def _node_if_any(self, path: str) -> File | Directory | None:
-        """What is at `path`, or None where there is nothing. Raises PowerCut while the power is off."""
+        """Return what is at `path`, or None if there is nothing. Raises PowerCut while the power is off."""
         self._check_power()
         try:
             return self._node(path)
@@ -529,7 +530,7 @@ class CrashFS:
         return node
 
     def _parent(self, path: str) -> tuple[Directory, str]:
-        """The directory that has the last name of `path`, and that name; the root has none."""
+        """Return the directory that has the last name of `path`, and that name; the root has none."""
         self._check_power()
         *above, name = _parts(path) or ("",)
         return self._directory("/".join(above)), name

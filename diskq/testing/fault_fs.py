@@ -1,15 +1,15 @@
 # A file system that fails on demand, around another one. Law: what is planned happens, as a kernel
 # would do it, and nothing else changes.
 #
-# - A verb that fails has not been done, but for `close`, which has: the descriptor is gone all the same.
+# - A verb that fails has not been done, except `close`, which has: the descriptor is gone all the same.
 # - A failed `sync_files` over a CrashFS leaves the bytes readable and lost to every later sync (the law
-#   in `crash_fs.py`). Over a real disk nothing is lost: the error alone is played.
+#   in `crash_fs.py`). Over a real disk nothing is lost: only the error is simulated.
 # - A verb that is slow has done its work first and returns late: a sync covers what was written before
 #   it was called, and no more.
-# - A full disk takes what fits, then nothing. Room returns when a file is cut, or has lost both its name
-#   and its last handle; of a file that was given a second name, the first one counts.
+# - A full disk takes what fits, then nothing. Space is free again when a file is cut, or has lost both its
+#   name and its last handle; of a file that was given a second name, the first one counts.
 #
-# It is also a recorder: `calls` says who asked for what, in which order.
+# It is also a recorder: `calls` lists all calls in order.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Disk = TypeVar("Disk", bound=FileSystem)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that returned or raised; `sync_files` is one for each file."""
+    """One call that returned or raised; `sync_files` makes one for each file."""
 
     verb: str
     path: str
@@ -49,14 +49,14 @@ class Call:
     """Bytes asked for or given, or the size to cut to."""
     offset: int = 0
     target: str = ""
-    """Of a rename or a link: the new path."""
+    """The new path of a rename or a link."""
     error: int | None = None
     """The errno with which it failed, on demand or by itself."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """Something planned, and how often it has happened (`hits`)."""
+    """A planned failure, and how often it has happened (`hits`)."""
 
     verb: str
     path: str | None
@@ -73,7 +73,7 @@ class Fault:
             raise ValueError(f"no such verb: {self.verb!r}; there are {', '.join(VERBS)}")
 
     def strikes(self, verb: str, *paths: str) -> bool:
-        """Is it this call's turn? Counts it, if it is of the kind."""
+        """Count the call, if it is of this kind. True if the fault applies to it."""
         if verb != self.verb:
             return False
         if self.path is not None and not any(fnmatchcase(path, self.path) for path in paths):
@@ -87,7 +87,7 @@ class Fault:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file that is open: where it is, and how many handles it has."""
+    """The path of an open file, and the number of its handles."""
 
     path: str
     handles: int = 0
@@ -96,7 +96,7 @@ class _OpenFile:
 
 
 class FaultFS(Generic[Disk]):
-    """`inner`, with the failures that were planned, and a record of `calls`.
+    """A file system that wraps `inner`, with planned failures, and a record of `calls`.
 
     In plans, `nth` counts the calls of that verb from now on (whose path matches the glob `path`, if
     one is given; `*` matches slashes too); the plan holds for `times` calls, None for ever.
@@ -112,7 +112,7 @@ class FaultFS(Generic[Disk]):
         self._by_handle: dict[int, _OpenFile] = {}
         self._by_path: dict[str, _OpenFile] = {}
         self._second_names: set[str] = set()
-        # Barriers are paid in a thread. Never held while the disk is slow.
+        # Barriers are executed in a thread. Never held while the disk is slow.
         self._mutex = threading.RLock()
 
     # --- the plan ---------------------------------------------------------------------------------
@@ -126,13 +126,13 @@ class FaultFS(Generic[Disk]):
         path: str | None = None,
         times: int | None = 1,
     ) -> Fault:
-        """The call raises `OSError` with that errno."""
+        """Plan that the call raises `OSError` with that errno."""
         return self._plan(Fault(verb, path, nth, times, error=error))
 
     def short_write(
         self, nth: int = 1, bytes_taken: int = 1, *, path: str | None = None, times: int | None = 1
     ) -> Fault:
-        """The pwrite takes at most so many bytes."""
+        """Plan that the pwrite takes at most `bytes_taken` bytes."""
         if bytes_taken < 1:
             raise ValueError("a kernel takes one byte at least, or fails")
         return self._plan(Fault("pwrite", path, nth, times, bytes_taken=bytes_taken))
@@ -140,13 +140,13 @@ class FaultFS(Generic[Disk]):
     def delay(
         self, verb: str, seconds: float, nth: int = 1, *, path: str | None = None, times: int | None = None
     ) -> Fault:
-        """The call returns so much later; other threads run meanwhile."""
+        """Plan that the call returns `seconds` later; other threads run meanwhile."""
         return self._plan(Fault(verb, path, nth, times, seconds=seconds))
 
     def capacity(self, free: int | None) -> None:
-        """There is room for `free` bytes more than there are now; None: for any number.
+        """Limit the disk to `free` bytes more than there are now; None: no limit.
 
-        What counts is the size of files, holes included. Names take no room.
+        What counts is the size of files, holes included. Names take no space.
         """
         with self._mutex:
             self._room = free
@@ -273,14 +273,14 @@ class FaultFS(Generic[Disk]):
     # --- one call ---------------------------------------------------------------------------------
 
     def _struck(self, call: Call) -> list[Fault]:
-        """What is planned for this call."""
+        """Return the faults that apply to this call."""
         if not self._faults:
             return []
         with self._mutex:
             return [fault for fault in self._faults if fault.strikes(call.verb, call.path, call.target)]
 
     def _call(self, call: Call, act: Callable[[], T], struck: list[Fault] | None = None) -> T:
-        """Do it, unless it is to fail; be late, if it is to be; write it down."""
+        """Carry out the call or fail, late if that is planned, and record it."""
         struck = self._struck(call) if struck is None else struck
         error = next((fault.error for fault in struck if fault.error), 0)
         try:
@@ -300,7 +300,7 @@ class FaultFS(Generic[Disk]):
         file = self._by_handle.get(handle)
         return file.path if file else f"handle {handle}"
 
-    # --- room -------------------------------------------------------------------------------------
+    # --- free space -------------------------------------------------------------------------------
 
     def _pwrite(self, handle: int, view: memoryview, offset: int) -> int:
         if self._room is None or not view:
@@ -366,7 +366,7 @@ class FaultFS(Generic[Disk]):
             self._give_room(freed)
 
     def _size_without_handles(self, path: str) -> int:
-        """What taking away the name gives back at once."""
+        """Return the bytes that are free at once when the name is removed."""
         if self._room is None or path in self._by_path or path in self._second_names:
             return 0
         return self.inner.size_of(path) or 0
