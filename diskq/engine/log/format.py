@@ -77,8 +77,7 @@ class Format(Protocol):
         """True if the sync that is being prepared is to write the metadata: where recovery begins."""
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
-        """Return the handles to sync, data before its descriptions. Raises OSError, LockedError: both
-        final."""
+        """Return the handles to sync, data before what describes it. Raises OSError, LockedError: final."""
 
     def metadata(self) -> tuple[Replacement, ...]:
         """Return the small files that say where recovery begins once what is written now is durable."""

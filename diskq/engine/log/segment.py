@@ -22,8 +22,7 @@ __all__ = ["ActiveSegment", "OffsetSegment", "SegmentedLog"]
 
 
 class ActiveSegment(Protocol):
-    """The segment that is being written. One object serves a log all the time, one segment after the
-    other."""
+    """The segment that is being written. One object serves all segments of a log, one after the other."""
 
     @property
     def is_open(self) -> bool:
@@ -41,8 +40,7 @@ class ActiveSegment(Protocol):
         """Make the files of the segment `base`, and write there. Raises OSError; it is then not open."""
 
     def finish(self, pending_syncs: PendingSyncs) -> None:
-        """Complete the segment: the next barrier syncs and closes it. Raises OSError; nothing has changed
-        then."""
+        """Complete the segment: the next barrier syncs and closes it. Raises OSError, without any change."""
 
     def abandon(self) -> None:
         """Close it without a promise."""

@@ -212,8 +212,7 @@ class LogRecovery:
         self._repairs.execute_asides()
 
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
-        """Begin a new segment after missing messages: a reader may have seen them, so their offsets stay
-        used."""
+        """Begin a new segment after missing messages: readers may know them, so their offsets stay used."""
         found = self._found
         lost = offset - (found.next_offset if found.bases else point.base)
         if lost:

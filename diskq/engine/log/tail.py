@@ -14,8 +14,7 @@ class Lending(LiveEnd, Protocol):
     """A `LiveEnd` that has the latest bytes in memory."""
 
     def lend(self, ahead: Any) -> bool:
-        """Pass to `ahead` the bytes from its position on that are still in memory. False if there are
-        none."""
+        """Pass to `ahead` the bytes after its position that are in memory. False if there are none."""
 
 
 class LogTail(LogReader[M, C_co, S]):

@@ -225,8 +225,7 @@ class FifoRecovery:
         return metadata
 
     def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:
-        """Return where to read, the end of what the metadata vouches for, and its depth if that still
-        holds."""
+        """Return where to read, the end of what the metadata vouches for, and its depth if that still holds."""
         read, write, depth = metadata.read, metadata.write, metadata.depth
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
@@ -428,15 +427,13 @@ class FifoRecovery:
         return counted
 
     def _told_beyond(self, number: int, size: int) -> list[Row]:
-        """Return the checksum entries of blocks that end past the last byte of the last file, of `size`
-        bytes."""
+        """Return the checksum entries of blocks that end after byte `size`, the end of the last file."""
         beyond = rows_after(self.fs, self._sums(number), size)
         # If its owner is at work, they may be of what has come since.
         return beyond if self.fs.size_of(self.files.data(number)) == size else []
 
     def _report_cut_off(self, number: int, size: int, beyond: list[Row]) -> None:
-        """Report messages past the end of the last file, of `size` bytes, that have these checksum
-        entries."""
+        """Report messages after byte `size`, the end of the last file, that have these checksum entries."""
         path = self.files.data(number)
         told = [repair for repair in self.repairs if repair.path == path]
         if any(repair.records is None for repair in told):
@@ -526,8 +523,7 @@ class FifoRecovery:
         return verified_prefix(self.fs, path, sums, start, size=size, over_gaps=not prefix)
 
     def _cut_loss(self, number: int, loss: Loss) -> None:
-        """Cut off a loss at the end; what a torn write left was never acknowledged, and is no lost
-        message."""
+        """Cut off a loss at the end. What a torn write left was never acknowledged: no message is lost."""
         if not loss.is_torn:
             self.acts.check(self.files.data(number), loss.start, loss.reason)
         records = loss.records or 0 if loss.is_torn else loss.records
@@ -562,8 +558,7 @@ class FifoRecovery:
         )
 
     def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
-        """Return what reading bytes start:end of a file would pass over, and how many records it would
-        deliver."""
+        """Return what reading bytes start:end of a file would pass over, and the number of its records."""
         losses: list[Loss] = []
         records = 0
         path = self.files.data(number)

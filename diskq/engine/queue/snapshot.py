@@ -327,8 +327,7 @@ class _Passage(Closing):
             self.number += self._ahead.count()
 
     def _skip_blocks(self, most: int) -> bool:
-        """Pass over blocks by their checksum entries: unread, and unverified. False if there are none
-        here."""
+        """Pass over blocks by their checksum entries, unread and unverified. False if there are none."""
         if self._ahead.is_ready or self._ahead.why != "END":
             return False
         rows = [row for row in self._reader.rows.covering(self.position, most) if row.end <= self._end]

@@ -86,8 +86,7 @@ class FifoTail:
         return body
 
     def overhead_of(self, is_held: bool) -> int:
-        """Return the bytes that a message takes beyond its body, in the memory that may hold it or in a
-        file."""
+        """Return the bytes that a message takes beyond its body, in memory or in a file."""
         return PLACE_SIZE if is_held and self.has_tier else self._framing.overhead
 
     def obstacle(self, size: int, *, is_held: bool = False) -> Obstacle | None:
@@ -139,8 +138,7 @@ class FifoTail:
         assert is_in
 
     def accept_many(self, bodies: list[bytes], start: int, *, is_held: bool) -> int:
-        """Add bodies[start:] as far as one file and the bounds allow. Returns the index of the first left
-        out."""
+        """Add bodies[start:] as far as one file and the bounds allow. Returns the index of the next one."""
         if not self.has_tier:
             return self.write_many(bodies, start, is_held)
         self.tier.limit = self._quota.memory_limit
@@ -287,8 +285,7 @@ class FifoTail:
         )
 
     def give_way(self) -> None:
-        """End the active file if the disk is full and all of it is consumed: it may be what fills the
-        disk."""
+        """End the active file if the disk is full and all of it is consumed: it may be the cause."""
         if self.can_give_way:
             # What is on the write-ahead log has been taken, too.
             if self.log.wals is not None:

@@ -327,8 +327,7 @@ class FifoWork(Closing):
         return left
 
     def _read_known(self) -> bool:
-        """Read messages that the ack log may know. False if there is no space in the window, or no
-        message."""
+        """Read messages that the ack log may know. False if the window is full, or there is no message."""
         assert self._known is not None
         room = self._room_ahead
         if room <= 0:

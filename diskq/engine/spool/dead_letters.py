@@ -152,8 +152,7 @@ class DeadLetters(Closing):
         return [letter for letter in letters if letter.id in wanted]
 
     def remove(self, ids: Collection[str]) -> None:
-        """Remove dead letters, durably. Raises DiskFullError if there is no space for the others: all
-        stay."""
+        """Remove dead letters, durably. Raises DiskFullError if the others do not fit again: all stay."""
         if not ids:
             return
         gone, queue = set(ids), self._queue

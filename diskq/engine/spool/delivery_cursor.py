@@ -157,8 +157,7 @@ class DeliveryCursor(Closing):
     # --- the batch at the head --------------------------------------------------------------------
 
     def limits(self, max_items: int, max_bytes: int) -> tuple[int, int]:
-        """Return how many messages, and bytes, to peek at: a batch that was tried before is the same
-        again."""
+        """Return how many messages, and bytes, to peek at: a batch that was tried before stays the same."""
         return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
 
     def take_up(self, bodies: list[bytes]) -> None:
@@ -199,8 +198,7 @@ class DeliveryCursor(Closing):
         return self.attempts - self._excused
 
     def begin_try(self) -> Batch:
-        """Begin a try. Returns what is to be delivered. The try counts, also if the process is killed in
-        it."""
+        """Begin a try, and return its batch. The try counts even if the process is killed in it."""
         self.attempts += 1
         self._write_note()
         return self.batch()
@@ -261,8 +259,7 @@ class DeliveryCursor(Closing):
         self.ages.add(self._queue.head.position, self._fs.wall_clock())
 
     def accepted_at(self) -> float | None:
-        """Return when the first message was accepted, in seconds since the Unix epoch; None if there is
-        none."""
+        """Return when the first message was accepted, in seconds since the Unix epoch; None without one."""
         return self.ages.at(self._queue.head.position) if self._queue.head.depth else None
 
     def barrier(self, status: SpoolStatus, *, is_open: bool = True) -> Barrier:

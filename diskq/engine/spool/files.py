@@ -152,8 +152,7 @@ class SpoolStatus:
     is_paused: bool = False
     """True if it was paused by a call, or because too many tries in a row failed."""
     next_try_at: float | None = None
-    """The next try is not before this time, in seconds since the Unix epoch; None: at once, or when
-    resumed."""
+    """The next try is not before this time (Unix, seconds); None: at once, or when it is resumed."""
     arrival_rate: float = 0.0
     """Messages accepted a second, recently."""
     delivery_rate: float = 0.0
