@@ -225,7 +225,7 @@ class FifoRecovery:
         return metadata
 
     def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:
-        """Return where to read, the end of what the metadata vouches for, and its depth if that still holds."""
+        """Return where to read, the end of what the metadata covers, and its depth if that still holds."""
         read, write, depth = metadata.read, metadata.write, metadata.depth
         if (size := self.sizes.get(write.file)) is not None and size < write.byte:
             # The file's end may lie inside a message: look at all of it that is not consumed.
