@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diskq import DiskqError, JournalOffset, LockedError, StorageFailedError
-from diskq.engine.stream.committed_offset import OffsetMarker
+from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem
@@ -35,7 +35,7 @@ class GroupPlace:
             if claim is None:
                 raise LockedError(PATH, "another member")
             opened.callback(claim.release)
-            self.marker = opened.enter_context(OffsetMarker(fs, files, "bill", 0, **options))
+            self.marker = opened.enter_context(GroupOffset(fs, files, "bill", 0, **options))
             self._all = opened.pop_all()
         self.done = self.marker.next_offset or 0
         self.sync = self.marker.sync

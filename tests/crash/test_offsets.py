@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diskq.engine.log.committed_offset import joined
+from diskq.engine.log.committed_offset import joint_barrier
 from diskq.engine.log.sync import Sync
-from diskq.engine.stream.committed_offset import OffsetMarker
+from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
@@ -72,7 +72,7 @@ class Session:
 
     def sync_together(self, rng: random.Random) -> None:
         """As a channel does it: commits go on while a thread pays."""
-        prepared: list[tuple[OffsetMarker, Sync]] = []
+        prepared: list[tuple[GroupOffset, Sync]] = []
         for open_marker in self.markers:
             if (sync := open_marker.prepare()) is not None:
                 prepared.append((open_marker, sync))
@@ -80,7 +80,7 @@ class Session:
             offset = (open_marker.committed or 0) + 1
             self.promises.committed(open_marker.partition, offset)
             open_marker.move(offset)
-        assert joined(sync for _, sync in prepared).execute(self.fs)
+        assert joint_barrier(sync for _, sync in prepared).execute(self.fs)
         for open_marker, sync in prepared:
             open_marker.complete(sync, True)
             self.note(open_marker)
@@ -89,7 +89,7 @@ class Session:
         """Mostly it stands still: less than a tick of a kernel's clock passes between two syncs."""
         self.fs.clock += 0.01
 
-    def note(self, open_marker: OffsetMarker) -> None:
+    def note(self, open_marker: GroupOffset) -> None:
         self.promises.durable(open_marker.partition, open_marker.durable)
 
     def close(self) -> None:
@@ -184,8 +184,8 @@ OFFSETS = "diskq.engine.log.committed_offset"
 MUTATIONS = [
     # An fsync left out: of the marker before its name, of the shadow copy before the next marker.
     Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
-    Mutation(OFFSETS, "if self._owes_shadow and self._shadow >= 0 else ()", "if False else ()"),
-    Mutation(OFFSETS, "self._owes_shadow = True\n        try:", "try:"),
+    Mutation(OFFSETS, "if self._is_shadow_unsynced and self._shadow >= 0 else ()", "if False else ()"),
+    Mutation(OFFSETS, "self._is_shadow_unsynced = True\n        try:", "try:"),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),

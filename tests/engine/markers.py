@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diskq.engine.log.committed_offset import FoundOffset
-from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
+from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import FileSystem
@@ -32,7 +32,7 @@ def group(fs: FileSystem, name: str = GROUP) -> ConsumerGroup:
     return ConsumerGroup(fs, files(fs), name)
 
 
-def marker(fs: FileSystem, partition: int = 0, **options: Any) -> OffsetMarker:
+def marker(fs: FileSystem, partition: int = 0, **options: Any) -> GroupOffset:
     return group(fs).marker(partition, **options)
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.commit_loop import CommitLoop, Engine
-from diskq.engine.log.committed_offset import Marker
+from diskq.engine.log.committed_offset import CommittedOffset
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import NO_ROOM
@@ -23,8 +23,8 @@ class MarkerLoop(CommitLoop[E]):
         self._path = path
         super().__init__(engine, thread)
 
-    def move(self, marker: Marker, offset: int | None, *, seek: bool = False) -> None:
-        """Commit, durably before long. Raises what `Marker.move` does."""
+    def move(self, marker: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
+        """Commit, durably before long. Raises what `CommittedOffset.move` does."""
         if marker.move(offset, seek=seek) or not self._has_deadline:
             self._after()
 

@@ -23,7 +23,7 @@ from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.channels.stream.group_loop import GroupLoop
 from diskq.engine.log.start import Start, checked_start
-from diskq.engine.stream.committed_offset import OffsetMarker
+from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import StreamReader
@@ -233,7 +233,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     def _open_part(self, stream: StreamReader, index: int) -> TailPart | None:
         """None: another member of the group has it."""
         reader = stream.open(index)
-        marker: OffsetMarker | None = None
+        marker: GroupOffset | None = None
         if self._membership is not None and (marker := self._membership.claim(index)) is None:
             return None
         limit: float = math.inf

@@ -14,7 +14,7 @@ from typing import Literal
 
 from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.log.committed_offset import FoundOffset, Marker, MarkerPlace, read_marker
+from diskq.engine.log.committed_offset import CommittedOffset, FoundOffset, OffsetFile, read_committed_offset
 from diskq.errors import LockedError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
@@ -36,8 +36,8 @@ class ReaderOffset:
     """What is wrong with it, where another one is given instead of what the file says."""
 
 
-def _place_of(files: JournalFiles, name: str) -> MarkerPlace:
-    return MarkerPlace(
+def _place_of(files: JournalFiles, name: str) -> OffsetFile:
+    return OffsetFile(
         path=files.offset(name),
         shadow=files.offset_shadow(name),
         temporary=files.offset_temporary(name),
@@ -57,7 +57,7 @@ def _clamped(found: FoundOffset, path: str, first: int, next_offset: int) -> tup
     return nearest, Repair(path=path, kept=0, dropped=0, reason=reason)
 
 
-class JournalOffset(Marker):
+class JournalOffset(CommittedOffset):
     """A named reader's offset: the one that it reads next. For one thread, and one process, at a time."""
 
     def __init__(
@@ -123,7 +123,7 @@ class JournalOffset(Marker):
     def commit_to(self, offset: int, *, seek: bool = False) -> None:
         """Message `offset` is read next: all before it are processed. Durable with the next sync, maybe now.
 
-        It goes forward only, unless `seek`. Raises as `Marker.commit`.
+        It goes forward only, unless `seek`. Raises as `CommittedOffset.commit`.
         """
         self.offset = offset if seek else max(offset, self.committed or 0)
         self.commit(offset, seek=seek)
@@ -149,7 +149,7 @@ def read_journal_offset(
     place = _place_of(files, checked_offset_name(name))
     with JournalReader(path, fs=fs) as reader:
         first = reader.first_offset()
-        found = read_marker(fs, place)
+        found = read_committed_offset(fs, place)
         if found is None:
             return None
         # Asked last: who reads on while we look is not beyond the end.
@@ -176,7 +176,7 @@ def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repa
     repairs = []
     for name in files.offset_names():
         place = _place_of(files, name)
-        found = read_marker(fs, place)
+        found = read_committed_offset(fs, place)
         if found is None or found.offset is None or found.offset <= next_offset:
             continue
         try:
@@ -186,7 +186,7 @@ def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repa
         try:
             fs.make_directory(files.private_offsets)
             reason = f"it says {found.offset}, and {next_offset} is the next one; it is set back"
-            with Marker(fs, place) as marker:
+            with CommittedOffset(fs, place) as marker:
                 marker.commit(next_offset, seek=True)
             repairs.append(Repair(path=place.path, kept=0, dropped=0, reason=reason))
         finally:

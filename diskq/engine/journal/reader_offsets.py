@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from diskq.engine.journal.reader_offset import JournalOffset
-from diskq.engine.log.committed_offsets import Markers
+from diskq.engine.log.committed_offsets import CommittedOffsets
 from diskq.options import ScannerOptions
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
@@ -14,7 +14,7 @@ from diskq.storage.repairs import Repair
 __all__ = ["ReaderOffsets"]
 
 
-class ReaderOffsets(Markers):
+class ReaderOffsets(CommittedOffsets):
     """The offsets of the reader `name`, in journals that have numbers. For one thread at a time."""
 
     def __init__(self, name: str, options: ScannerOptions, clock: Callable[[], float] | None = None) -> None:
@@ -58,5 +58,5 @@ class ReaderOffsets(Markers):
             for offset in had:
                 stack.callback(offset.close)
 
-    def _markers(self) -> Iterable[JournalOffset]:
+    def _committed_offsets(self) -> Iterable[JournalOffset]:
         return list(self._has.values())

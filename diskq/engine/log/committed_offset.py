@@ -50,18 +50,18 @@ from diskq.storage.sync_policy import SyncPolicy
 
 __all__ = [
     "LARGEST_OFFSET",
-    "MARKER_SIZE",
+    "OFFSET_SIZE",
+    "CommittedOffset",
     "FoundOffset",
-    "Marker",
-    "MarkerPlace",
-    "joined",
-    "read_marker",
-    "room_wanted",
+    "OffsetFile",
+    "joint_barrier",
+    "raising_disk_full",
+    "read_committed_offset",
 ]
 
 log = Log("offsets")
 
-MARKER_SIZE = 8
+OFFSET_SIZE = 8
 SHADOW = struct.Struct("<QQqI")
 LARGEST_OFFSET = NO_NUMBER - 1
 _TRIES = 3
@@ -89,7 +89,7 @@ class ShadowCopy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerPlace:
+class OffsetFile:
     """The paths of a committed offset, and how it is stored."""
 
     path: str
@@ -115,16 +115,16 @@ class FoundOffset(NamedTuple):
     """What was wrong with the file, if the shadow copy was believed instead."""
 
 
-def read_marker(fs: FileSystem, place: MarkerPlace) -> FoundOffset | None:
+def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | None:
     """Return the committed offset, also while it is being written; None if there is none. Raises OSError."""
     path = place.path
     content, stamp = _read_stamped(fs, path)
     if content is None:
         return None
     shadow = ShadowCopy.unpack(read_small(fs, place.shadow, SHADOW.size) or b"")
-    value = int.from_bytes(content[:MARKER_SIZE], place.byte_order) if len(content) >= MARKER_SIZE else None
+    value = int.from_bytes(content[:OFFSET_SIZE], place.byte_order) if len(content) >= OFFSET_SIZE else None
     if content and value is None:
-        reason = f"{len(content)} bytes instead of {MARKER_SIZE}"
+        reason = f"{len(content)} bytes instead of {OFFSET_SIZE}"
     elif shadow is not None and shadow.value != value and shadow.stamp == stamp:
         reason = f"it says {value}, which was never written: bits rotted"
     else:
@@ -144,16 +144,16 @@ def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None
     content = None
     for _ in range(_TRIES):
         stamp = fs.stamp_of(path)
-        content = read_small(fs, path, MARKER_SIZE)
+        content = read_small(fs, path, OFFSET_SIZE)
         if stamp == fs.stamp_of(path):
             return content, stamp
     return content, None
 
 
-# --- one marker -----------------------------------------------------------------------------------
+# --- one offset -----------------------------------------------------------------------------------
 
 
-def joined(syncs: Iterable[Sync]) -> Barrier:
+def joint_barrier(syncs: Iterable[Sync]) -> Barrier:
     """Return one barrier for several committed offsets: they are replaced together, or are pending again.
 
     Each sync is then completed with the result of the one barrier.
@@ -167,13 +167,13 @@ def joined(syncs: Iterable[Sync]) -> Barrier:
     )
 
 
-class Marker(Synced, Closing):
+class CommittedOffset(Synced, Closing):
     """An offset that its holder moves. For one thread at a time, and for the holder of its lock."""
 
     def __init__(
         self,
         fs: FileSystem,
-        place: MarkerPlace,
+        place: OffsetFile,
         *,
         sync_every: int = 2500,
         sync_timeout: float = 2.0,
@@ -190,10 +190,10 @@ class Marker(Synced, Closing):
         self._place = place
         notify_on_fork(self)
         self._shadow = -1
-        self._owes_shadow = True  # it may not be synced, whichever process wrote it
-        found = read_marker(fs, place)
+        self._is_shadow_unsynced = True  # it may not be synced, whichever process wrote it
+        found = read_committed_offset(fs, place)
         if found is None:
-            with room_wanted(self.path):
+            with raising_disk_full(self.path):
                 # As go-diskq does it; from now on the group counts as one that reads the partition.
                 fs.close(fs.open(self.path, write=True, create=True))
             found = FoundOffset(None, None, False, None)
@@ -289,16 +289,16 @@ class Marker(Synced, Closing):
         if self.committed == self.durable and not self._is_wrong:
             return None
         order = self._place.byte_order
-        content = b"" if self.committed is None else self.committed.to_bytes(MARKER_SIZE, order)
+        content = b"" if self.committed is None else self.committed.to_bytes(OFFSET_SIZE, order)
         temporary = self._place.temporary
-        shadow = (self._shadow,) if self._owes_shadow and self._shadow >= 0 else ()
+        shadow = (self._shadow,) if self._is_shadow_unsynced and self._shadow >= 0 else ()
         barrier = self._pending_syncs.freeze(shadow, (Replacement(self.path, content, temporary),))
         self._in_flight = Sync(barrier=barrier, state=self.committed)
         return self._in_flight
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         self._landed(sync)
-        self._owes_shadow = False
+        self._is_shadow_unsynced = False
         if not is_replaced:
             self._note_not_replaced(self.path)
             return
@@ -323,11 +323,11 @@ class Marker(Synced, Closing):
         """Write the shadow copy of the offset file, if its content is known to be durable."""
         if self._shadow < 0:
             return
-        self._owes_shadow = True
+        self._is_shadow_unsynced = True
         try:
             content, stamp = _read_stamped(self._fs, self.path)
             value = -1 if self.durable is None else self.durable
-            if stamp is None or value < 0 or content != value.to_bytes(MARKER_SIZE, self._place.byte_order):
+            if stamp is None or value < 0 or content != value.to_bytes(OFFSET_SIZE, self._place.byte_order):
                 self._fs.truncate(self._shadow, 0)
             else:
                 write_all(self._fs, self._shadow, ShadowCopy(value, stamp).pack(), 0)
@@ -346,7 +346,7 @@ class Marker(Synced, Closing):
 
 
 @contextlib.contextmanager
-def room_wanted(path: str) -> Iterator[None]:
+def raising_disk_full(path: str) -> Iterator[None]:
     """Raise DiskFullError if the block raises OSError because the disk is full."""
     try:
         yield

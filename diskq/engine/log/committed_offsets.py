@@ -7,14 +7,14 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NoReturn, Self
 
-from diskq.engine.log.committed_offset import Marker, joined
+from diskq.engine.log.committed_offset import CommittedOffset, joint_barrier
 from diskq.engine.log.sync import Sync
 from diskq.errors import StorageFailedError
 
-__all__ = ["Markers"]
+__all__ = ["CommittedOffsets"]
 
 
-class Markers:
+class CommittedOffsets:
     """Committed offsets for one committer. For one thread at a time. A subclass lists them.
 
     They are driven as the log of an engine is: see log/sync.py.
@@ -29,7 +29,7 @@ class Markers:
         self._failure: StorageFailedError | None = None
 
     @abstractmethod
-    def _markers(self) -> Iterable[Marker]:
+    def _committed_offsets(self) -> Iterable[CommittedOffset]:
         """Return those that there are now."""
 
     @property
@@ -38,11 +38,11 @@ class Markers:
 
     def note(self) -> bool:
         """True if a sync is due."""
-        return self._failure is None and any(marker.note() for marker in self._markers())
+        return self._failure is None and any(offset.note() for offset in self._committed_offsets())
 
     def deadline(self) -> float:
         """Return when a sync is due at the latest."""
-        return min((marker.deadline() for marker in self._markers()), default=float("inf"))
+        return min((offset.deadline() for offset in self._committed_offsets()), default=float("inf"))
 
     def flush(self) -> None:
         """Do nothing: only a barrier writes."""
@@ -51,20 +51,20 @@ class Markers:
         """Prepare a sync of all commits so far. Execute it; then `complete` it, or `fail`."""
         if self._failure is not None:
             raise self._failure
-        prepared = ((marker, marker.prepare()) for marker in self._markers())
-        syncs = tuple((marker, sync) for marker, sync in prepared if sync is not None)
-        return Sync(barrier=joined(sync for _, sync in syncs), state=syncs)
+        prepared = ((offset, offset.prepare()) for offset in self._committed_offsets())
+        syncs = tuple((offset, sync) for offset, sync in prepared if sync is not None)
+        return Sync(barrier=joint_barrier(sync for _, sync in syncs), state=syncs)
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         """Note that the sync was executed."""
-        for marker, own in sync.state:
-            marker.complete(own, is_replaced)
+        for offset, own in sync.state:
+            offset.complete(own, is_replaced)
 
     def fail(self, failure: BaseException) -> NoReturn:
         """Refuse all further calls: the disk broke a promise."""
-        for marker in self._markers():
+        for offset in self._committed_offsets():
             try:
-                marker.fail(failure)
+                offset.fail(failure)
             except StorageFailedError as failed:
                 self._failure = failed
         if self._failure is None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diskq.engine.log.committed_offset import LARGEST_OFFSET, FoundOffset, Marker, MarkerPlace, read_marker
+from diskq.engine.log.committed_offset import (
+    LARGEST_OFFSET,
+    CommittedOffset,
+    FoundOffset,
+    OffsetFile,
+    read_committed_offset,
+)
 from diskq.engine.stream.files import StreamFiles
 from diskq.storage.fs import FileSystem, directory_of
 
-__all__ = ["OffsetMarker", "read_offset"]
+__all__ = ["GroupOffset", "read_offset"]
 
 
 def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> FoundOffset | None:
@@ -17,12 +23,12 @@ def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) 
 
     None: there is no marker, the group does not read the partition.
     """
-    return read_marker(fs, _place_of(files, group, partition))
+    return read_committed_offset(fs, _place_of(files, group, partition))
 
 
-def _place_of(files: StreamFiles, group: str, partition: int) -> MarkerPlace:
+def _place_of(files: StreamFiles, group: str, partition: int) -> OffsetFile:
     private = files.private_group(group)
-    return MarkerPlace(
+    return OffsetFile(
         path=files.marker(group, partition),
         shadow=files.shadow(group, partition),
         temporary=files.marker_temporary(group, partition),
@@ -31,7 +37,7 @@ def _place_of(files: StreamFiles, group: str, partition: int) -> MarkerPlace:
     )
 
 
-class OffsetMarker(Marker):
+class GroupOffset(CommittedOffset):
     """A group's place in one partition. For one thread at a time, and for who holds the claim.
 
     `ConsumerGroup.marker` opens it. What it says is the last offset that was processed.
@@ -48,7 +54,7 @@ class OffsetMarker(Marker):
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take up where the group left off, whose directories are there. As `Marker`."""
+        """Take up where the group left off, whose directories are there. As `CommittedOffset`."""
         self.group = group
         self.partition = partition
         place = _place_of(files, group, partition)

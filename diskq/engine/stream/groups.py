@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from diskq.engine.log.committed_offset import FoundOffset, room_wanted
-from diskq.engine.stream.committed_offset import OffsetMarker, read_offset
+from diskq.engine.log.committed_offset import FoundOffset, raising_disk_full
+from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
@@ -71,7 +71,7 @@ class ConsumerGroup:
         self._files = files
         self.name = name
         private = files.private_group(name)
-        with room_wanted(private):
+        with raising_disk_full(private):
             for path in (files.groups, files.group(name), files.private, directory_of(private), private):
                 fs.make_directory(path)
 
@@ -82,7 +82,7 @@ class ConsumerGroup:
         """
         path = self._files.claim(self.name, partition)
         try:
-            with room_wanted(path):
+            with raising_disk_full(path):
                 lock = Lock(self._fs, path, f"partition {partition} for group {self.name!r}")
         except LockedError:
             return None
@@ -102,9 +102,9 @@ class ConsumerGroup:
         sync_every: int = 2500,
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
-    ) -> OffsetMarker:
-        """The group's place in a partition that was claimed. Raises as `OffsetMarker`."""
-        return OffsetMarker(
+    ) -> GroupOffset:
+        """The group's place in a partition that was claimed. Raises as `GroupOffset`."""
+        return GroupOffset(
             self._fs,
             self._files,
             self.name,

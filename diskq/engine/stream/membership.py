@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 
-from diskq.engine.log.committed_offsets import Markers
-from diskq.engine.stream.committed_offset import OffsetMarker
+from diskq.engine.log.committed_offsets import CommittedOffsets
+from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.groups import Claim, ConsumerGroup
 from diskq.options import ConsumerOptions
 
 __all__ = ["Membership"]
 
 
-class Membership(Markers):
+class Membership(CommittedOffsets):
     """One member of a group, and the partitions that it has claimed. For one thread at a time."""
 
     def __init__(
@@ -26,9 +26,9 @@ class Membership(Markers):
         self.options = options
         self._group = group
         self._clock = clock
-        self._has: dict[int, tuple[Claim, OffsetMarker]] = {}
+        self._has: dict[int, tuple[Claim, GroupOffset]] = {}
 
-    def claim(self, partition: int) -> OffsetMarker | None:
+    def claim(self, partition: int) -> GroupOffset | None:
         """Have a partition to ourselves, and know where to go on; None where another member has it.
 
         Raises DiskFullError, OSError.
@@ -51,7 +51,7 @@ class Membership(Markers):
         self._has[partition] = (claim, marker)
         return marker
 
-    def marker(self, partition: int) -> OffsetMarker | None:
+    def marker(self, partition: int) -> GroupOffset | None:
         """Of a partition that we have; None: we have not."""
         had = self._has.get(partition)
         return had[1] if had else None
@@ -69,5 +69,5 @@ class Membership(Markers):
                 stack.callback(claim.release)
                 stack.callback(marker.close)
 
-    def _markers(self) -> Iterable[OffsetMarker]:
+    def _committed_offsets(self) -> Iterable[GroupOffset]:
         return [marker for _, marker in self._has.values()]

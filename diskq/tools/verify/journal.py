@@ -13,7 +13,7 @@ from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.segment_reader import JournalSegmentReader
-from diskq.engine.log.committed_offset import MARKER_SIZE
+from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.missing_end import told_end
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
@@ -196,7 +196,7 @@ def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> Non
     for reader in read_journal_offsets(files.path, fs=fs):
         if reader.repair is not None:
             size = fs.size_of(reader.repair.path)
-            if size is not None and 0 < size < MARKER_SIZE:
+            if size is not None and 0 < size < OFFSET_SIZE:
                 report.torn(reader.repair.path, 0, reader.repair.reason)
             else:
                 report.damage(reader.repair.path, 0, reader.repair.reason)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
-from diskq.engine.log.committed_offset import MARKER_SIZE
+from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.missing_end import told_end
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, read_points
@@ -219,7 +219,7 @@ class _StreamVerification:
         for group in groups(self._fs, self._files):
             for repair in group.repairs:
                 size = self._fs.size_of(repair.path) or 0
-                tell = report.torn if 0 < size < MARKER_SIZE else report.damage
+                tell = report.torn if 0 < size < OFFSET_SIZE else report.damage
                 tell(repair.path, 0, repair.reason)
             wrong = {repair.path for repair in group.repairs}
             for partition, offset in group.offsets.items():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.engine.log.committed_offset import ShadowCopy, joined
+from diskq.engine.log.committed_offset import ShadowCopy, joint_barrier
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import DiskFullError, StorageFailedError
@@ -209,7 +209,7 @@ def test_several_markers_share_a_barrier(fs):
         for each in markers:
             each.move(round_number * 10 + each.partition)
         syncs = [sync for each in markers if (sync := each.prepare()) is not None]
-        assert joined(syncs).execute(fs)
+        assert joint_barrier(syncs).execute(fs)
         for each, sync in zip(markers, syncs, strict=True):
             each.complete(sync, True)
     after = fs.crash()

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from diskq._native.stream.codec import TripletFraming, count
 from diskq._native.stream.columns import ColumnBatch, ColumnEncoder, RowError
-from diskq.engine.log.committed_offset import room_wanted
+from diskq.engine.log.committed_offset import raising_disk_full
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import (
     CorruptionError,
@@ -266,7 +266,7 @@ class StagingWriter(Closing):
             # A task may have made any of them just now.
             leading = (self._files.staging, self._files.private, self._files.path)
             try:
-                with room_wanted(self.path):
+                with raising_disk_full(self.path):
                     Barrier(files=(self._handle,), directories=leading).execute(self._fs)
             except OSError as failure:
                 raise StorageFailedError(self.path) from failure
@@ -309,7 +309,7 @@ class StagingWriter(Closing):
             self._write(partition, data, records)
 
     def _write(self, partition: int, data: bytes, records: int) -> None:
-        with room_wanted(self.path):
+        with raising_disk_full(self.path):
             if self._handle < 0:
                 self._make()
             write_all(self._fs, self._handle, data, self._at)
