@@ -388,7 +388,7 @@ class Kind:
     def open(
         self, path: AnyPath, *, fs: FileSystem | None = None, wal: bool = False, **options: Any
     ) -> Opened:
-        """Open it for writing. With `slate` as its channel does: what is put waits for `flush`.
+        """Open it for writing. With `wal` as its channel does: what is put waits for `flush`.
 
         Then the fast calls shut after `time_slice` seconds of a clock that the test may give as `clock`.
         """

@@ -80,7 +80,7 @@ def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
     wal = names.wals[0]
     data = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
     sums = next(path for path in sorted(fs.files()) if path.endswith(f"{Path(data).name}.sums"))
-    return {"data": data, "sums": sums, "slate": wal, "lock": names.lock}
+    return {"data": data, "sums": sums, "wal": wal, "lock": names.lock}
 
 
 def verified(kind: ChannelKind, fs: CrashFS) -> Verification:
@@ -201,13 +201,13 @@ def test_zeros_at_the_end_are_no_message_that_is_lost(kind: ChannelKind, is_anot
 
 
 @kinds
-@pytest.mark.parametrize("damage", ["cut", "slate"])
+@pytest.mark.parametrize("damage", ["cut", "wal"])
 def test_an_open_that_is_killed_has_told_what_it_found_or_the_next_one_does(
     kind: ChannelKind, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs, sent = killed(kind)
     its = files(kind, fs)
-    path = its["slate"] if damage == "slate" else its["data"]
+    path = its["wal"] if damage == "wal" else its["data"]
     content = bytearray(fs.files()[path])
     if damage == "cut":
         del content[-len(content) // 3 :]
@@ -254,7 +254,7 @@ def test_a_small_file_that_goes_takes_no_message_with_it(kind: ChannelKind, whic
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
 def test_a_wal_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
     fs, sent = killed(kind)
-    path = files(kind, fs)["slate"]
+    path = files(kind, fs)["wal"]
     if damage == "removed":
         fs.unlink(path)
     else:
@@ -294,13 +294,13 @@ def test_a_wal_that_goes_is_reported_also_where_another_program_has_written(
     if kind.name == "stream":
         fs.unlink(f"{PATH}/owner")  # or go-diskq refuses to write
     if damage == "removed":
-        fs.unlink(its["slate"])
+        fs.unlink(its["wal"])
     else:
-        fs.write_durably(its["slate"], b"")
-    assert its["slate"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
+        fs.write_durably(its["wal"], b"")
+    assert its["wal"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert b"theirs" in found
-    assert (its["slate"], None) in [(repair.path, repair.records) for repair in repairs]
+    assert (its["wal"], None) in [(repair.path, repair.records) for repair in repairs]
 
 
 @pytest.mark.parametrize("kind", named("stream", "journal"), ids=str)
@@ -313,19 +313,19 @@ def test_a_wal_that_goes_is_reported_also_where_a_peer_has_emptied_the_lock(
     its = files(kind, fs)
     fs.write_durably(its["lock"], b"")
     if damage == "removed":
-        fs.unlink(its["slate"])
+        fs.unlink(its["wal"])
     else:
-        fs.write_durably(its["slate"], b"")
-    assert its["slate"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
+        fs.write_durably(its["wal"], b"")
+    assert its["wal"] in [each.path for each in verified(kind, fs).findings if each.severity == "damage"]
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert set(found) <= set(sent)
-    assert (its["slate"], None) in [(repair.path, repair.records) for repair in repairs]
+    assert (its["wal"], None) in [(repair.path, repair.records) for repair in repairs]
 
 
 @kinds
 def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind) -> None:
     fs, sent = killed(kind)
-    path = files(kind, fs)["slate"]
+    path = files(kind, fs)["wal"]
     content = fs.files()[path]
     used = 1024 + len(read_wal(fs, path).records)  # type: ignore[union-attr]
     for at in [*range(0, 180, 3), *range(1024, used, 7)]:
@@ -340,10 +340,10 @@ def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind
 def test_so_is_each_of_its_header_where_no_lock_file_tells_of_a_restart(kind: ChannelKind, lock: str) -> None:
     fs, sent = killed(kind)
     its = files(kind, fs)
-    content = fs.files()[its["slate"]]
+    content = fs.files()[its["wal"]]
     for at in range(76):
         after = fs.copy()
-        after.write_durably(its["slate"], content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        after.write_durably(its["wal"], content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
         if lock == "emptied":
             after.write_durably(its["lock"], b"")
         else:
@@ -448,9 +448,9 @@ def test_after_a_clean_close_the_wal_tells_nothing(kind: ChannelKind) -> None:
             await channel.send(b"last")
 
     trio.run(run)
-    wal = fs.files()[files(kind, fs)["slate"]]
+    wal = fs.files()[files(kind, fs)["wal"]]
     assert not any(wal[80:SIZE][:1024])
-    fs.unlink(files(kind, fs)["slate"])
+    fs.unlink(files(kind, fs)["wal"])
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert (len(found), repairs) == (6, ())
 

@@ -120,7 +120,7 @@ def test_what_are_no_options_are_a_type_error(kind: Kind, options: Any) -> None:
 
 
 @each_kind
-@pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+@pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 def test_messages_are_bytes_of_any_kind_and_nothing_else(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     ways: list[Any] = [bytearray(b"1"), memoryview(b"2"), memoryview(b"3x4x")[::2], b""]
@@ -151,7 +151,7 @@ def test_a_message_that_is_too_large_is_not_in_nor_is_its_batch(kind: Kind) -> N
 
 @each_kind
 @pytest.mark.parametrize("word", ["sync", "SYNCED", 3, True, ("synced",)], ids=repr)
-@pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+@pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 def test_a_durability_that_is_none_is_refused_and_not_taken_for_another(
     kind: Kind, wal: bool, word: Any
 ) -> None:
@@ -168,7 +168,7 @@ def test_a_durability_that_is_none_is_refused_and_not_taken_for_another(
 
 
 @each_kind
-@pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+@pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     store = kind.open(PATH, fs=fs, wal=wal)
@@ -204,7 +204,7 @@ def test_close_is_of_no_concern_to_who_has_opened_it_since(kind: Kind) -> None:
 
 
 @each_kind
-@pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+@pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, SystemExit])
 def test_what_a_block_raises_leaves_it_as_it_is_and_the_store_is_closed(
     kind: Kind, wal: bool, error: type[BaseException]

@@ -108,7 +108,7 @@ def test_a_file_that_go_diskqueue_began_anew_is_not_rotten() -> None:
 @kinds
 def test_a_wal_of_another_run_of_the_machine_says_nothing(kind: ChannelKind) -> None:
     fs, _ = killed(kind)
-    wal = files(kind, fs)["slate"]
+    wal = files(kind, fs)["wal"]
     assert any(rows_on(fs, wal, file) for file in (0, 1))
     content = fs.files()[wal]
     fs.write_durably(wal, b"another" + content[7:])

@@ -28,9 +28,9 @@ def _stores() -> Iterator[tuple[Kind, bool]]:
 
 
 stores = pytest.mark.parametrize(
-    "kind, write-ahead log",
+    "kind, wal",
     list(_stores()),
-    ids=lambda it: it.name if isinstance(it, Kind) else "slate" * it or "plain",
+    ids=lambda it: it.name if isinstance(it, Kind) else "wal" * it or "plain",
 )
 
 

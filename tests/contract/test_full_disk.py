@@ -19,7 +19,7 @@ from tests.contract.lives import NEXT, PATH, Life, after, disk, killed
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
-wals = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+wals = pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 
 
 def batches(size: int) -> Iterator[list[bytes]]:

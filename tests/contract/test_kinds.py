@@ -19,7 +19,7 @@ def disk() -> CrashFS:
 
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
-@pytest.mark.parametrize("slate", [False, True], ids=["as engine", "as its channel"])
+@pytest.mark.parametrize("wal", [False, True], ids=["as engine", "as its channel"])
 def test_what_an_engine_was_given_is_read_by_another_open(kind: Kind, wal: bool) -> None:
     fs, sent = disk(), bodies(40, size=50)
     with kind.open(PATH, fs=fs, wal=wal, **kind.small) as store:

@@ -13,7 +13,7 @@ from tests.contract.lives import PATH, disk
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
-wals = pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+wals = pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 errors = pytest.mark.parametrize(
     "error", [errno.EMFILE, errno.ENFILE], ids=["of the process", "of the system"]
 )

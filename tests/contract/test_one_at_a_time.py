@@ -150,7 +150,7 @@ def test_what_a_batch_is_made_from_may_put_itself(kind: Kind, place: Place) -> N
 
 
 @each_kind
-@pytest.mark.parametrize("slate", [False, True], ids=["plain", "slate"])
+@pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
 def test_a_second_open_is_refused_by_whom_has_it_and_changes_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     with kind.open(PATH, fs=fs, wal=wal) as store:
