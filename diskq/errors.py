@@ -213,7 +213,8 @@ class ForkedError(DiskqError, RuntimeError):
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(
-            f"{path or 'this'}: opened before a fork, by process {pid}, and belongs to it; open it in this process"
+            f"{path or 'this'}: opened before a fork by process {pid}, which keeps it; open it here once that "
+            "has closed it"
         )
         self.path = path
         self.pid = pid
@@ -382,7 +383,7 @@ class SinkNameError(DiskqError, ValueError):
 
 
 class SinkError(DiskqError):
-    """The sink has committed transactions of another query, so its epochs do not show what this one committed.
+    """The sink has committed transactions of another query, so its epochs say nothing about this one.
 
     Nothing was committed. Give the query a sink of its own; or, if it is to continue where the other query
     ended, the other query's name.
@@ -397,7 +398,7 @@ class SinkError(DiskqError):
 
 
 class StagedError(DiskqError):
-    """A staged file is missing, or was staged before this stream was replaced by another one.
+    """A staged file is missing, is given twice, or does not fit this stream's partitions or encoding.
 
     If a commit raises it, nothing was committed: stage the file again. If an open raises it, the transaction
     was committed already, and the stream cannot be opened while the file is missing.
@@ -502,4 +503,4 @@ def _text_of(reason: object) -> str:
     try:
         return str(reason)
     except Exception:
-        return f"<{type(reason).__name__}, whose text could not be made>"
+        return f"<{type(reason).__name__}, whose str() failed>"

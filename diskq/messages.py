@@ -1,6 +1,6 @@
-"""What is handed out: messages of streams and journals, a spool's batches.
+"""The messages of streams and journals, and a spool's batches.
 
-A message is compiled, as one is made for each record that is read.
+Messages are compiled, as one is made for each record that is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Batch(Sequence[bytes]):
     __slots__ = ("_bodies", "_find_ids", "_ids", "attempts")
 
     attempts: int
-    """Which try this is: 1 is the first. Counted on after a restart."""
+    """The number of this try: 1 for the first. The count goes on after a restart."""
 
     def __init__(
         self, bodies: Sequence[bytes], attempts: int, find_ids: Callable[[], tuple[str, ...]]
     ) -> None:
-        """`find_ids` is called if somebody wants to know them."""
+        """`find_ids` is called when `ids` is read for the first time."""
         self._bodies = bodies
         self._find_ids = find_ids
         self._ids: tuple[str, ...] | None = None
@@ -32,9 +32,9 @@ class Batch(Sequence[bytes]):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """For each message an id that no other has: the same in each try, also after a restart.
+        """A unique id for each message: the same in each try, also after a restart.
 
-        A destination that remembers them can drop what it gets twice.
+        A destination that remembers them can drop the messages that it gets twice.
         """
         if self._ids is None:
             self._ids = self._find_ids()

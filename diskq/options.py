@@ -1,4 +1,4 @@
-"""What a caller may choose. Validated once, here; the same objects in code and on the command line."""
+"""The options a caller may choose. Validated once, here; the same objects in code and on the command line."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ MOST_PARTITIONS = 999_999
 _LARGEST_KEY = 2**32 - 1
 # A journal's key has a length of 8 bits with a sign.
 _LARGEST_JOURNAL_KEY = 127
-# A command has a name of 255 bytes at most beside its message, and one length word for both.
+# A command holds a name of up to 255 bytes and its message, with one length word for both.
 LARGEST_PAYLOAD = _LARGEST_MESSAGE - 1024
 # Settings hold sizes, and durations in nanoseconds, as signed 64-bit numbers: 292 years.
 _LARGEST_SIZE = 2**63 - 1
 _LONGEST_AGE = _LARGEST_SIZE // 10**9
-# Fewer bytes could not hold a file with its checksums beside the next one.
+# Fewer bytes could not hold one file with its checksums and the next file.
 _LEAST_BOUND = 64 * 1024
-# A bounded queue is made of at least so many files, or none could be given back while it is full.
+# A bounded queue has at least this many files: otherwise none could be removed while it is full.
 _FILES_IN_A_BOUND = 8
 
 
 class Budget(Protocol):
-    """A `DiskBudget`, as far as options are concerned."""
+    """The part of a `DiskBudget` that options use."""
 
     @property
     def max_bytes(self) -> int: ...
@@ -78,80 +78,80 @@ class Budget(Protocol):
     def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
 
 
-# --- what several kinds have ----------------------------------------------------------------------
+# --- shared by several kinds ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SyncedOptions:
-    """Of everything that is synced by a policy. Durations in seconds."""
+    """The options of every store that is synced by a policy. Durations in seconds."""
 
     sync_every: int = 2500
-    """Sync after this many messages: written, consumed, or (of one partition) committed; of a priority
+    """Sync after this many messages were written, consumed, or (of one partition) committed; in a priority
     store, after this many commands. 1: each time. (nsqd's default.)"""
     sync_timeout: float = 2.0
     """Sync this many seconds after the first unsynced message, commit or command at the latest (nsqd's
     default)."""
     checkpoint_slice: float = 100e-6
-    """A task that calls without ever waiting yields after this many seconds; 0: in every call."""
+    """A task whose calls never have to wait yields to others after this many seconds; 0: in every call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WriterOptions(_SyncedOptions):
-    """Of everything that messages are written to. Sizes in bytes."""
+    """The options of every store that messages are written to. Sizes in bytes."""
 
     durability: Durability = "written"
     """What a call that writes (`send`, `put`, `append`, `ack` of a priority store) waits for: the process's
     memory, the page cache, or the disk."""
     max_unsynced: int = 64 * MIB
-    """Up to this many bytes wait for a sync, which a channel begins at half of them; then senders wait."""
+    """Senders wait while this many bytes are not synced. A channel begins a sync at half of it."""
     memory_flush: float = 0.01
     """`memory` messages are written to the page cache after this many seconds at the latest; in a queue only
-    without a `memory_size`."""
+    if it has no `memory_size`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FieldMapperOptions:
-    """Of everything that carries messages elsewhere in batches, until it succeeds. Durations in seconds."""
+    """The options of everything that delivers messages in batches, with retries. Durations in seconds."""
 
     max_items: int = 100
     """A batch has at most this many messages."""
     max_bytes: int = MIB
-    """A batch has at most this many bytes of messages; one message is a batch, however large."""
+    """A batch has at most this many bytes of messages; a single larger message is a batch of its own."""
     backoff_initial: float = 0.1
     """The second try comes after this time; each later one waits twice as long as the one before."""
     backoff_max: float = 60.0
     """No try waits longer than this."""
     backoff_jitter: float = 1.0
-    """Up to this much is added by chance, so that many processes do not come back all at once."""
+    """A random time of up to this much is added, so that many processes do not retry at the same moment."""
 
 
-# --- kind by kind ---------------------------------------------------------------------------------
+# --- of one kind ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(_WriterOptions):
     """How a disk queue writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
 
-    None of it is part of the format: a queue may be reopened with other options at any time.
+    No option is part of the format: a queue may be reopened with other options at any time.
     """
 
     max_bytes_per_file: int = 100 * MIB
-    """A file is left for the next one before it would grow past this (nsqd's default)."""
+    """The queue starts a new file before the current one would grow past this (nsqd's default)."""
     min_message_size: int = 0
     """Smaller messages are refused; set 1 to forbid empty ones."""
     max_message_size: int = 16 * MIB
     """Larger messages are refused. Larger ones that are already in the files are delivered."""
     max_bytes: int | None = None
-    """The queue's bound on disk, checksums included. None: the disk is the bound."""
+    """The queue's bound on disk, checksums included. None: only the disk's size bounds it."""
     on_full: OnFull = "wait"
     """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
     budget: Budget | None = None
-    """A `DiskBudget`: a bound that this queue shares with others, beside its own."""
+    """A `DiskBudget`: a bound that this queue shares with others, in addition to its own."""
     memory_size: int = 0
-    """With `durability="memory"`: up to so many bytes of memory hold messages in front of the disk, and what
-    is received in time is never written. 0: `memory` messages are written soon."""
+    """With `durability="memory"`: up to this many bytes of messages stay in memory, and those received while
+    they are there are never written. 0: `memory` messages are written soon."""
     strict: bool = False
-    """Raise `CorruptionError` at damage, at open and when reading, instead of reporting and going on."""
+    """Raise `CorruptionError` at damage, at open and when reading, instead of reporting it and going on."""
 
     def __post_init__(self) -> None:
         _at_least("max_bytes_per_file", self.max_bytes_per_file, 1)
@@ -167,13 +167,12 @@ class QueueOptions(_WriterOptions):
         _at_least("memory_size", self.memory_size, 0)
         if self.memory_size and self.durability != "memory":
             raise ValueError(
-                f'memory_size is for durability="memory": messages that are to be {self.durability!r} '
-                "cannot wait in memory"
+                f'memory_size is for durability="memory": {self.durability!r} messages cannot wait in memory'
             )
 
     @property
     def file_size(self) -> int:
-        """Where files roll: `max_bytes_per_file`, or an eighth of a bound where that is less."""
+        """The size at which a new file starts: `max_bytes_per_file`, or an eighth of a smaller bound."""
         bounds = [self.max_bytes, self.budget.max_bytes if self.budget is not None else None]
         parts = [bound // _FILES_IN_A_BOUND for bound in bounds if bound is not None]
         return min([self.max_bytes_per_file, *parts])
@@ -184,14 +183,14 @@ class WorkOptions:
     """How far several workers on one queue may get ahead of the slowest of them. Sizes in bytes."""
 
     max_in_flight: int = 1000
-    """So many messages may be handed out and not yet acknowledged; then whoever wants one waits."""
+    """Up to this many messages are leased and not yet acknowledged; then workers wait for the next one."""
     max_attempts: int | None = None
-    """A message that was handed out so often is not any more, where there is somebody to take it
-    instead; without that, and with None, it is handed out again and again."""
+    """After this many attempts a message is not delivered again, but given to `exhausted`; without an
+    `exhausted`, and with None, it is delivered again without limit."""
     max_ahead: int = 100_000
-    """So many messages beyond the oldest unacknowledged one may have been read, acknowledged or not."""
+    """Up to this many messages after the oldest unacknowledged one are read, acknowledged or not."""
     max_ahead_bytes: int = 64 * MIB
-    """The same in bytes, and one message more: no more than this is held in memory."""
+    """The same in bytes, plus one message: the most that is held in memory."""
 
     def __post_init__(self) -> None:
         _at_least("max_in_flight", self.max_in_flight, 1)
@@ -208,20 +207,20 @@ class StreamOptions(_WriterOptions):
     """How a stream is laid out, written and kept. Sizes in bytes, durations in seconds.
 
     `partition_count`, `segment_size`, `retention_max_bytes`, `retention_max_age` and `encoding` are the
-    stream's settings, kept in its settings.json; None is the default there, and is not written down. The
-    others are the producer's, and may differ at each open.
+    stream's settings, kept in its settings.json; None means the value there or the default in parentheses,
+    and is not written down. The others are the producer's, and may differ at each open.
     """
 
     partition_count: int | None = None
-    """So many partitions are written to (3). A stream keeps those it has beyond that."""
+    """Number of partitions that are written to (3). If the stream has more, it keeps them."""
     segment_size: int | None = None
-    """A segment whose data has reached so many bytes is followed by the next one (32 MiB)."""
+    """A new segment starts after the one whose data has reached this many bytes (32 MiB)."""
     retention_max_bytes: int | None = None
-    """Of each partition's complete segments the oldest go while they are together larger (no bound)."""
+    """The oldest complete segments of a partition are removed while all of them are larger (no bound)."""
     retention_max_age: float | None = None
-    """Complete segments that are older go (no bound)."""
+    """Complete segments that are older are removed (no bound)."""
     encoding: Encoding | None = None
-    """How records tell their lengths: `fixed` as go-diskq's code does, `varuint` as its README (fixed)."""
+    """How records store their lengths: `fixed` as in go-diskq's code, `varuint` as in its README (fixed)."""
     min_message_size: int = 0
     """Smaller values are refused; set 1 where Go programs read: they cannot read empty ones."""
     max_message_size: int = 16 * MIB
@@ -231,12 +230,12 @@ class StreamOptions(_WriterOptions):
     budget: Budget | None = None
     """A `DiskBudget`: a bound on the disk that this stream shares with others."""
     on_full: OnFull = "wait"
-    """Where the budget has no room: let senders wait, refuse (`DiskFullError`), or drop old segments."""
+    """When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop old segments."""
     age_rule: AgeRule = "newest"
-    """Which message of a segment must be older than `retention_max_age`: its `newest`, as promised by
-    go-diskq, or its `oldest`, as go-diskq does it."""
+    """The message of a segment that must be older than `retention_max_age`: its `newest`, as go-diskq
+    promises, or its `oldest`, as go-diskq does."""
     keep_for_groups: bool = False
-    """Retention, and `on_full="drop_oldest"`, spare what the slowest consumer group has not committed yet."""
+    """Retention, and `on_full="drop_oldest"`, keep what the slowest consumer group has not committed yet."""
     strict: bool = False
     """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
 
@@ -270,9 +269,9 @@ class ConsumerOptions(_SyncedOptions):
     """How a consumer of a stream reads, and how a group commits. Durations in seconds."""
 
     autocommit: bool = False
-    """In a group: what was received is committed when more is asked for, and at the end of the block."""
+    """In a group: the next receive, and the end of the block, commit what was received before."""
     claim_interval: float = 1.0
-    """In a group: try again so often for partitions that other members have."""
+    """In a group: seconds between two attempts to claim partitions that other members have."""
 
     def __post_init__(self) -> None:
         _check_syncing(self)
@@ -283,35 +282,34 @@ class ConsumerOptions(_SyncedOptions):
 class SpoolOptions(_FieldMapperOptions):
     """How a spool delivers. Sizes in bytes, durations in seconds.
 
-    None of it is part of the format: a spool may be reopened with other options at any time.
+    No option is part of the format: a spool may be reopened with other options at any time.
     """
 
     linger: float = 0.0
-    """A batch that is not full waits so long for more messages."""
+    """A batch that is not full waits this long for more messages."""
     max_attempts: int | None = None
-    """After so many tries a batch's messages become dead letters. None: it is tried for ever."""
+    """After this many tries a batch's messages become dead letters. None: it is tried without limit."""
     deliver_timeout: float | None = None
-    """A try that takes longer is cancelled, and has failed. None: there is no limit."""
+    """A try that takes longer is cancelled, and has failed. None: no limit."""
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception
     """Exceptions of `deliver` after which the batch is tried again; any other one ends the spool's block."""
     pause_after: int | None = None
-    """After so many failures in a row the destination is left alone for `pause`, then tried once. None:
-    never.
+    """After this many failures in a row delivery stops for `pause`, then tries once. None: it never stops.
     """
     pause: float = 60.0
-    """So long, and by chance up to a tenth longer."""
+    """The length of that pause, to which up to a tenth is added at random."""
     rate: float | None = None
-    """So many messages are delivered a second, on average; a batch at once. None: as fast as it goes."""
+    """At most this many messages a second on average, each batch at once. None: as fast as possible."""
     drain_timeout: float = 0.0
-    """Leaving the block cleanly waits so long for what is left to be delivered."""
+    """Leaving the block without an error waits up to this long for the remaining messages' delivery."""
     commit: Commit = "written"
-    """What a delivered batch leaves behind before the next one is tried: `written`, it is not delivered
-    again after a kill; `synced`, nor after a power cut, for the price of a sync for each batch."""
+    """How durably a delivered batch is recorded before the next one is tried: `written`, it is not delivered
+    again after a kill; `synced`, also not after a power cut, at the price of one sync for each batch."""
     queue: QueueOptions = field(default_factory=QueueOptions)
-    """How its messages are kept: durability, bounds, and what happens when it is full."""
+    """How the spool keeps its messages: durability, bounds, and what happens when it is full."""
 
     def __post_init__(self) -> None:
-        _check_carrier(self)
+        _check_field_mapper(self)
         for name in ("max_attempts", "pause_after"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
@@ -337,25 +335,25 @@ class SpoolOptions(_FieldMapperOptions):
 class PriorityOptions(_WriterOptions):
     """How a store of priority queues writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
 
-    `soft_limit`, `hard_limit` and `snapshot_segments` are TaskFlux's settings; None is what
-    `taskflux.settings.json` says, or TaskFlux's default. Only `layout` is part of the format.
+    `soft_limit`, `hard_limit` and `snapshot_segments` are TaskFlux's settings; None means the value in
+    `taskflux.settings.json`, or TaskFlux's default. Only `layout` is part of the format.
     """
 
     soft_limit: int | None = None
-    """A segment of the log that is larger is left for the next one (16 MiB)."""
+    """A new segment of the log starts after one that is larger than this (16 MiB)."""
     hard_limit: int | None = None
-    """So is one that reaches this in the middle of a batch (32 MiB)."""
+    """A new segment also starts in the middle of a batch when the current one reaches this (32 MiB)."""
     snapshot_segments: int | None = None
-    """A snapshot is taken, and the log before it removed, when so many segments are complete (5)."""
+    """When this many segments are complete, a snapshot is taken and the log before it is removed (5)."""
     layout: StoreLayout | None = None
-    """How records are laid down: as TaskFlux reads them, or as its document has it. None: as it is there,
-    and "aligned" in a new store."""
+    """How records are laid out: "aligned", as TaskFlux reads them, or as in its "document". None: as the
+    store has them, and "aligned" in a new store."""
     preallocate: bool = True
-    """Write zeros ahead of the log: a sync is then cheaper."""
+    """Write zeros ahead of the log, which makes a sync cheaper."""
     max_message_size: int = 16 * MIB
     """Larger messages are refused, whatever their queue allows."""
     on_full: OnFullQueue = "wait"
-    """In a channel, where a queue holds `max_size` messages: let senders wait, or refuse
+    """In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
     (`QueueFullError`), as the engine and TaskFlux do."""
     strict: bool = False
     """Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
@@ -379,7 +377,7 @@ class ScannerOptions(_SyncedOptions):
     """How a journal is read, and how a named reader commits. Durations in seconds."""
 
     autocommit: bool = False
-    """A named reader: what was received is committed when more is asked for, and at the end of the block."""
+    """A named reader: the next receive, and the end of the block, commit what was received before."""
 
     def __post_init__(self) -> None:
         _check_syncing(self)
@@ -389,17 +387,17 @@ class ScannerOptions(_SyncedOptions):
 class JournalOptions(_WriterOptions):
     """How a journal is written and synced. Sizes in bytes, durations in seconds.
 
-    None of it is part of the format: a journal may be reopened with other options at any time.
+    No option is part of the format: a journal may be reopened with other options at any time.
     """
 
     segment_size: int = 1024 * MIB
-    """A file is left for the next one behind the message that makes it so large (sej's default)."""
+    """A new file starts after the message with which the current one reaches this size (sej's default)."""
     min_message_size: int = 0
     """Smaller values are refused."""
     max_message_size: int = 16 * MIB
     """Larger values are refused. Larger ones that are already in the files are delivered."""
     max_key_size: int = 127
-    """Longer keys are refused; the format has room for 127 bytes."""
+    """Longer keys are refused; the format allows up to 127 bytes."""
     strict: bool = False
     """Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
 
@@ -419,41 +417,41 @@ class JournalOptions(_WriterOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOptions:
-    """What a hub takes, and what it gives. Sizes in bytes, durations in seconds."""
+    """Limits of a hub on requests, connections and journals. Sizes in bytes, durations in seconds."""
 
     max_batch_size: int = 64 * MIB
-    """Larger requests are refused; so large an answer is at most."""
+    """Larger requests are refused; an answer is at most this large."""
     max_batch_messages: int = 100_000
-    """Requests with more messages are refused; so many are in an answer at most."""
+    """Requests with more messages are refused; an answer has at most this many."""
     max_get_size: int = MIB
-    """So many bytes of a journal are in an answer, but one message however large."""
+    """An answer holds up to this many bytes of a journal, or one larger message."""
     max_open_journals: int = 256
-    """So many are open at a time; the one that was not used for longest makes way."""
+    """Up to this many journals are open at a time; the least recently used one is closed for another."""
     idle_timeout: float = 60.0
-    """A journal that is not used for so long is closed."""
+    """A journal that is not used for this long is closed."""
     max_requests: int = 256
-    """So many requests are under way at a time; more are told to come later."""
+    """Up to this many requests are in progress at a time; others are refused, to be repeated later."""
     max_streams: int = 100
-    """So many of them on one connection."""
+    """Up to this many requests are in progress at a time on one connection."""
     threads: int = 16
-    """So many requests are worked on at a time."""
+    """Up to this many requests are worked on at a time, each in a thread."""
     request_timeout: float = 30.0
-    """So long a request may take to come in, and to wait for its turn."""
+    """The longest time in which a request must arrive completely, and for which it waits for a thread."""
     max_client_requests: int = 32
-    """So many requests one client may have under way at a time, coming in or worked on; more are told to come
-    later. A client is a token; without tokens a certificate, or else a connection."""
+    """Up to this many requests of one client are in progress at a time, arriving or worked on; others are
+    refused, to be repeated later. A client is a token; without tokens a certificate, or else a connection."""
     max_connections: int = 500
-    """So many connections there are at a time; one more is closed at once. Each takes a descriptor."""
+    """Up to this many connections are open at a time; one more is closed at once. Each takes a descriptor."""
     handshake_timeout: float = 10.0
-    """A connection on which nobody has begun to speak gRPC (and TLS) after so long is closed."""
+    """A connection is closed if its client has not begun to speak gRPC (and TLS) after this time."""
     idle_connection_timeout: float = 60.0
-    """So is one on which no request is under way for so long: clients make another one when they need it."""
+    """A connection without a request for this long is closed; a client opens another one when it needs it."""
     stop_timeout: float = 10.0
-    """At the end, so long for what is under way."""
+    """When the hub stops, it waits up to this long for requests in progress."""
     quota: int | None = None
-    """So many bytes of journals a client may have. None: what the disk has."""
+    """Up to this many bytes of journals for each client. None: only the disk's size bounds them."""
     journal: JournalOptions = field(default_factory=JournalOptions)
-    """How journals are kept, and how large a value may be. Each batch is synced, whatever is said there."""
+    """How journals are kept, and how large a value may be. Each batch is synced, whatever `durability` is."""
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "max_batch_messages", "max_get_size"):
@@ -479,17 +477,17 @@ class ReplicationOptions(_FieldMapperOptions):
     """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
 
     max_items: int = 10_000
-    """So many messages make a batch at most, which the hub syncs."""
+    """A batch, which the hub syncs, has at most this many messages."""
     linger: float = 0.0
-    """From a queue or a stream: a batch that is not full waits so long for more messages."""
+    """From a queue or a stream: a batch that is not full waits this long for more messages."""
     from_oldest: bool = False
-    """A journal whose oldest messages were removed may be copied from its first one on, where the hub has
-    nothing of it yet. Otherwise that is an error: what is gone cannot be copied."""
+    """Copy a journal whose oldest messages were removed from its first remaining one on, if the hub has
+    nothing of it yet. Without this option that is an error, as removed messages cannot be copied."""
     backoff_max: float = 10.0
     """No try waits longer than this."""
 
     def __post_init__(self) -> None:
-        _check_carrier(self)
+        _check_field_mapper(self)
         _zero_or_more("linger", self.linger)
 
 
@@ -506,7 +504,7 @@ def _check_writer(options: _WriterOptions) -> None:
     _positive("memory_flush", options.memory_flush)
 
 
-def _check_carrier(options: _FieldMapperOptions) -> None:
+def _check_field_mapper(options: _FieldMapperOptions) -> None:
     _at_least("max_items", options.max_items, 1)
     _at_least("max_bytes", options.max_bytes, 1)
     _positive("backoff_initial", options.backoff_initial)
@@ -516,13 +514,13 @@ def _check_carrier(options: _FieldMapperOptions) -> None:
 
 
 def checked_durability(word: Durability) -> Durability:
-    """The word of one call. Raises ValueError: a word that is none must not be taken for another one."""
+    """Return the durability of one call. Raises ValueError if it is not one of the three words."""
     _one_of("durability", word, DURABILITY_WORDS)
     return word
 
 
 def checked_options(options: Options | None, kind: type[Options]) -> Options:
-    """The options that an engine was given, or those of its kind as they come. Raises TypeError."""
+    """Return the options that an engine was given, or the defaults of its kind. Raises TypeError."""
     if options is None:
         return kind()
     if not isinstance(options, kind):

@@ -54,11 +54,11 @@ def check_awaitable(parameter: str, function: Any, result: Any) -> Awaitable[Any
 
 
 def text_of(given: object) -> str:
-    """`str(given)`, also of an object whose own text cannot be had."""
+    """Return `str(given)`, or a text that says so if that fails."""
     try:
         return str(given)
     except Exception as failure:
-        return f"<{type(given).__name__}, whose text cannot be had: {type(failure).__name__}>"
+        return f"<{type(given).__name__}, whose str() failed: {type(failure).__name__}>"
 
 
 def _is_async(function: Any) -> bool:

@@ -204,6 +204,6 @@ class Mute(Exception):
 
 def test_an_object_whose_text_cannot_be_had_has_one_all_the_same():
     assert text_of(ValueError("x")) == "x"
-    assert text_of(Mute()) == "<Mute, whose text cannot be had: ZeroDivisionError>"
+    assert text_of(Mute()) == "<Mute, whose str() failed: ZeroDivisionError>"
     with suppress(diskq.Permanent):
         raise diskq.Permanent(Mute())

@@ -93,7 +93,7 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
-@pytest.mark.parametrize("slate", [False, True], ids=["as engine", "as its channel"])
+@pytest.mark.parametrize("wal", [False, True], ids=["as engine", "as its channel"])
 def test_each_call_of_a_child_raises_and_touches_no_file(kind: Kind, wal: bool, tmp_path: Path) -> None:
     sent = bodies(6)
     with kind.open(tmp_path, wal=wal, **kind.small) as store:
@@ -180,7 +180,7 @@ def test_the_error_says_who_has_it(tmp_path: Path) -> None:
 
         told, pid = in_child(put)
     assert pid == os.getpid()
-    assert told.startswith(f"queue {NAME!r} in {tmp_path}: opened before a fork, by process {pid}")
+    assert told.startswith(f"queue {NAME!r} in {tmp_path}: opened before a fork by process {pid}")
 
 
 def steps(call: Callable[[Any], Any], its: Any) -> Callable[[], object]:
