@@ -1,7 +1,7 @@
-# Where syncs are executed: a thread that waits for the disk, so that the event loop never does.
+# The thread that executes syncs. Law: this thread waits for the disk, so that the event loop never does.
 #
-# One thread for the life of a queue or stream: handing over to it costs a third of what a thread from a
-# pool does, and a single producer's durable latency is mostly such hand-overs.
+# One thread for the life of a queue or stream: a hand-over to it costs a third of one to a pool's thread,
+# and the durable latency of a single producer is mostly such hand-overs.
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class BarrierThread:
     """Executes syncs, one at a time. Made in a Trio task, used by its run."""
 
     def __init__(self, fs: FileSystem, name: str, status: str | None = None) -> None:
-        """`status`: where it tells what it does, to whoever looks (storage/status_file.py).
+        """`status` is the path of the status file for other processes (storage/status_file.py).
 
-        Raises RuntimeError where the system has no thread for it.
+        Raises RuntimeError if the system can start no thread.
         """
         self._fs = fs
         self.board = None if status is None else StatusBoard(fs, status)
         self.executed = DurationCounter()
-        """How long barriers took on the disk, those that failed not among them."""
+        """How long barriers took on the disk, without those that failed."""
         self._token = trio.lowlevel.current_trio_token()
         self._work: SimpleQueue[tuple[Callable[[], Any], OnDone] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"diskq barriers of {name}", daemon=True)
@@ -51,15 +51,15 @@ class BarrierThread:
         self.do(lambda: self._execute(sync.barrier), on_executed)
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
-        """Call `on_done` in Trio's thread with what `job` returned or raised: after what was given before."""
+        """Run `job` after all earlier work, and call `on_done` in Trio's thread with its outcome."""
         self._work.put((job, on_done))
 
     def stop(self) -> None:
-        """End the thread, which must have nothing to execute any more."""
+        """End the thread. It must have nothing left to execute."""
         self._work.put(None)
         self._thread.join()
         if self.board is not None:
-            with contextlib.suppress(OSError):  # what it says is for who passes by
+            with contextlib.suppress(OSError):  # other processes only display it
                 self.board.close()
 
     def _execute(self, barrier: Barrier) -> bool:
@@ -78,7 +78,10 @@ class BarrierThread:
 
 
 async def in_a_thread(act: Callable[..., T], *args: Any) -> T:
-    """Let go of files in another thread; or in Trio's, where the system has none: they must not stay."""
+    """Run `act`, which closes files, in a worker thread; if none can be started, in Trio's own thread.
+
+    The files must not stay open.
+    """
     has_begun = False
 
     def begin() -> T:

@@ -1,6 +1,6 @@
-# A loop's place in the line of the budget that its engine shares, and the loop that has one. Law: whoever
-# waits there is heard of in his loop's own thread, wherever room came from; and nobody keeps a place that he
-# has no use for.
+# A loop's place in the waiting line of the shared disk budget of its engine, and the loop that has one.
+# Law: a waiting loop is notified in its own thread, wherever the space was freed; and a loop leaves the line
+# as soon as it does not need the place.
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["BUDGET_OBSTACLES", "BudgetPlace", "BudgetedLoop", "shared_bound"]
 E = TypeVar("E", bound=Engine)
 
 BUDGET_OBSTACLES = frozenset({"over_budget", "others"})
-"""The obstacles for which a sender waits in the budget's line: it has no room, or others came first."""
+"""The obstacles for which a sender waits in the budget's line: the budget is full, or others came first."""
 
 
 def shared_bound(share: BudgetShare | None) -> DiskBound:
-    """The bound of the budget in which that is a share, for who looks from elsewhere."""
+    """Return the bound of the budget that `share` is a part of, for the status file."""
     return DiskBound() if share is None else DiskBound(*share.totals(), is_shared=True)
 
 
 class BudgetPlace:
-    """One for each loop; with no budget it does nothing."""
+    """A place in the budget's line, one for each loop. Without a budget it does nothing."""
 
     def __init__(self, share: BudgetShare | None, on_news: Callable[[], None]) -> None:
-        """`on_news` is called in this Trio run when room came, or when others want some."""
+        """`on_news` is called in this Trio run when space was freed, or when other loops want some."""
         self._share = share
         self.is_wanted = False
-        """Was it the budget that refused last?"""
+        """True if the last refusal came from the budget."""
         self._is_taken = False
         if share is not None:
             token = trio.lowlevel.current_trio_token()
@@ -49,16 +49,16 @@ class BudgetPlace:
             share.notify = notify
 
     def arrival(self) -> int:
-        """When somebody comes, among all who share the budget."""
+        """Return the next arrival number among all loops that share the budget."""
         return self._share.arrival() if self._share is not None else 0
 
     @property
     def is_contended(self) -> bool:
-        """Do others want room?"""
+        """True if other loops wait for space in the budget."""
         return self._share is not None and self._share.is_contended
 
     def stand_for(self, senders: Line[Sending], *, is_closing: bool) -> None:
-        """Stand where the first of them belongs, if it is the budget that he waits for; otherwise leave."""
+        """Take the place of the first of `senders` if it waits for the budget; otherwise leave the line."""
         if self._share is None:
             return
         if senders and self.is_wanted and not is_closing:
@@ -68,7 +68,7 @@ class BudgetPlace:
             self.leave()
 
     def leave(self) -> None:
-        """Nobody of this loop waits for the budget."""
+        """Leave the budget's line: no sender of this loop waits for it."""
         if self._share is not None and self._is_taken:
             self._is_taken = False
             self._share.leave()
@@ -77,21 +77,21 @@ class BudgetPlace:
 class BudgetedLoop(AdmittingLoop[E, Sending]):
     """A loop whose engine may share a budget with others.
 
-    A subclass makes its `_place` before it calls `__init__`, with `_hear_of_budget`; sets `_place.is_wanted`
-    where it looks for an obstacle; and calls `_place.stand_for` in `_narrow_gates`.
+    A subclass makes its `_place` with `_hear_of_budget` before it calls `__init__`; sets `_place.is_wanted`
+    when it looks for an obstacle; and calls `_place.stand_for` in `_narrow_gates`.
     """
 
     _place: BudgetPlace
 
     @abstractmethod
     def _relieve(self) -> None:
-        """Give up what others want of the budget, if there is a way."""
+        """Give up space of the budget that other loops want, if possible."""
 
     def _arrival(self) -> int:
         return self._place.arrival()
 
     def _hear_of_budget(self) -> None:
-        """Room came for who waits for it, or others want some."""
+        """Serve the waiting senders after space was freed, or give space up if other loops want it."""
         if self._failure is None and not self.is_closing:
             self._relieve()
             self._after()

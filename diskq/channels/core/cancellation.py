@@ -1,9 +1,9 @@
-# Is the running task cancelled? Trio's own question, without Trio's coroutine around it.
+# A cheap test of whether the running task is cancelled, without Trio's coroutine around it.
 #
 # `trio.lowlevel.checkpoint_if_cancelled` is a cancellation point that costs a quarter of a
 # microsecond when nothing is cancelled, most of it for being a coroutine; a message costs little
-# more than that here. So the question is asked first, of the attributes that Trio's function asks.
-# They are not public: where a Trio does not have them, every call takes the public way.
+# more than that here. So the test first reads the attributes that Trio's function reads.
+# They are not public: if a Trio version does not have them, every call takes the public way.
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["always", "cancellation_test"]
 
 
 def cancellation_test() -> Callable[[], bool]:
-    """A test of the running task: False means that `checkpoint_if_cancelled` would do nothing.
+    """Return a test of the running task: False means that `checkpoint_if_cancelled` would do nothing.
 
-    Call it in a task.
+    Call this in a task.
     """
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT

@@ -1,4 +1,4 @@
-# The loop behind everything that is written through a channel: it makes durable what others wrote.
+# The loop of every channel that writes: it makes durable what its callers wrote.
 #
 #   go-diskqueue's arm                here
 #   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in `run`
@@ -6,8 +6,8 @@
 #   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
 # Law: the state is touched by Trio's thread only; the loop prepares and completes syncs, and a thread
-# executes them, one at a time; a task that waits for one is woken once it is complete, or has failed. What
-# is written, and which tasks wait for what beside that, is the subclass's business.
+# executes them, one at a time; a task that waits for one is woken once it is complete, or has failed. A
+# subclass defines what is written, and what else tasks wait for.
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from diskq.storage.status_file import DiskBound
 
 __all__ = ["CommitLoop", "Engine", "EngineGate", "Options", "Writer"]
 
-# After the disk refused what no caller waits for, it is asked again so many seconds later.
+# Seconds until the next attempt, after the disk refused a write that no caller waits for.
 _RETRY = 0.1
 
 # --- what it drives -------------------------------------------------------------------------------
 
 
 class EngineGate(Protocol):
-    """What records pass without asking, until it is shut."""
+    """Records pass it without the loop, until it is shut."""
 
     left: int
 
     @property
     def guard(self) -> OwnThreadGuard:
-        """Whose it is to pass."""
+        """The guard of the thread that may pass."""
 
     def restart(self) -> None: ...
 
@@ -54,50 +54,50 @@ class EngineGate(Protocol):
 
 
 class Options(Protocol):
-    """What the loop wants to know of an engine's options."""
+    """The options of an engine that the loop reads."""
 
     @property
     def checkpoint_slice(self) -> float:
-        """Seconds."""
+        """In seconds."""
 
 
 class Writer(Protocol):
-    """An engine's writer: synchronous, and asked by one thread at a time."""
+    """An engine's writer: synchronous, and used by one thread at a time."""
 
     @property
     def gates(self) -> Iterable[EngineGate]:
-        """What passes its compiled doors without asking goes through these."""
+        """The gates that records of its compiled fast paths pass."""
 
     @property
     def is_flushed(self) -> bool:
-        """Is everything that was accepted in the page cache?"""
+        """True if everything that was accepted is in the page cache."""
 
     @property
     def is_half_unsynced(self) -> bool:
-        """Is so much unsynced that a barrier had better begin, before senders have to wait for one?"""
+        """True at half of the unsynced bytes allowed: a barrier should begin before senders must wait."""
 
     def note(self) -> bool:
-        """Count what passed the gates, and open them again. True: a barrier is due."""
+        """Count the records that passed the gates, and open them again. True: a barrier is due."""
 
     def deadline(self) -> float:
-        """When one is due at the latest, on Trio's clock; infinity while nothing is pending."""
+        """Return when a barrier is due at the latest, on Trio's clock; infinity while nothing is pending."""
 
     def flush(self) -> None:
-        """Write what was accepted and waits to be written. Raises DiskFullError, StorageFailedError."""
+        """Write what was accepted and is not written yet. Raises DiskFullError, StorageFailedError."""
 
     def prepare(self, *, full: bool) -> Sync:
-        """A sync of all that was written. Have it executed; then `complete` it, or `fail`."""
+        """Return a sync of all that was written. Execute it; then `complete` it, or `fail`."""
 
     def complete(self, sync: Sync, is_replaced: bool) -> None: ...
 
     def fail(self, failure: BaseException) -> NoReturn:
-        """Promise nothing any more. Raises StorageFailedError."""
+        """Refuse all further work. Raises StorageFailedError."""
 
     def close(self) -> None: ...
 
 
 class Engine(Protocol):
-    """What is written to."""
+    """A store that is written to."""
 
     @property
     def name(self) -> str: ...
@@ -118,13 +118,13 @@ class CommitLoop(ABC, Generic[E]):
     """One open engine, the tasks that wait for its syncs, and the task that prepares and completes them.
 
     A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
-    and shuts in `_narrow_gates` what they must hear of.
+    and shuts in `_narrow_gates` the gates that would pass them by.
     """
 
     kind = ""
-    """What people call it."""
+    """The name of the kind in messages."""
     subject: Subject
-    """Under which it logs."""
+    """The subject of its log records."""
 
     def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
@@ -138,15 +138,15 @@ class CommitLoop(ABC, Generic[E]):
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
-        self._unsynced: Line[int] = Line()  # each waits for the sync of this number: its messages
-        self._syncing: Line[int] = Line()  # the same: all messages there are
+        self._unsynced: Line[int] = Line()  # each waits for the sync of this number, for its messages
+        self._syncing: Line[int] = Line()  # the same, for all messages
         self.syncs_prepared = 0
         self._wants_barrier = False
         self._wants_metadata = False
         self._wants_flush = False  # something waits to be written as soon as the loop runs
         self._is_full = False  # it could not be written
-        self._has_deadline = True  # the loop runs, or sleeps no longer than to one, or to a barrier's end
-        self._alarm_at = math.inf  # when the subclass wants to look after who waits
+        self._has_deadline = True  # the loop runs, or sleeps until a deadline or a barrier's end at most
+        self._alarm_at = math.inf  # when the subclass wants `_after` to be called
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
         self._bell = _Bell()
         self._is_over = False  # no sync is prepared any more
@@ -165,31 +165,31 @@ class CommitLoop(ABC, Generic[E]):
 
     @property
     def title(self) -> str:
-        """What it is called where there are many."""
+        """Its kind and name, for task names."""
         return f"{self.kind} {self.engine.name}"
 
     # --- for the subclass -------------------------------------------------------------------------
 
     @property
     def _lines(self) -> Iterable[Line[Any]]:
-        """Whoever waits there is sent away when it is closed."""
+        """The lines whose tasks get ClosedResourceError when the loop is closed."""
         return self._own_lines
 
     def _bound(self) -> DiskBound:
-        """How many bytes it may have on the disk, for who looks at it from elsewhere."""
+        """Return how many bytes it may have on the disk, for the status file."""
         return DiskBound()
 
     def _close_engine(self) -> None:
-        """In a thread, when nothing is to be synced any more."""
+        """Close the engine. Called in a thread, when nothing is left to sync."""
         self._writer.close()
 
     @abstractmethod
     def _after(self) -> None:
-        """Something has changed: serve who waits as far as it goes, and open the gates again."""
+        """Serve the waiting tasks as far as possible after a change, and open the gates again."""
 
     @abstractmethod
     def _narrow_gates(self) -> None:
-        """Shut the gates on what somebody waits for: after each opening, and when a task gets in line."""
+        """Shut the gates for which tasks wait. Called after each opening, and when a task gets in line."""
 
     def _shut_gates(self) -> None:
         for gate in self._gates:
@@ -204,8 +204,8 @@ class CommitLoop(ABC, Generic[E]):
     async def schedule_point(self) -> None:
         """Let others run if the running task's slice is over. Cancellable then, and only then.
 
-        Every call has begun with a cancellation point of its own: without a yield in between there
-        is nothing new to be found out.
+        Every call has begun with a cancellation point of its own: without a yield in between a second one
+        would find nothing new.
         """
         for gate in self._gates:
             if gate.is_slice_over:
@@ -213,18 +213,18 @@ class CommitLoop(ABC, Generic[E]):
                 self.new_slice()
                 return
 
-    # --- what a caller asks of the loop -----------------------------------------------------------
+    # --- requests to the loop ---------------------------------------------------------------------
 
     async def barrier(self, *, with_metadata: bool) -> None:
         """Return when all that is written by now is on stable storage. Not cancellable: it is already in.
 
-        With metadata: when all that is accepted by now is. Raises DiskFullError where it cannot be.
+        With metadata, return when all that is accepted by now is. Raises DiskFullError if it cannot be.
         """
         if self._failure is not None:
             raise self._broken()
         if self._is_over:
             raise trio.ClosedResourceError(f"the {self.kind} was closed")
-        if with_metadata or not self._unsynced:  # else the loop is awake, and sees who came
+        if with_metadata or not self._unsynced:  # else the loop is awake, and sees this task
             self._wants_metadata |= with_metadata
             self._bell.ring()
         line = self._syncing if with_metadata else self._unsynced
@@ -237,24 +237,24 @@ class CommitLoop(ABC, Generic[E]):
             self._bell.ring()
 
     def _ask_for_flush(self) -> None:
-        """Have what waits written when the running task lets others run: the loop is among them."""
+        """Make the loop write what is staged as soon as the running task lets others run."""
         self._wants_flush = True
         self._bell.ring()
 
     def _set_alarm(self, at: float) -> None:
-        """Call `_after` at that time (Trio's clock), and at no other that was asked for before."""
+        """Call `_after` at that time (Trio's clock), which replaces any time set before."""
         if at < self._alarm_at:
             self._bell.ring()
         self._alarm_at = at
 
     def _note_held(self, seconds: float) -> None:
-        """If something waits in memory, have it written in so many seconds at the latest."""
+        """If something waits in memory, write it after `seconds` at the latest."""
         if not self._writer.is_flushed and self._flush_at == math.inf:
             self._flush_at = trio.current_time() + seconds
             self._bell.ring()
 
     def _open_gates(self) -> None:
-        """Messages may pass without asking, unless somebody waits to hear of them."""
+        """Open the gates for messages, unless a task waits for them."""
         writer = self._writer
         try:
             # Where the disk is full, what is unsynced may be what cannot be written.
@@ -274,7 +274,7 @@ class CommitLoop(ABC, Generic[E]):
     async def run(self) -> None:
         """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.
 
-        Never raises, whatever fails: it breaks the channel, and who uses it is told.
+        Never raises: any failure breaks the channel, and its users get the error.
         """
         with trio.CancelScope(shield=True):
             try:
@@ -313,7 +313,7 @@ class CommitLoop(ABC, Generic[E]):
         return self.is_closing and not (self._unsynced or self._syncing or self._in_flight)
 
     async def _take_turns(self, sleep: trio.CancelScope) -> None:
-        """Do what is due when the bell rings; until nothing is to come, or a deadline passes."""
+        """Do what is due whenever the bell rings, until the loop is done or a deadline passes."""
         while True:
             self._turn()
             if self._is_done:
@@ -364,7 +364,7 @@ class CommitLoop(ABC, Generic[E]):
         self._unsynced.wake_until(number)
         if self._syncs_again(is_replaced):
             self._wants_barrier = self._wants_metadata = True
-            number -= 1  # they wait for that one
+            number -= 1  # the other tasks wait for that one
         while self._syncing and self._syncing.first <= number:
             full = self._not_durable(sync, is_replaced)
             told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
@@ -372,15 +372,15 @@ class CommitLoop(ABC, Generic[E]):
         self._after()
 
     def _syncs_again(self, is_replaced: bool) -> bool:
-        """True if another sync may do what found no room in this one."""
+        """True if another sync may succeed in what found no space in this one."""
         return False
 
     def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
-        """The error for the tasks that wait for everything; None where the sync covered everything."""
+        """Return the error for the tasks that wait for everything; None if the sync covered everything."""
         return sync.left_out
 
     def _flush_held(self) -> None:
-        """Write what waits to be written."""
+        """Write what is staged; a full disk is logged."""
         try:
             self._writer.flush()
         except DiskFullError as full:
@@ -389,7 +389,7 @@ class CommitLoop(ABC, Generic[E]):
             self._tell_flushed(None)
 
     def _tell_flushed(self, full: DiskFullError | None) -> None:
-        """What waited is written now, or it found no room: then it is kept, and tried again."""
+        """Note whether the flush succeeded: after a full disk the data is kept, and tried again."""
         if full is not None and not self._is_full:
             self._log.report("disk_full", "%s", full, path=full.path)
         self._wants_flush = False
@@ -399,7 +399,7 @@ class CommitLoop(ABC, Generic[E]):
     # --- the end ----------------------------------------------------------------------------------
 
     def begin_to_close(self) -> None:
-        """Wake whoever waits, and have `run` sync for the last time, let go of the files and end."""
+        """Wake all waiting tasks, and make `run` sync for the last time, close the files and end."""
         self.is_closing = True
         self._narrow_gates()
         for line in self._lines:
@@ -407,15 +407,15 @@ class CommitLoop(ABC, Generic[E]):
         self._bell.ring()
 
     def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
-        """Wake those of the tasks that wait: their handle was closed. What is in stays in."""
+        """Wake those of `tasks` that wait: their handle was closed. What was accepted stays in."""
         for line in self._lines:
             line.dismiss(tasks, why)
         self._after()
 
     def check(self) -> None:
-        """Raises BrokenResourceError if it is broken, ClosedResourceError if it is being closed.
+        """Raise BrokenResourceError if it is broken, ClosedResourceError if it is being closed.
 
-        And BusyError in another thread than its own: all calls come by here before they touch anything.
+        Raises BusyError in any thread but its own. All calls check this before they touch anything.
         """
         self.own_thread.check()
         if self._failure is not None:
@@ -425,23 +425,23 @@ class CommitLoop(ABC, Generic[E]):
 
     @property
     def is_broken(self) -> bool:
-        """Has something failed after which nothing is promised any more?"""
+        """True after a failure that ended all promises of durability."""
         return self._failure is not None
 
     def check_end(self) -> None:
-        """After `run`: raises BrokenResourceError if it is broken, or what the last sync raised."""
+        """Raise BrokenResourceError if it is broken, or the error of the last sync. Call it after `run`."""
         if self._failure is not None:
             raise self._broken()
         if self._missed is not None:
             raise self._missed
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child of a fork: it is the parent's, as is who waits for it."""
+        """In a child of a fork, stop: the channel and its waiting tasks belong to the parent."""
         self._failure = ForkedError(self.engine.name, pid)
         self._is_over = True
 
     def _broken(self) -> trio.BrokenResourceError | ForkedError:
-        """One of its own for everybody who has to hear it."""
+        """Return a new error object: two tasks must not raise the same one."""
         if isinstance(self._failure, ForkedError):
             return ForkedError(self._failure.path, self._failure.pid)
         error = trio.BrokenResourceError(f"{self.kind} {self.engine.name!r}: {self._failure}")
@@ -449,7 +449,7 @@ class CommitLoop(ABC, Generic[E]):
         return error
 
     def broke(self, failure: StorageFailedError) -> NoReturn:
-        """A caller met a failure that concerns everybody."""
+        """Break the channel after a caller met a storage failure. Raises BrokenResourceError."""
         self._break(failure)
         raise self._broken() from failure
 
@@ -466,7 +466,7 @@ class CommitLoop(ABC, Generic[E]):
                 error=failure,
             )
             if not isinstance(failure, DiskqError):
-                # Nobody knows how far it got: nothing may be promised any more, at the end least of all.
+                # It is unknown how far it got: nothing may be promised any more, not even by the last sync.
                 with contextlib.suppress(StorageFailedError):
                     self._writer.fail(failure)
         self._shut_gates()
@@ -475,7 +475,7 @@ class CommitLoop(ABC, Generic[E]):
 
 
 class _Bell:
-    """Wakes one task; rung while nobody listens, it is heard later."""
+    """Wakes one task. A ring while no task waits wakes the next `wait` at once."""
 
     def __init__(self) -> None:
         self._was_rung = False

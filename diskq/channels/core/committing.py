@@ -1,7 +1,7 @@
-# Receivers that commit how far they have come: a consumer for its group, a scanner for a named reader.
+# Receivers that commit their position: a consumer for its group, a scanner for a named reader.
 #
-# Law: a commit goes forward only, and a `seek` anywhere; both are durable before long, and nobody waits for
-# the disk but who asks for it. What a marker has, and whether it is there, is the subclass's business.
+# Law: a commit moves only forward, a `seek` moves anywhere; both are durable within `sync_timeout`, and only
+# a caller of `sync` waits for the disk. A subclass defines which value is committed, and whether it can be.
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class _Placed(Protocol):
 
 
 class CommittingReceiver(TailReceiver[M]):
-    """Receives from a tail, and commits what was processed if there is whom to commit it for."""
+    """Receives from a tail, and commits what was processed if it has a group or a reader's name."""
 
     _no_commits = ""
-    """What is said where there is nobody to commit for."""
+    """The error text for a receiver without a group or a name."""
 
     def __init__(self, tail: Tail, commits: MarkerLoop[Any] | None, *, autocommit: bool) -> None:
         self._commits = commits
@@ -47,22 +47,22 @@ class CommittingReceiver(TailReceiver[M]):
 
     @abstractmethod
     def _marked(self, next_offset: int) -> int | None:
-        """What the marker has when the message at `next_offset` comes next; None: nothing."""
+        """Return the value to commit when `next_offset` is the next message to process; None: nothing."""
 
     @abstractmethod
     def _not_here(self, index: int) -> str:
-        """What is said of a partition, or a journal, in which nothing can be committed."""
+        """Return the error text for a partition or journal in which this receiver cannot commit."""
 
     # --- committing -------------------------------------------------------------------------------
 
     @enable_ki_protection
     async def commit(self, *processed: _Placed) -> None:
-        """All messages up to these, each in its partition or journal, are processed.
+        """Commit all messages up to and including these, each in its partition or journal, as processed.
 
-        By the group, or by the named reader. With no argument: all that was received. It goes forward only.
-        Durable within `sync_timeout`, when the block is left, or with `sync`. Raises ValueError where there
-        is no group and no name, or another member has the partition; trio.BrokenResourceError after the disk
-        failed.
+        The commit is the group's, or the named reader's. Without arguments it commits all that was received.
+        It moves only forward. It is durable within `sync_timeout`, when the block is left, or after `sync`.
+        `Cancelled` means: nothing was committed. Raises ValueError if there is no group and no name, or if
+        another member has the partition; trio.BrokenResourceError after the disk failed.
         """
         await self._begin()
         if not processed:
@@ -72,12 +72,15 @@ class CommittingReceiver(TailReceiver[M]):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all commits are on stable storage. Raises as `commit`, and DiskFullError."""
+        """Return when all commits are on stable storage. Raises as `commit`, and DiskFullError.
+
+        `Cancelled` is raised only before the sync begins; the commits stay.
+        """
         await self._begin()
         await self._committing().barrier(with_metadata=True)
 
     def _committed(self, index: int) -> int | None:
-        """What the marker has; None: nothing, or there is none."""
+        """Return the committed value; None: nothing is committed, or nothing can be."""
         marker = self._commits.engine.marker(index) if self._commits is not None else None
         return marker.committed if marker is not None else None
 
@@ -115,10 +118,10 @@ class CommittingReceiver(TailReceiver[M]):
             raise ValueError(self._no_commits)
         return self._commits
 
-    # --- going elsewhere --------------------------------------------------------------------------
+    # --- seeking ----------------------------------------------------------------------------------
 
     async def _go(self, part: TailPart, start: object, find: Callable[[], int]) -> None:
-        """Go on at `start`, which `find` looks up, in a thread. Whom it commits for goes there, too."""
+        """Continue at `start`, which `find` looks up in a thread. The commit moves there as well."""
         while True:
             offset = await trio.to_thread.run_sync(find)
             self._check()
@@ -127,7 +130,7 @@ class CommittingReceiver(TailReceiver[M]):
             except OffsetOutOfRangeError:
                 if isinstance(start, int):
                     raise
-                continue  # it was removed meanwhile: what was meant is further on now
+                continue  # that offset was removed meanwhile: `start` now means a later one
             break
         self._tail.moved(part)
         self._unprocessed.discard(part)

@@ -1,10 +1,11 @@
-# From threads into a channel. Law: a thread leaves its message and goes on; Trio is woken once for many.
+# A bridge from threads into a channel. Law: a thread leaves its message and continues; Trio is woken once for
+# many messages.
 #
-#   any thread:   put -> [ bridge, bounded ] -> run_sync_soon, where Trio's side sleeps
-#   Trio's:                    `run`: send_many, at most so many; what is in leaves the bridge
+#   any thread:   put -> [ bridge, bounded ] -> run_sync_soon, if Trio's side sleeps
+#   Trio's:                    `run`: send_many, up to _BATCH; accepted messages leave the bridge
 #
-# A message is in the bridge until the channel has it: whatever interrupts, it is tried again. Until then
-# it is in memory alone.
+# A message stays in the bridge until the channel has accepted it: after any interruption it is tried again.
+# Until then it is only in memory.
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ __all__ = ["ThreadSender", "from_threads"]
 
 log = Log("threads")
 
-# So many messages are sent together, at most.
+# The most messages that are sent together.
 _BATCH = 100
-# After the disk was full it is asked again so many seconds later.
+# Seconds until the next attempt after the disk was full.
 _RETRY = 0.1
 
 T = TypeVar("T")
@@ -36,15 +37,15 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class SendsMany(Protocol[T_contra]):
-    """A disk queue, a stream's producer, or what sends as they do."""
+    """A disk queue, a stream's producer, or anything with the same `send_many`."""
 
     async def send_many(self, messages: Iterable[T_contra], /) -> object: ...
 
 
 class ThreadSender(Generic[T_contra]):
-    """Where any thread leaves messages for a channel, in the words of the standard library's `queue.Queue`.
+    """Takes messages from any thread for a channel, with the methods of the standard library's `queue.Queue`.
 
-    Made by `from_threads`. Whatever puts into such a queue can put here, logging's `QueueHandler` for one.
+    Made by `from_threads`. Code that puts into such a queue can use it, for example logging's `QueueHandler`.
     """
 
     def __init__(self, max_items: int) -> None:
@@ -52,7 +53,7 @@ class ThreadSender(Generic[T_contra]):
             raise ValueError(f"max_items is at least 1, got {max_items}")
         self._max_items = max_items
         self._messages: deque[Any] = deque()
-        # Its lock is reentrant: what a signal or the collector runs in the midst of a put may put, too.
+        # Its lock is reentrant: a signal handler or finalizer that runs during a put may put as well.
         self._has_room = threading.Condition()
         self._trio = trio.lowlevel.current_trio_token()
         self._trio_thread = threading.get_ident()
@@ -61,11 +62,11 @@ class ThreadSender(Generic[T_contra]):
         self._refusal: Exception | None = None
 
     def put(self, message: T_contra, block: bool = True, timeout: float | None = None) -> None:
-        """Leave a message, from any thread; waits for room, for `timeout` seconds at most (None: for ever).
+        """Put a message, from any thread; waits up to `timeout` seconds for space (None: without limit).
 
-        The message is in memory: where the process is killed before the channel has it, it is lost.
-        Raises queue.Full where there is no room, trio.ClosedResourceError when the `from_threads` block was
-        left, trio.BrokenResourceError when the channel failed. Trio's own thread must not wait: RuntimeError.
+        The message is in memory: it is lost if the process is killed before the channel has accepted it.
+        Raises queue.Full if there is no space, trio.ClosedResourceError after the `from_threads` block was
+        left, trio.BrokenResourceError after the channel failed, RuntimeError if Trio's own thread would wait.
         """
         with self._has_room:
             if self._refusal is None and len(self._messages) >= self._max_items:
@@ -78,11 +79,11 @@ class ThreadSender(Generic[T_contra]):
             self._messages.append(message)
 
     def put_nowait(self, message: T_contra) -> None:
-        """As `put`, without waiting: raises queue.Full at once."""
+        """Do as `put` without waiting: raises queue.Full at once."""
         self.put(message, block=False)
 
     def qsize(self) -> int:
-        """Messages that the channel does not have yet."""
+        """Return the number of messages that the channel has not accepted yet."""
         return len(self._messages)
 
     def _wait_for_room(self, block: bool, timeout: float | None) -> None:
@@ -99,7 +100,7 @@ class ThreadSender(Generic[T_contra]):
         return self._refusal is not None or len(self._messages) < self._max_items
 
     def close(self) -> None:
-        """Take no more. What was left here goes into the channel all the same."""
+        """Refuse further messages. Those already put still go into the channel."""
         self._refuse(trio.ClosedResourceError("the bridge from threads was closed"))
 
     def _refuse(self, why: Exception) -> None:
@@ -113,7 +114,7 @@ class ThreadSender(Generic[T_contra]):
         self._news.set()
 
     def _first(self, count: int) -> list[Any]:
-        """The first messages, which stay. None: whoever comes next tells, see `_news`."""
+        """Return the first messages, which stay. If there are none, the next `put` sets `_news`."""
         with self._has_room:
             messages = list(islice(self._messages, count))
             if not messages:
@@ -122,7 +123,7 @@ class ThreadSender(Generic[T_contra]):
             return messages
 
     def _replace_first(self, count: int, rest: Iterable[Any] = ()) -> None:
-        """The first `count` are in the channel, but for `rest`."""
+        """Remove the first `count` messages, and put `rest` back: the channel has all but those."""
         with self._has_room:
             for _ in range(count):
                 self._messages.popleft()
@@ -131,7 +132,7 @@ class ThreadSender(Generic[T_contra]):
 
 
 class _Bridge(Generic[T]):
-    """What carries messages from a `ThreadSender` into a channel, as long as the block lasts."""
+    """Sends the messages of a `ThreadSender` into a channel until the block is left."""
 
     def __init__(self, sender: ThreadSender[T], channel: SendsMany[T], flush_timeout: float) -> None:
         self._sender = sender
@@ -156,7 +157,7 @@ class _Bridge(Generic[T]):
             with self._shield:
                 try:
                     await self._carry()
-                except trio.Cancelled:  # whoever left the block, or waits for its end, is cancelled
+                except trio.Cancelled:  # the task that leaves the block is cancelled
                     with trio.move_on_after(self._flush_timeout, shield=True):
                         await self._carry()
         except Exception as failure:
@@ -191,13 +192,13 @@ class _Bridge(Generic[T]):
                 await self._sender._news.wait()
 
     async def _send(self, messages: list[T]) -> int:
-        """Put them into the channel. Returns how many to try next."""
+        """Send the messages into the channel. Returns how many to try next."""
         try:
             await self._channel.send_many(messages)
         except DiskFullError as full:
             self._sender._replace_first(len(messages), full.rest or messages[full.accepted :])
             if len(messages) > 1:
-                return 1  # together they may be more than will ever fit
+                return 1  # together they may be larger than the space can ever be
             if self._is_closing:
                 raise
             if not self._is_full:
@@ -222,13 +223,14 @@ class _Bridge(Generic[T]):
 class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a function)
     """Let threads send into a channel: an async context manager that gives a `ThreadSender`.
 
-    `channel` is a disk queue, a stream's producer, or what has `send_many` as they have. At most `max_items`
-    messages wait in memory; Trio is woken once for all that come while it is busy. While the disk is full
-    they wait, too.
+    `channel` is a disk queue, a stream's producer, or anything with the same `send_many`. At most `max_items`
+    messages wait in memory; Trio is woken once for all messages that come while it is busy. Messages also
+    wait while the disk is full.
 
-    Leaving the block waits until the channel has them all; cancelled, for `flush_timeout` seconds at most,
-    and what is lost then is logged. It raises what `send_many` raised, after which messages are refused, and
-    DiskFullError where there was no room until the end.
+    Leaving the block waits until the channel has accepted all messages. If it is cancelled, it waits up to
+    `flush_timeout` seconds more, and the number of messages lost after that is logged. Leaving raises the
+    error of `send_many`, after which messages are refused, and DiskFullError if there was no space until
+    the end.
     """
 
     def __init__(self, channel: SendsMany[T], *, max_items: int = 10_000, flush_timeout: float = 5.0) -> None:

@@ -1,7 +1,7 @@
-# Sends that are written together: who waits for the same sync may share the write as well.
+# Sends that are written together: senders that wait for the same sync share one write as well.
 #
-# Law: a message that was gathered is nowhere before it is written, and it is written before anything that
-# comes after it. A write that fails is told to those whose messages it could not take, and to nobody else.
+# Law: a gathered message is only in memory until it is written, and it is written before any later message.
+# A failed write is reported to the senders whose messages it could not take, and to no others.
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ __all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "Gathered"]
 P = TypeVar("P")
 
 MOST_GATHERED = 1024 * 1024
-"""So many bytes of messages are gathered at most."""
+"""The most bytes of messages that are gathered."""
 LARGEST_GATHERED = 64 * 1024
-"""Larger messages have a write of their own: others are not to fail for want of their room."""
+"""In bytes. Larger messages get a write of their own, so that others do not fail for lack of their space."""
 _REFUSALS = (DiskqError, OSError, MemoryError)
 
 
 class Gathered(ABC, Generic[P]):
     """Messages that wait to be written, and the tasks that sent them, in order.
 
-    A subclass has the messages, and knows how they are written. `P` is what each gets: where it is.
+    A subclass holds the messages and writes them. `P` is the position that each of them gets.
     """
 
     __slots__ = ("places", "room", "tasks")
 
     def __init__(self, room: int) -> None:
-        """For about `room` bytes in all."""
+        """`room`: about how many bytes fit in all."""
         self.tasks: list[trio.lowlevel.Task] = []
         self.room = min(room, MOST_GATHERED)
-        """So many bytes more may be taken along."""
+        """The number of bytes that may still be added."""
         self.places: list[P | None] = []
-        """Where each message is, when it is written; None: it is not in."""
+        """The position of each written message; None: it is not in the log."""
 
     # --- for the subclass -------------------------------------------------------------------------
 
     @abstractmethod
     def _write_all(self) -> None:
-        """Put all of them in, with one write. Raises what keeps some of them out."""
+        """Append all messages with one write. Raises the error that kept some of them out."""
 
     @abstractmethod
     def _found(self) -> list[P | None]:
-        """Where each of them is, after `_write_all`, which may have raised; None: it is not in."""
+        """Return each message's position after `_write_all`, which may have raised; None: it is not in."""
 
     @abstractmethod
     def _write_one(self, number: int) -> P:
-        """Put that one in, with a write of its own. Raises what keeps it out."""
+        """Append that message with a write of its own. Raises the error that keeps it out."""
 
     def _take_along(self, size: int, task: trio.lowlevel.Task) -> int:
-        """The number that a message of `size` bytes gets; -1: it is too large, or there is no room for it."""
+        """Return the number that a message of `size` bytes gets; -1: it is too large or does not fit."""
         if size > LARGEST_GATHERED or size > self.room:
             return -1
         self.room -= size
@@ -64,9 +64,9 @@ class Gathered(ABC, Generic[P]):
     # --- for the loop -----------------------------------------------------------------------------
 
     def write(self) -> list[tuple[trio.lowlevel.Task, Exception]]:
-        """Put the messages in with one write; where that fails, with one for each of the others.
+        """Append the messages with one write; if that fails, with one write for each message not yet in.
 
-        Returns the tasks whose messages are not in, each with what kept its message out. Raises
+        Returns the tasks whose messages are not in, each with the error that kept its message out. Raises
         StorageFailedError.
         """
         if len(self.tasks) == 1:

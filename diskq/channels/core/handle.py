@@ -1,8 +1,9 @@
-# A handle on a channel: what a program's tasks call. Many tasks may use one; many may be on one channel.
+# A handle on a channel: what a program's tasks call. Several tasks may use one handle; a channel may have
+# several handles.
 #
-# Law: every call begins with a cancellation point, and with a schedule point where one is due. Then thread,
-# handle and channel are checked, and only then is anything touched. Closing a handle wakes the tasks that
-# wait through it, and nobody else. A storage failure that a call meets breaks the channel for all.
+# Law: every call begins with a cancellation point, and with a schedule point when one is due. Then thread,
+# handle and channel are checked, and only then is anything touched. Closing a handle wakes only the tasks
+# that wait through it. A storage failure that a call meets breaks the channel for all handles.
 #
 # `send` and `receive` begin with the same points, written out: a frame costs as much as the message.
 
@@ -35,8 +36,8 @@ __all__ = [
 ]
 
 MANY_BYTES = 16 * 1024 * 1024
-"""What is received together is of so many bytes at most, if the caller names no other number."""
-# A task that never needs to wait lets others run after so many seconds.
+"""The default for the most bytes of messages that are received together."""
+# Seconds after which a task that never needs to wait lets others run.
 _SLICE = 100e-6
 
 T = TypeVar("T")
@@ -44,11 +45,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Channel(Protocol):
-    """What handles are on: the loop behind a writer, or the tail behind a reader."""
+    """What a handle works on: the loop of a writer, or the tail of a reader."""
 
     @property
     def is_strict(self) -> bool:
-        """Every call passes a full checkpoint: the options' `checkpoint_slice` is 0."""
+        """True if every call passes a full checkpoint: the options' `checkpoint_slice` is 0."""
 
     @property
     def own_thread(self) -> OwnThread: ...
@@ -57,17 +58,17 @@ class Channel(Protocol):
         """Let others run if the running task's slice is over."""
 
     def check(self) -> None:
-        """Raises what keeps the channel from being used, and BusyError in another thread than its own."""
+        """Raise if the channel cannot be used; BusyError in any thread but its own."""
 
     def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
-        """Wake those of the tasks that wait, with a ClosedResourceError that says why."""
+        """Wake those of `tasks` that wait, with a ClosedResourceError that says why."""
 
     def broke(self, failure: StorageFailedError) -> NoReturn:
-        """A caller met a failure that concerns everybody."""
+        """Break the channel for all handles after a caller met a storage failure."""
 
 
 class Calls:
-    """What calls on a channel begin with, and what they make of a failure."""
+    """The first steps of every call on a channel, and the handling of storage failures."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -76,7 +77,7 @@ class Calls:
         self._needs_point: Callable[[], bool] = always if channel.is_strict else cancellation_test()
 
     async def _begin(self) -> None:
-        """What every call begins with that is not written for speed. Raises what keeps it from going on."""
+        """Pass the points and checks of every call that is not written for speed. Raises if a check fails."""
         if self._needs_point():
             await self._first_point()
         self._channel.own_thread.check()
@@ -87,7 +88,7 @@ class Calls:
         self._channel.check()
 
     def _doing(self, act: Callable[..., T], *args: Any) -> T:
-        """Do what does not wait."""
+        """Call `act`, which does not wait; a storage failure breaks the channel."""
         try:
             return act(*args)
         except StorageFailedError as failure:
@@ -95,10 +96,10 @@ class Calls:
 
 
 class Handle(Calls, Leaving, Closing):
-    """One handle on a channel, to be closed on its own."""
+    """One handle on a channel, which is closed separately."""
 
     _told = "this handle was closed"
-    """What is said of it when it is closed."""
+    """The error text for calls on a closed handle."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
@@ -111,7 +112,7 @@ class Handle(Calls, Leaving, Closing):
         self._channel.check()
 
     async def _waiting(self, call: Awaitable[T]) -> T:
-        """Await a call that may wait, so that closing this handle ends it. Check the handle before."""
+        """Await a call that may wait, so that closing this handle ends it. Check the handle first."""
         task = current_task()
         self._tasks.add(task)
         try:
@@ -122,7 +123,7 @@ class Handle(Calls, Leaving, Closing):
             self._tasks.discard(task)
 
     def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent."""
+        """Close this handle, and wake the tasks that wait on it with ClosedResourceError. Idempotent."""
         if not self._is_closed:
             self._channel.own_thread.check()
             self._is_closed = True
@@ -133,10 +134,10 @@ class Handle(Calls, Leaving, Closing):
     # --- for the subclass -------------------------------------------------------------------------
 
     def _shut(self) -> None:
-        """The handle is closed: its fast path refuses everything from here on."""
+        """Make the fast path refuse everything: the handle is closed."""
 
     def _let_go(self) -> None:
-        """Nobody waits on the handle any more: let go of what it alone had."""
+        """Release what only this handle used. No task waits on it any more."""
 
 
 class SendingHandle(Handle):
@@ -149,17 +150,17 @@ class SendingHandle(Handle):
         loop.open_handles += 1
 
     def _checked_word(self, durability: Durability | None) -> Durability:
-        """How durable a message is to be. Raises what keeps it from being sent at all."""
+        """Return the durability of a message, by default the options'. Raises if nothing can be sent."""
         self._check()
         return checked_word(durability, self._word)
 
     def _write_failed(self, failure: OSError) -> NoReturn:
-        """The fast path could not write: raises what that means."""
+        """Raise the error for a write of the fast path that failed."""
         self._doing(self._loop.engine.log.append_failed, failure)
         raise failure
 
     def clone(self) -> Self:
-        """Another handle on the same channel, to be closed on its own."""
+        """Return another handle on the same channel, which is closed separately."""
         self._check()
         return self._another()
 
@@ -171,7 +172,7 @@ class SendingHandle(Handle):
 
 
 class Iterated(trio.abc.ReceiveChannel[T_co]):
-    """`async for` without a coroutine of its own: one layer between the user and Trio is enough."""
+    """Adds `async for` without a coroutine of its own: one layer between the user and Trio is enough."""
 
     def __aiter__(self) -> Any:
         return self
@@ -181,13 +182,13 @@ class Iterated(trio.abc.ReceiveChannel[T_co]):
 
 
 class Slice:
-    """The points of a channel that has no gate which knows when a slice is over."""
+    """The schedule points of a channel without a gate that knows when a slice is over."""
 
     def __init__(self) -> None:
         self._end = 0.0
 
     async def point(self) -> None:
-        """A cancellation point, and a schedule point once per slice."""
+        """Pass a cancellation point, and a schedule point once per slice."""
         if time.perf_counter() < self._end:
             await checkpoint_if_cancelled()
         else:
@@ -196,7 +197,7 @@ class Slice:
 
 
 def checked_word(durability: Durability | None, default: Durability) -> Durability:
-    """`durability`, or else the default. Raises ValueError for what is no word of durability."""
+    """Return `durability`, or `default` if it is None. Raises ValueError for an unknown durability."""
     word = durability or default
     if word not in DURABILITY_WORDS:
         raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")

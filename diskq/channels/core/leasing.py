@@ -1,5 +1,5 @@
-# Receiving what has to be settled, one or many: what a queue's work and a priority queue have in common.
-# Law: what was taken is handed over, or given back.
+# Receiving messages that must be settled: what a queue's work and a priority queue have in common.
+# Law: a message that was taken is returned to the caller, or given back.
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ R = TypeVar("R")
 
 
 class LeasingHandle(Handle, Iterated[R]):
-    """A handle through which messages are taken as `R`, which has to be acknowledged, or given back."""
+    """A handle that takes messages as `R`, which the caller must acknowledge or give back."""
 
     # --- for the subclass -------------------------------------------------------------------------
 
     @abstractmethod
     def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[R]]:
-        """The next messages, at least one, which it waits for. `Cancelled` means: nothing was taken.
+        """Take the next messages; waits for at least one. `Cancelled` means: nothing was taken.
 
-        The handle was checked.
+        The caller has checked the handle.
         """
 
     @abstractmethod
     def _size_of(self, taken: R) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
 
     @abstractmethod
     def _return(self, taken: list[R]) -> None:
-        """As if they had not been handed out."""
+        """Give them back, as if they had not been handed out."""
 
     @abstractmethod
     def _return_quietly(self, taken: list[R]) -> None:
-        """The same behind an exception: raises nothing of its own."""
+        """Give them back while an exception is raised: raises nothing of its own."""
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -47,10 +47,11 @@ class LeasingHandle(Handle, Iterated[R]):
     async def receive_many(
         self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[R]:
-        """The next messages, at least one, which it waits for.
+        """Return the next messages; waits for at least one.
 
-        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
-        waits so many seconds more for others to come. As `receive`.
+        At most `max_items` messages with at most `max_bytes` in all; one message of any size is always
+        returned. It then waits up to `linger` seconds for more. Raises as `receive`; `Cancelled` means:
+        nothing was taken.
         """
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
@@ -61,7 +62,7 @@ class LeasingHandle(Handle, Iterated[R]):
         return taken
 
     async def _gather(self, taken: list[R], max_items: int, max_bytes: int, seconds: float) -> None:
-        """Have more of them, as they come. All are given back where that ends with an exception."""
+        """Add messages to `taken` as they come. After an exception all are given back."""
         size = sum(map(self._size_of, taken))
         try:
             with trio.move_on_after(seconds):

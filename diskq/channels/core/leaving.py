@@ -1,7 +1,7 @@
-# Leaving a handle's own block. Law: what the block raises leaves it as it is.
+# The end of a handle's own `async with` block. Law: an exception of the block leaves it unchanged.
 #
-# Trio's resources are closed with a checkpoint, also behind an exception: where the scope around the block is
-# cancelled as well, that raises Cancelled in its place, and nobody hears of the exception.
+# Trio closes its resources with a checkpoint, also after an exception. If the scope around the block is
+# cancelled as well, that checkpoint raises Cancelled, and the exception is lost.
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Leaving"]
 
 
 class Leaving(trio.abc.AsyncResource):
-    """For a resource whose `aclose` is its `close`, and a checkpoint."""
+    """A resource whose `aclose` is its `close` and a checkpoint."""
 
     def close(self) -> None:
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
+        """Do what `close` does, then pass a checkpoint. `Cancelled` means: it is closed."""
         self.close()
         await trio.lowlevel.checkpoint()
 

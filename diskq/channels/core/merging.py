@@ -1,8 +1,8 @@
-# Many receivers as one. Law: nothing is taken before somebody asks, and what was taken is handed over.
+# Many receivers as one. Law: no message is taken before a task receives, and each message taken is returned.
 #
-# Whoever asks goes round the receivers with `receive_nowait`. Where none has a message, he waits on
-# all of them at once, and the first one ends the wait. A second one may come at that very moment, where
-# it cannot be stopped from that (see racing): that is held, and comes first when somebody asks again.
+# A receiving task tries the receivers in turn with `receive_nowait`. If none has a message, it waits on all
+# of them at once, and the first one ends the wait. A receiver that cannot be stopped (see racing.py) may give
+# a second message at the same moment: that message is held, and is the next one received.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from diskq.storage.callbacks import check_plain
 
 __all__ = ["Merged", "Receiver", "merge"]
 
-# So many messages of one receiver, then it is the next one's turn.
+# Messages of one receiver before it is the next one's turn.
 _TURN = 16
 
 T_co = TypeVar("T_co", covariant=True)
@@ -33,35 +33,35 @@ def merge(*receivers: Receiver[T_co], with_source: Literal[False] = False) -> Me
 @overload
 def merge(*receivers: Receiver[T_co], with_source: Literal[True]) -> Merged[tuple[Receiver[T_co], T_co]]: ...
 def merge(*receivers: Receiver[Any], with_source: bool = False) -> Merged[Any]:
-    """All the receivers' messages, through one channel that is fair to each of them.
+    """Return one channel that receives the messages of all receivers, in turn.
 
     `with_source` gives pairs of a receiver and its message. Each receiver's messages stay in order.
-    The channel ends when all of them have; an error of one comes out as it is, and the others go on
-    to be received. Closing the channel leaves the receivers open: they are their owners'.
+    The channel ends when all receivers have ended. An error of a receiver is raised unchanged, and the others
+    can still be received from. Closing the channel leaves the receivers open: their owners close them.
     """
     return Merged(receivers, with_source)
 
 
 class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
-    """Made by `merge`. Receivers are asked in turn; any number of tasks may receive at once."""
+    """Receives from several receivers in turn. Made by `merge`. Any number of tasks may receive."""
 
     def __init__(self, receivers: tuple[Receiver[Any], ...], with_source: bool) -> None:
         self._turns = deque(dict.fromkeys(receivers))  # those that have not ended; whose turn it is first
         self._left = _TURN
         self._make: Callable[[Receiver[Any], Any], Any] = _pair if with_source else _message
         self._held: deque[outcome.Outcome[Any]] = deque()
-        self._lock = trio.StrictFIFOLock()  # held by the one who waits
+        self._lock = trio.StrictFIFOLock()  # held by the task that waits
         self._race: Race | None = None
-        self._own_thread: OwnThread | None = None  # of who has received first: a merge may be made anywhere
+        self._own_thread: OwnThread | None = None  # that of the first receive: any thread may make a merge
         self._is_closed = False
         self._slice = Slice()
 
     @enable_ki_protection
     async def receive(self) -> T_co:
-        """The next message of any of them; waits for one.
+        """Return the next message of any receiver; waits for one.
 
-        `Cancelled` means: no message is lost. Raises EndOfChannel when all have ended, and what a
-        receiver raises, as it is.
+        `Cancelled` means: no message is lost. Raises EndOfChannel when all receivers have ended, and the
+        error of a receiver unchanged.
         """
         self._check_thread()
         await self._slice.point()
@@ -76,14 +76,14 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
                     return self._take()
                 except trio.WouldBlock:
                     await self._wait()
-                if self._held:  # it came before anybody could close this
+                if self._held:  # it came before this could be closed
                     return self._held.popleft().unwrap()  # type: ignore[no-any-return]
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[T_co]:
-        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
+        """Return [message] if `may_take()` is true when a message is there; else [], and the message stays.
 
-        So `select` asks. Waits and raises as `receive`; `Cancelled` means: no message is lost.
+        `select` receives this way. Waits and raises as `receive`; `Cancelled` means: no message is lost.
         """
         check_plain("may_take", may_take)
         self._check_thread()
@@ -97,7 +97,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
             return [self._held.popleft().unwrap()] if may_take() else []
 
     def receive_nowait(self) -> T_co:
-        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is available now."""
         self._check_thread()
         if self._lock.locked():
             raise trio.WouldBlock
@@ -123,7 +123,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
                 self._turns.popleft()
                 self._left = _TURN
             except BaseException:
-                self._next_turn()  # the others are to be heard as well
+                self._next_turn()  # so that the others get their turn as well
                 raise
             else:
                 self._left -= 1
@@ -139,7 +139,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         self._left = _TURN
 
     async def _wait(self) -> None:
-        """Return when something is held, or all have ended, or this was closed."""
+        """Return when a message is held, or all receivers have ended, or this was closed."""
         self._race = Race(self._turns)
         try:
             taken = await self._race.run()
@@ -151,7 +151,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
             self._held.append(result)
 
     def close(self) -> None:
-        """Close this channel, and wake who waits on it with ClosedResourceError. What is held is given up."""
+        """Close this channel, and wake its waiting tasks with ClosedResourceError. Held messages are lost."""
         if self._own_thread is not None:
             self._own_thread.check()
         self._is_closed = True

@@ -1,7 +1,7 @@
-# Who has one stream, or journal, open in one Trio run: they need no file system to hear of each other.
+# The in-process notifier: the writer and the readers of one stream or journal in one Trio run notify each
+# other without the file system.
 #
-# Law: a reader that waits is called before the writer's `send` returns, with what was sent in the
-# page cache.
+# Law: a waiting reader is called before the writer's `send` returns; the message is in the page cache then.
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["Beside", "NotifiedReader", "Notifier", "NotifyingWriter", "notifier_
 
 class NotifyingWriter(Protocol):
     def live(self, partition: int) -> Any:
-        """Where a partition is written, for readers of its kind; None where it is not written to."""
+        """Return the live end of a partition for readers of its kind; None if it is not written to."""
 
 
 class NotifiedReader(Protocol):
     def look(self) -> None:
-        """There may be more to read. Does not raise."""
+        """Look for new messages in all partitions. Does not raise."""
 
     def look_at(self, partition: int) -> None:
-        """There is more to read in that partition, and nothing new in others. Does not raise."""
+        """Look for new messages in that partition; there are none in others. Does not raise."""
 
     def writer_came(self, writer: NotifyingWriter) -> None: ...
 
     def writer_left(self) -> None:
-        """All that it wrote is in the files, rows and all, or never will be."""
+        """Go by the files from now on: all it wrote is there, with index entries, or never will be."""
 
 
 class Beside(Protocol):
-    """What a reader asks of its neighbours."""
+    """The notifier as a reader sees it."""
 
     @property
     def writer(self) -> NotifyingWriter | None: ...
@@ -49,19 +49,19 @@ class Beside(Protocol):
 
 
 class Notifier:
-    """The writer and the readers of one stream or journal, as far as they are in this run."""
+    """The writer and the readers of one stream or journal in this run."""
 
     def __init__(self, place: Hashable, all_of_run: dict[Hashable, Notifier]) -> None:
         self._place = place
         self._all_of_run = all_of_run
         self._readers: dict[NotifiedReader, None] = {}
         self.waiting: dict[NotifiedReader, None] = {}
-        """Those to be called when something was written: `tell`."""
+        """The readers that `tell` calls when something was written."""
         self._writer: NotifyingWriter | None = None
 
     @property
     def writer(self) -> NotifyingWriter | None:
-        """Who writes; None: nobody in this run."""
+        """The writer in this run, or None."""
         return self._writer
 
     # --- for the writer ---------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Notifier:
             reader.writer_came(writer)
 
     def writer_leaves(self) -> None:
-        """Idempotent."""
+        """Detach the writer, and have the readers go by the files. Idempotent."""
         if self.writer is not None:
             self._writer = None
             for reader in list(self._readers):
@@ -80,7 +80,7 @@ class Notifier:
             self._end_if_empty()
 
     def tell(self, partition: int | None = None) -> None:
-        """Something was written, in that partition only if it is given: call those who wait."""
+        """Call the waiting readers: something was written, only in `partition` if it is given."""
         for reader in list(self.waiting):
             if partition is None:
                 reader.look()
@@ -95,13 +95,13 @@ class Notifier:
             reader.writer_came(self.writer)
 
     def reader_leaves(self, reader: NotifiedReader) -> None:
-        """Idempotent."""
+        """Detach a reader. Idempotent."""
         self._readers.pop(reader, None)
         self.waiting.pop(reader, None)
         self._end_if_empty()
 
     def begin_to_wait(self, reader: NotifiedReader) -> None:
-        """From now on `look` is called after each write. Look once more after this."""
+        """Call the reader's `look` after each write from now on. The reader must then look once more."""
         self.waiting[reader] = None
 
     def end_waiting(self, reader: NotifiedReader) -> None:
@@ -113,7 +113,7 @@ class Notifier:
 
 
 def notifier_of(fs: FileSystem, path: str) -> Notifier:
-    """Those of the stream or journal at `path`, which is there. Call it in a Trio task. Raises OSError."""
+    """Return the notifier of the existing store at `path`. Call this in a Trio task. Raises OSError."""
     place = fs.place_of(path)
     all_of_run = _notifier.get(None)
     if all_of_run is None:
@@ -125,5 +125,5 @@ def notifier_of(fs: FileSystem, path: str) -> Notifier:
 
 
 _notifier: trio.lowlevel.RunVar[dict[Hashable, Notifier] | None] = trio.lowlevel.RunVar(
-    "diskq neighbours", None
+    "diskq notifiers", None
 )

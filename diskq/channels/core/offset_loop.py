@@ -1,4 +1,4 @@
-# The loop of committed offsets: commits become durable, and only a caller that asks for it waits for that.
+# The loop of committed offsets. Law: commits become durable, and only a caller of `sync` waits for that.
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ E = TypeVar("E", bound=Engine)
 
 
 class MarkerLoop(CommitLoop[E]):
-    """Markers, and the task that syncs what is committed to them."""
+    """Committed offsets, and the task that syncs them."""
 
     def __init__(self, engine: E, thread: BarrierThread, path: str) -> None:
         self._path = path
         super().__init__(engine, thread)
 
     def move(self, marker: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
-        """Commit, durably before long. Raises what `CommittedOffset.move` does."""
+        """Commit `offset`; the next sync makes it durable. Raises what `CommittedOffset.move` does."""
         if marker.move(offset, seek=seek) or not self._has_deadline:
             self._after()
 
@@ -33,7 +33,7 @@ class MarkerLoop(CommitLoop[E]):
             self._open_gates()
 
     def _narrow_gates(self) -> None:
-        """It has none."""
+        """Do nothing: this loop has no gates."""
 
     def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
         return None if is_replaced else DiskFullError(self._path, f"{NO_ROOM}: commits are not durable")

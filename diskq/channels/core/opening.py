@@ -1,7 +1,7 @@
-# What opens a channel and closes it: an async context manager around a loop and its first handle.
+# Opening and closing a channel: an async context manager around a loop and its first handle.
 #
-# Law: the files are closed before the block is left, whoever is cancelled, and what the block
-# raises leaves it as it is.
+# Law: the files are closed before the block is left, also if it is cancelled, and an exception of the block
+# leaves it unchanged.
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class _Loop(Protocol):
     def is_broken(self) -> bool: ...
 
     async def run(self) -> None:
-        """Until `begin_to_close`, and then to the end of what is to be done. Never raises."""
+        """Run until `begin_to_close`, then complete the pending work. Never raises."""
 
     def begin_to_close(self) -> None: ...
 
     def check_end(self) -> None:
-        """After `run`: raises what went wrong."""
+        """Raise what went wrong. Call it after `run`."""
 
 
 class _OpenedHandle(Protocol):
@@ -45,19 +45,19 @@ E = TypeVar("E", bound=Closing)
 
 
 class Opening(ABC, Generic[H]):
-    """For a subclass that makes the loop and the handle in `_open`."""
+    """The async context manager. A subclass makes the loop and the handle in `_open`."""
 
     @abstractmethod
     async def _open(self) -> tuple[_Loop | None, H]:
-        """None: there is nothing to run."""
+        """Return the loop and the first handle. The loop is None if there is nothing to run."""
 
     @enable_ki_protection
     async def __aenter__(self) -> H:
         self._loop, self._handle = await self._open()
         if self._loop is None:
             return self._handle
-        # The loop's task never raises, so this nursery never has an exception of its own: what the
-        # block raises leaves it as it is, not wrapped in a group.
+        # The loop's task never raises, so this nursery never has an exception of its own: an exception
+        # of the block leaves it unchanged, not wrapped in a group.
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         self._nursery.start_soon(self._loop.run, name=f"io_loop of {self._loop.title}")
@@ -72,36 +72,36 @@ class Opening(ABC, Generic[H]):
             return None
         self._loop.begin_to_close()
         try:
-            # Waits for the loop to end, whoever is cancelled meanwhile.
+            # Waits for the loop to end, also if this task is cancelled meanwhile.
             await self._nursery_manager.__aexit__(None, None, None)
         except BaseExceptionGroup as interrupted:
-            # A KeyboardInterrupt, kept until the files were closed: as it is, too.
+            # A KeyboardInterrupt, kept until the files were closed: raised unwrapped as well.
             raise interrupted.exceptions[0] from None
         if value is None:
-            # Otherwise the block is ending with an exception of its own, which says more.
+            # Otherwise the block ends with its own exception, which says more.
             self._loop.check_end()
         return None
 
 
 class OpeningEngine(Opening[H], Generic[H, E]):
-    """For a channel on one engine."""
+    """The async context manager of a channel on one engine."""
 
     def __init__(self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None) -> None:
-        """`engine` opens it, given `fs`, `clock` (Trio's) and `time_slice` (seconds)."""
+        """`engine` opens the engine, given `fs`, `clock` (Trio's) and `time_slice` (seconds)."""
         self._open_engine = engine
         self._time_slice = time_slice
         self._fs = fs or OsFileSystem()
 
     @abstractmethod
     def _handle_on(self, engine: E) -> tuple[_Loop, H]:
-        """The loop of the open engine, and the first handle on it."""
+        """Return the loop of the open engine, and the first handle on it."""
 
     async def _open(self) -> tuple[_Loop, H]:
         clock = trio.lowlevel.current_clock().current_time
         engine = await trio.to_thread.run_sync(
             lambda: self._open_engine(fs=self._fs, clock=clock, time_slice=self._time_slice)
         )
-        with contextlib.ExitStack() as opened:  # the engine is closed again where the next step fails
+        with contextlib.ExitStack() as opened:  # the engine is closed again if the next step fails
             opened.callback(engine.close)
             made = self._handle_on(engine)
             opened.pop_all()

@@ -1,9 +1,9 @@
 # A channel belongs to the thread of its Trio run. Law: a call from any other thread is refused before
-# anything is touched, the compiled paths by the turn of their gates, which is bound to the thread, and all
-# others here.
+# anything is touched. The compiled paths refuse it with the guard of their gates, which is bound to the
+# thread; this module refuses all other calls.
 #
-# Trio refuses to wake a task from another thread, but only then: the message would be in by that time, and
-# who waits for it half woken.
+# Trio refuses to wake a task from another thread, but too late: the message would already be in the store,
+# and the waiting task half woken.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OwnThread", "OwnThreadGuard"]
 
 
 class OwnThreadGuard(Protocol):
-    """As the engines' (diskq.engine.log.exclusive)."""
+    """A thread guard of an engine (diskq.engine.log.exclusive)."""
 
     def bind(self, busy: Callable[[], Exception], /) -> None: ...
 
@@ -28,7 +28,7 @@ class OwnThreadGuard(Protocol):
 
 
 class OwnThread:
-    """The thread in which this is made. `guard`, where there is one, is bound to it until `let_go`."""
+    """The thread in which this is made. `guard`, if given, is bound to that thread until `let_go`."""
 
     def __init__(self, title: str, guard: OwnThreadGuard | None = None) -> None:
         self._title = title
@@ -43,14 +43,14 @@ class OwnThread:
             self.check = guard.check  # the same, compiled
 
     def let_go(self) -> None:
-        """The turn is anybody's again. Idempotent."""
+        """Unbind the guard, so that any thread may use the engine again. Idempotent."""
         guard, self._guard = self._guard, None
         if guard is not None:
             self.check = self._check
             guard.unbind()
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child of a fork: what has no turn is the parent's as well."""
+        """In a child of a fork, refuse all calls: the channel belongs to the parent."""
 
         def refuse() -> None:
             raise ForkedError(self._title, pid)

@@ -1,14 +1,14 @@
 # Waiting on several receivers at once. Law: one of them gives a message, the others keep theirs.
 #
-# Two may have a message at the same moment, and what a receiver has handed over it does not take back.
-# So it must be stopped in the very moment in which another one hands over, before anybody's task runs:
+# Two may have a message at the same moment, and a receiver cannot take back a message it has given.
+# So the others must be stopped in the moment in which the first one gives a message, before any task runs:
 #
-#   what has `receive_if`     asks `may_take()`, with a message at hand: true for the first one who does, who
-#                             has to give it then, and the others keep theirs
-#   Trio's memory channels    wake the task that waits: an instrument sees it woken, and takes back the tasks
-#                             that wait on other channels, there and then
-#   anything else             is cancelled when another has won, which may be too late: whoever races such a
-#                             receiver needs a place for what comes beside the first message
+#   what has `receive_if`     calls `may_take()` when it has a message: true for the first caller, which must
+#                             then give its message; the others keep theirs
+#   Trio's memory channels    wake the waiting task: an instrument sees the wake-up, and at once cancels the
+#                             tasks that wait on other channels
+#   anything else             is cancelled when another one has won, which may be too late: the caller of the
+#                             race must keep the additional messages
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Receiver(Protocol[T_co]):
-    """What can be received from: Trio's memory channels, a disk queue, a stream's consumer, a merge."""
+    """Anything to receive from: Trio's memory channels, a disk queue, a stream's consumer, a merge."""
 
     async def receive(self) -> T_co: ...
 
@@ -37,7 +37,7 @@ Taken = tuple[Receiver[Any], outcome.Outcome[Any]]
 
 
 def keeps_its_own(receiver: Receiver[Any]) -> bool:
-    """Can it be stopped from handing over a message in the moment when another one does?"""
+    """True if the receiver keeps its message when another receiver gives one at the same moment."""
     return hasattr(receiver, "receive_if") or isinstance(receiver, trio.MemoryReceiveChannel)
 
 
@@ -49,14 +49,15 @@ class Race:
         self._taken: list[Taken] = []
         self._is_decided = False
         self._scope = trio.CancelScope()
-        self._parked: list[trio.CancelScope] = []  # of those who wait on memory channels
+        self._parked: list[trio.CancelScope] = []  # those of the tasks that wait on memory channels
 
     @enable_ki_protection
     async def run(self) -> list[Taken]:
-        """The first one's message, or error; and what came of others in that moment.
+        """Wait for the first receiver. Returns its message or error, and those of others at the same moment.
 
-        Of those that keep their own, at most one gives a message. Nothing where all have ended, and after
-        `stop`. `Cancelled` means: nothing was taken. Who was handed a message in that moment returns it.
+        Of the receivers that keep their own, at most one gives a message. The list is empty if all have
+        ended, and after `stop`. `Cancelled` means: nothing was taken. If a message was given at the moment of
+        the cancellation, it is returned instead.
         """
         with self._scope:
             async with trio.open_nursery() as nursery:
@@ -67,12 +68,12 @@ class Race:
         return self._taken
 
     def stop(self) -> None:
-        """Have `run` return."""
+        """Make `run` return."""
         self._decide()
         self._scope.cancel()
 
     def _decide(self) -> bool:
-        """Somebody has something: True for the first one. From now on, nobody else hands over."""
+        """Decide the race for the caller: True for the first call. No other receiver gives a message then."""
         if self._is_decided:
             return False
         self._is_decided = True
@@ -110,7 +111,7 @@ class Race:
         else:
             self._decide()
             return [message]
-        # Nothing is there: from here on who is woken has something, unless it is the end.
+        # The channel is empty: a task that is woken from here on has a message, unless the channel ended.
         with trio.CancelScope() as scope, _told_when_woken(lambda: self._note_woken(channel)):
             self._parked.append(scope)
             return [await channel.receive()]
@@ -125,11 +126,11 @@ async def _receive(receiver: Receiver[Any]) -> list[Any]:
     return [await receiver.receive()]
 
 
-# --- who is told when a task is woken -------------------------------------------------------------
+# --- callbacks for a task that is woken -----------------------------------------------------------
 
 
 class Wakings(trio.abc.Instrument):
-    """Trio calls it when any task becomes runnable, in the step that makes it so."""
+    """An instrument: Trio calls it when a task becomes runnable, in the same step."""
 
     def __init__(self) -> None:
         self.told: dict[Task, Callable[[], None]] = {}
@@ -145,7 +146,7 @@ _of_run: trio.lowlevel.RunVar[Wakings] = trio.lowlevel.RunVar("diskq_wakings")
 
 @contextmanager
 def _told_when_woken(tell: Callable[[], None]) -> Iterator[None]:
-    """Have `tell` called whenever the running task is woken. Trio is instrumented while anybody is told."""
+    """Call `tell` whenever the running task is woken. The instrument is installed only while it is needed."""
     instrument = wakings()
     if not instrument.told:
         trio.lowlevel.add_instrument(instrument)
@@ -160,7 +161,7 @@ def _told_when_woken(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def wakings() -> Wakings:
-    """The one of this run of Trio."""
+    """Return the instrument of this Trio run."""
     try:
         return _of_run.get()
     except LookupError:

@@ -1,7 +1,7 @@
-# Taking messages out of a tail: what a stream's consumer and a journal's scanner have in common.
+# Receiving from a tail: what a stream's consumer and a journal's scanner have in common.
 #
-# `receive` tries a compiled door first: a cancellation point, one call, done. Where the door refuses
-# (the slice is over, it is another one's turn, there is nothing to take) the tail decides.
+# `receive` tries the compiled fast path first: a cancellation point, then one call. If the fast path refuses
+# (the slice is over, it is another partition's turn, there is no message) the tail decides.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ End = Literal["wait", "close"] | int
 
 
 class TakenMessages(Generic[M]):
-    """Messages that were taken together, and from where: so that they can be put back, or committed."""
+    """Messages that were taken together, and their positions, so that they can be put back or committed."""
 
     def __init__(self, tail: Tail, max_items: int, max_bytes: int) -> None:
         self.messages: list[M] = []
@@ -39,7 +39,7 @@ class TakenMessages(Generic[M]):
         self._left = max_bytes
 
     def fetch(self, part: TailPart) -> Self:
-        """Take what is there: of this partition, then of the others in turn."""
+        """Take the available messages of this partition, then those of the others in turn."""
         turn: TailPart | None = part
         while turn is not None and self.has_room:
             ahead = turn.ahead
@@ -60,13 +60,13 @@ class TakenMessages(Generic[M]):
         return len(self.messages) < self._max_items and self._left > 0
 
     def put_back(self) -> None:
-        """Let them be received again."""
+        """Put all messages back, to be received again."""
         for part, start in self.starts.items():
             self._tail.rewind(part, start)
 
 
 class TailReceiver(Handle, Iterated[M]):
-    """Receives from a tail. A subclass says what is committed, and how. Messages are `M`.
+    """Receives from a tail. A subclass defines what is committed, and how. Messages are `M`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a
     cancellation point, and a schedule point once per slice; where one raises `Cancelled`, nothing was
@@ -79,7 +79,7 @@ class TailReceiver(Handle, Iterated[M]):
         self._take: Callable[[], M | None] = _refuse
         self._take_now: Callable[[], M | None] = _refuse
         self._take_some: Callable[[int, int], list[M] | None] = _refuse
-        self._unprocessed: set[TailPart] = set()  # what was received last is of these: with autocommit
+        self._unprocessed: set[TailPart] = set()  # with autocommit: the partitions of the last receive
         tail.on_turn = self._count_turn if autocommit else self._open_doors
         tail.gate.restart()
 
@@ -88,28 +88,28 @@ class TailReceiver(Handle, Iterated[M]):
         self._take, self._take_now, self._take_some = ahead.take, ahead.take_untimed, ahead.take_some
 
     def _count_turn(self, part: TailPart) -> None:
-        # No fast doors: each call is to say that what was received before is processed.
+        # No fast path: each call must first commit what was received before.
         self._unprocessed.add(part)
 
     # --- for the subclass -------------------------------------------------------------------------
 
     def _check_commits(self) -> None:
-        """Raises what keeps commits from being made."""
+        """Raise if commits cannot be made."""
 
     def _commit_received(self) -> None:
-        """What is `_unprocessed` is processed, up to where each is, and is not unprocessed any more."""
+        """Commit each partition in `_unprocessed` up to its position, and clear the set."""
 
     def _commit_block(self, parts: Iterable[TailPart]) -> None:
-        """The same of these, after a block."""
+        """Commit these partitions up to their positions, after a `receiving` block."""
 
     # --- receiving --------------------------------------------------------------------------------
 
     async def receive(self) -> M:
-        """The next message; waits for one. Receivers are served in order of arrival.
+        """Return the next message; waits for one. Receivers are served in order of arrival.
 
-        `Cancelled` means: nothing was received. Raises trio.EndOfChannel behind the last message that was
-        asked for, OffsetOutOfRangeError where what comes next was removed meanwhile (then `seek`), OSError
-        where the files cannot be read: nothing was received then, either, and it may be tried again.
+        `Cancelled` means: nothing was received. Raises trio.EndOfChannel after the last message up to `end`,
+        OffsetOutOfRangeError if the next message was removed meanwhile (then `seek`), OSError if the files
+        cannot be read. After an error nothing was received, and the caller may try again.
         """
         return await self._receive(trio.EndOfChannel)
 
@@ -131,7 +131,7 @@ class TailReceiver(Handle, Iterated[M]):
 
     @enable_ki_protection
     def receive_nowait(self) -> M:
-        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is available now."""
         if (message := self._take_now()) is not None:
             return message
         self._begin_to_take()
@@ -141,11 +141,11 @@ class TailReceiver(Handle, Iterated[M]):
     async def receive_many(
         self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[M]:
-        """The next messages, at least one, which it waits for.
+        """Return the next messages; waits for at least one.
 
-        At most `max_items`, keys and values of together at most `max_bytes`, but one however large. With
-        `linger` it waits so many seconds more for `max_items` to be there; others wait meanwhile. Raises as
-        `receive`; `Cancelled` means: nothing was received.
+        At most `max_items` messages, with at most `max_bytes` of keys and values in all; one message of any
+        size is always returned. It then waits up to `linger` seconds until `max_items` are there; other
+        receivers wait meanwhile. Raises as `receive`; `Cancelled` means: nothing was received.
         """
         if linger == 0 and max_items > 0:
             if self._needs_point():
@@ -166,9 +166,9 @@ class TailReceiver(Handle, Iterated[M]):
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[M]:
-        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
+        """Return [message] if `may_take()` is true when a message is there; else [], and the message stays.
 
-        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was received.
+        `select` receives this way. Waits and raises as `receive`; `Cancelled` means: nothing was received.
         """
         check_plain("may_take", may_take)
         await self._begin()
@@ -177,7 +177,10 @@ class TailReceiver(Handle, Iterated[M]):
 
     @enable_ki_protection
     async def peek(self) -> M:
-        """The next message, which stays; waits for one. Raises as `receive`."""
+        """Return the next message without taking it; waits for one.
+
+        Raises as `receive`; `Cancelled` changes nothing.
+        """
         await self._begin()
         self._begin_to_take()
         return await self._waiting(self._tail.take(_peek))
@@ -187,10 +190,11 @@ class TailReceiver(Handle, Iterated[M]):
     async def receiving(
         self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[M]]:
-        """The next messages, for the length of a block, which is the unit of work.
+        """Receive the next messages for a block: an async context manager that gives a list of them.
 
-        Takes what `receive_many` takes. Leaving the block cleanly commits them, where anything is committed.
-        An exception, `Cancelled` among them, puts them back, to be received again. Others wait meanwhile.
+        The messages are as from `receive_many`. Leaving the block without an exception commits them, if there
+        is a group or a name to commit for. An exception, also `Cancelled`, puts them back, to be received
+        again. Other receivers wait meanwhile.
         """
         batch = await self._lease(max_items, max_bytes, linger)
         try:
@@ -209,7 +213,7 @@ class TailReceiver(Handle, Iterated[M]):
                 self._tail.release()
 
     async def _lease(self, max_items: int, max_bytes: int, linger: float) -> TakenMessages[M]:
-        """Take a batch, and keep everybody else from taking."""
+        """Take a batch, and keep all other receivers from taking."""
         await self._begin()
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
@@ -236,7 +240,7 @@ class TailReceiver(Handle, Iterated[M]):
         return batch
 
     def _begin_to_take(self) -> None:
-        """The doors were shut. With autocommit they always are, and what was received before is processed."""
+        """Check the handle after the fast path refused; with autocommit, commit what was received before."""
         self._check()
         if self._unprocessed:
             self._commit_received()
@@ -248,20 +252,20 @@ class TailReceiver(Handle, Iterated[M]):
 
     @property
     def losses(self) -> tuple[SkippedBytes, ...]:
-        """What could not be read since the open, because it was damaged."""
+        """The damaged ranges that were skipped since the open."""
         return tuple(self._tail.losses)
 
     def finish(self) -> None:
-        """The block was left cleanly: with autocommit, what was received in it is processed."""
+        """With autocommit, commit what was received: the block was left without an exception."""
         if self._unprocessed and not self._is_closed:
-            # What is broken is told when the block is left.
+            # A broken loop is reported when the block is left.
             with contextlib.suppress(trio.BrokenResourceError):
                 self._commit_received()
 
     def close(self) -> None:
-        """Let go of the files, and wake who waits with ClosedResourceError. Idempotent.
+        """Close the files, and wake waiting tasks with ClosedResourceError. Idempotent.
 
-        The last commits are synced, and what was claimed is released, when the block is left.
+        The last commits are synced, and claimed partitions are released, when the block is left.
         """
         super().close()
 
@@ -277,7 +281,7 @@ class TailReceiver(Handle, Iterated[M]):
 
 
 class OpeningReceiver(Opening[R]):
-    """Opens a receiver, and has it commit what is left when its block ends."""
+    """Opens a receiver, and makes it commit the rest when its block ends without an exception."""
 
     @enable_ki_protection
     async def __aexit__(
@@ -295,7 +299,7 @@ def _peek(part: TailPart) -> Any:
 
 
 def checked_end(end: End) -> End:
-    """The same; raises TypeError, or ValueError for an unknown word or a negative offset."""
+    """Return `end`. Raises TypeError, or ValueError for an unknown word or a negative offset."""
     if isinstance(end, str):
         if end not in ("wait", "close"):
             raise ValueError(f'end is "wait", "close" or an offset, got {end!r}')

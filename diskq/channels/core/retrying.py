@@ -1,8 +1,8 @@
-# Trying again. Law: how long to wait is stamina's to say, what is logged of it is ours: once for each kind of
-# failure, and once when it is over.
+# Retries. Law: stamina decides how long to wait; diskq decides what is logged: one record for each kind of
+# failure, and one when it is over.
 #
-# stamina logs every single retry, as a warning, and where no logging is set up that comes to standard error.
-# Its records of what is ours are left out, whoever set up what; those of other retries are not touched.
+# stamina logs every single retry as a warning, which goes to standard error if no logging is set up. A filter
+# drops its records of diskq's retries, whatever logging the program set up; those of other retries stay.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Again", "Attempt", "tries"]
 
 
 class Again(Exception):
-    """What stamina sees of a failure: try it again, in so many seconds; None: as the back-off says."""
+    """Makes stamina try again `after` that many seconds; None: as the back-off says."""
 
     def __init__(self, after: float | None = None) -> None:
         super().__init__("diskq tries again")
@@ -28,7 +28,7 @@ class Again(Exception):
 def tries(
     on: type[Again] | Callable[[Exception], bool | float], options: SpoolOptions | ReplicationOptions
 ) -> AsyncIterator[Attempt]:
-    """Tries without end: each after a failure that `on` takes waits as the back-off of `options` says."""
+    """Return attempts without end. After a failure that `on` accepts they wait as `options` says."""
     return stamina.retry_context(
         on=on,
         attempts=None,

@@ -1,8 +1,8 @@
-# The next message of whichever receiver has one. Law: a call takes one message, or none, and holds nothing.
+# `select`: the next message of several receivers. Law: a call takes one message or none, and holds nothing.
 #
-# So receivers may be used in any other way between two calls, and by others during one. What makes it
-# possible is in racing: a receiver that loses keeps its message. Fairness needs a memory, of when each
-# receiver was served last; that is beside the receivers, and goes with them.
+# So receivers may be used in any other way between two calls, and by other tasks during one. This relies on
+# racing.py: a receiver that loses keeps its message. Fairness needs to know when each receiver was served
+# last; that is kept in a weak dictionary, and goes away with the receiver.
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _last_turn: WeakKeyDictionary[Receiver[Any], int] = WeakKeyDictionary()
 
 @enable_ki_protection
 async def select(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
-    """The next message of whichever receiver has one, behind that receiver.
+    """Return the next message of one of the receivers, as a pair (receiver, message).
 
-    `receiver, message = await select(a, b)` waits until one has, and leaves the others' messages theirs.
-    Where several have one, it is the turn of the one that was served longest ago.
-    Receivers that have ended are passed over; raises EndOfChannel when all have. What a receiver raises
-    comes out as it is. A checkpoint; `Cancelled` means: nothing was taken.
+    `receiver, message = await select(a, b)` waits until one of them has a message; the other receivers keep
+    theirs. If several have one, the receiver that was served longest ago is chosen. Receivers that have
+    ended are skipped; raises EndOfChannel when all have ended. An error of a receiver is raised unchanged.
+    This is a checkpoint; `Cancelled` means: nothing was taken.
 
-    Takes disk queues, their work, streams' consumers, merges, Trio's memory channels, and what has
-    `receive_if` as they have. Raises TypeError for any other receiver, as one message of two would be lost
-    now and then: `merge(it)` makes one that keeps it.
+    Accepts disk queues, their work, stream consumers, merges, Trio's memory channels, and any receiver with
+    a `receive_if` like theirs. Raises TypeError for any other receiver, which could lose a message when two
+    receivers have one at the same moment: wrap it with `merge(it)`, which keeps that message.
     """
     for receiver in receivers:
         if not keeps_its_own(receiver):
@@ -58,7 +58,7 @@ async def select(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
 
 @enable_ki_protection
 def select_nowait(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
-    """As `select`, of any receivers; raises trio.WouldBlock where none has a message for us now."""
+    """Do as `select`, with any receivers, without waiting; raises trio.WouldBlock if none has a message."""
     have_ended = True
     for receiver in sorted(receivers, key=lambda receiver: _last_turn.get(receiver, 0)):
         try:
@@ -68,7 +68,7 @@ def select_nowait(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
         except trio.EndOfChannel:
             pass
         except BaseException:
-            _note_turn(receiver)  # the others are to be heard as well
+            _note_turn(receiver)  # so that the others get their turn as well
             raise
         else:
             _note_turn(receiver)
@@ -83,7 +83,7 @@ def _note_turn(receiver: Receiver[Any]) -> None:
 
 
 def _only(taken: list[Taken]) -> tuple[Receiver[Any], Any]:
-    """The message. An error beside it is logged: who asks that receiver next meets it again."""
+    """Return the message. Errors of other receivers are logged; their next caller gets them again."""
     taken.sort(key=lambda each: isinstance(each[1], outcome.Error))
     for receiver, beside in taken[1:]:
         assert isinstance(beside, outcome.Error), "one gives a message, the others keep theirs"

@@ -1,8 +1,8 @@
 # A handle on a log that is open for writing: what a stream's and a journal's have in common.
 #
-# A subclass's `send` tries a compiled door first: a cancellation point, one call, done. Where the door
-# refuses (the slice is over, a sync is due, a message needs judgement, nobody is awake to write what
-# belongs to it) the loop decides.
+# A subclass's `send` tries the compiled fast path first: a cancellation point, then one call. If the fast
+# path refuses (the slice is over, a sync is due, the message needs checks, or no task is awake to write the
+# rest, such as index entries) the loop decides.
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderStatistics:
-    """A log's writer at one moment."""
+    """Figures of a log's writer at one moment."""
 
     sent: int
-    """Since the open, as `written_bytes` and what is told of barriers."""
+    """Messages since the open; `written_bytes`, `barriers` and `barrier_seconds` count since then as well."""
     written_bytes: int
-    """Of their records, with keys and framing."""
+    """The bytes of their records, with keys and framing."""
     unsynced_bytes: int
-    """Accepted, and not yet on stable storage."""
+    """Bytes that were accepted and are not yet on stable storage."""
     barriers: int
     barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
+    """How long barriers took on the disk: each is one or several syncs of files and directories."""
     tasks_waiting_send: int
-    """For room, or for a sync."""
+    """Tasks that wait for space or for a sync."""
     open_handles: int
 
 
@@ -47,7 +47,7 @@ S = TypeVar("S", bound=SenderStatistics)
 
 
 class Sender(SendingHandle, Generic[P]):
-    """Sends messages to a log. `P` is what each gets: where it is.
+    """Sends messages to a log. `P` is the position that each message gets.
 
     Any number of tasks may send at once, through one handle or through clones. Every async method is a
     cancellation point, and a schedule point once per slice; where one raises `Cancelled`, nothing was sent.
@@ -58,7 +58,7 @@ class Sender(SendingHandle, Generic[P]):
     def __init__(
         self, loop: SendingLoop[Any, P], put: Callable[..., P | None], put_now: Callable[..., P | None]
     ) -> None:
-        """`put` and `put_now` are the compiled doors; the second one is for who cannot yield."""
+        """`put` and `put_now` are the compiled calls; `put_now` is for callers that cannot yield."""
         super().__init__(loop)
         self._readers = loop.waiting
         self._is_written = self._word == "written"
@@ -69,10 +69,10 @@ class Sender(SendingHandle, Generic[P]):
 
     @abstractmethod
     def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], P]]:
-        """How large the message is, and what puts it in, once there is room. Raises what is wrong with it."""
+        """Return the message's size in bytes, and the call that appends it. Raises if it is invalid."""
 
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
-        """Send what the compiled door has refused, or was not asked for, behind a cancellation point."""
+        """Send what the fast path refused, or was not tried for, after a cancellation point."""
         self._loop.own_thread.check()
         await self._loop.schedule_point()
         if (durability or self._word) == "synced" and not self._is_closed:
@@ -100,7 +100,7 @@ class Sender(SendingHandle, Generic[P]):
         return await self._deliver(size, put_in, word)
 
     def _send_now(self, message: tuple[Any, ...]) -> P:
-        """The same for a caller that will not wait. Raises WouldBlock."""
+        """Send without waiting. Raises WouldBlock."""
         try:
             if (position := self._put_now(*message)) is not None:
                 if self._readers:
@@ -127,12 +127,15 @@ class Sender(SendingHandle, Generic[P]):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all messages sent are on stable storage, with all that belongs to them."""
+        """Return when all messages sent are on stable storage, with their index entries and metadata.
+
+        `Cancelled` is raised only before the sync begins; the messages stay in.
+        """
         await self._begin()
         await self._loop.barrier(with_metadata=True)
 
     def _statistics_as(self, kind: Callable[..., S], **own: Any) -> S:
-        """The statistics of that kind; `own` is what only they have."""
+        """Return statistics of that kind; `own` are the fields that only this kind has."""
         loop, engine = self._loop, self._loop.engine
         return kind(
             sent=loop.door.records,
@@ -147,13 +150,13 @@ class Sender(SendingHandle, Generic[P]):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the files at the open."""
+        """The damage found in the files at the open, and what was done about it."""
         return self._loop.engine.repairs  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
+        """Close this handle, and wake the tasks that wait on it with ClosedResourceError. Idempotent.
 
-        What it writes to lives as long as the block that opened it.
+        The stream or journal stays open until its block is left.
         """
         super().close()
 

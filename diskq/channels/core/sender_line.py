@@ -1,6 +1,6 @@
-# Senders that wait for room, whatever they send to. Law: in a line they are let in in order of arrival, as
-# far as there is room. Whoever makes room puts in what they bring, and wakes them when it is in: nobody who
-# comes later gets before them, and `Cancelled` means that nothing is in.
+# Senders that wait for space, in any kind of store. Law: senders in a line are admitted in order of arrival,
+# as far as there is space. The task that frees space also appends their messages and then wakes them: a
+# sender that comes later cannot overtake, and `Cancelled` means that none of the messages is in.
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ E = TypeVar("E", bound=Engine)
 
 @dataclass(slots=True)
 class Sending:
-    """What a sender brings: checked messages, to be put in all together."""
+    """The checked messages of one sender, to be appended together."""
 
     line: Line[Any]
-    """Where the sender waits if it must."""
+    """The line in which the sender waits if it must."""
     size: int
     """In bytes, as the engine counts them."""
     put_in: Callable[[], Any]
-    """Puts them in, and returns what their sender gets. Raises what keeps them out."""
+    """Appends them, and returns the sender's result. Raises the error that keeps them out."""
     word: Durability
     arrival: int = field(default=0, init=False)
-    """When the sender began to wait, among all who wait for the same room."""
+    """The sender's arrival number among all senders that wait for the same space."""
 
 
 S = TypeVar("S", bound=Sending)
 
 
 class SendingOptions(Protocol):
-    """What the loop wants to know of the options of what is sent to."""
+    """The options of a store that the loop reads."""
 
     @property
     def durability(self) -> Durability: ...
@@ -56,7 +56,7 @@ class SendingOptions(Protocol):
 class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     """A loop that senders bring messages to, in one line or in several.
 
-    A subclass has the lines, says what is an obstacle, and calls `_admit` in `_after`.
+    A subclass makes the lines, defines the obstacles, and calls `_admit` in `_after`.
     """
 
     options: SendingOptions
@@ -75,24 +75,24 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
 
     @abstractmethod
     def _obstacle(self, sending: S) -> bool:
-        """Must the sender wait? Raises what refuses it: DiskFullError where that is the policy, say."""
+        """True if the sender must wait. Raises the error that refuses it, for example DiskFullError."""
 
     def _arrival(self) -> int:
-        """The place of somebody who begins to wait, among all who wait for the same room."""
+        """Return the arrival number of a sender that begins to wait."""
         return 0
 
     def _must_wait(self, sending: S) -> bool:
-        """Must a sender who comes now wait? Senders that wait already go first."""
+        """True if a sender that comes now must wait. Senders that already wait go first."""
         return bool(sending.line) or self._obstacle(sending)
 
     def _accepted(self, sending: S) -> None:
-        """The messages are in, or were refused, while nobody waited before them."""
+        """Called after messages were appended or refused without waiting."""
         self._after()
 
     # --- sending ----------------------------------------------------------------------------------
 
     async def deliver(self, sending: S) -> Any:
-        """Put messages in after waiting until there is room for them. Returns what `put_in` does.
+        """Wait until there is space for the messages, and append them. Returns what `put_in` returns.
 
         `Cancelled` means: none of them is in. The caller has passed a schedule point.
         """
@@ -107,7 +107,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         return result
 
     def deliver_now(self, sending: S) -> Any:
-        """As `deliver`, for a caller that will not wait. Raises WouldBlock."""
+        """Do as `deliver` without waiting. Raises WouldBlock if the sender must wait."""
         if self._must_wait(sending):
             raise trio.WouldBlock
         return self._accept(sending)
@@ -119,14 +119,14 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
             self._accepted(sending)
 
     def _admit(self, line: Line[S]) -> bool:
-        """Let in who waits in this line, as far as there is room. True: somebody left it."""
+        """Admit the senders in this line as far as there is space. True: at least one left the line."""
         before = len(line)
         while line and self._admit_first(line):
             pass
         return len(line) < before
 
     def _admit_first(self, line: Line[S]) -> bool:
-        """Let in the first of the line, or tell it what refuses it. False: it has to wait on."""
+        """Admit or refuse the first sender of the line. False: it has to wait longer."""
         sending = line.first
         has_obstacle = outcome.capture(self._obstacle, sending)
         if has_obstacle == outcome.Value(True):
@@ -140,7 +140,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
 
     @property
     def tasks_waiting_send(self) -> int:
-        """For room, or for a sync."""
+        """Tasks that wait for space or for a sync."""
         return self._waiting_for_room() + len(self._unsynced) + len(self._syncing)
 
     def _waiting_for_room(self) -> int:

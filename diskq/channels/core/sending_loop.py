@@ -1,7 +1,7 @@
-# The loop behind who sends messages to a log: who sends, who waits for room, and what follows a send.
+# The loop of a log's senders: sending, waiting for space, and the writes that follow a send.
 #
-# Law: a send that returned left its record in the page cache; what belongs to it follows before the
-# sender lets others run, or as soon as the loop runs, which is then awake.
+# Law: when a send returns, its record is in the page cache; the rest (index entries, checksums) is written
+# before the sender lets other tasks run, or as soon as the loop runs, which is then awake.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Appender(Protocol[P_co]):
 
     @property
     def append(self) -> Callable[..., P_co | None]:
-        """Returns where the message is; None: it is not simple, or the gate is shut. Raises OSError."""
+        """Return the appended message's position; None: not simple, or the gate is shut. Raises OSError."""
 
 
 class SentTo(Engine, Protocol):
@@ -47,19 +47,19 @@ class SentTo(Engine, Protocol):
 
 
 class FastAppend(Protocol):
-    """The compiled way into the log."""
+    """The compiled fast path into the log."""
 
     is_awake: bool
-    """Does somebody see to it that what waits is written soon?"""
+    """True if the loop is awake and will soon write what is staged."""
 
     def appender(self, mode: Mode, admission: Admission) -> Appender[Any]: ...
 
     @property
     def records(self) -> int:
-        """How many came through it."""
+        """Records that were appended through it."""
 
     def flush(self) -> None:
-        """Write what waits. Raises OSError."""
+        """Write what is staged. Raises OSError."""
 
 
 class GatheredMessages(Gathered[P]):
@@ -69,17 +69,17 @@ class GatheredMessages(Gathered[P]):
 
     @abstractmethod
     def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
-        """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
+        """Add a message. Returns its number; -1: it needs checks, or does not fit."""
 
 
 E = TypeVar("E", bound=SentTo)
 
 
 class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
-    """One log open for writing: the engine, who waits for room, and the task that keeps its promises.
+    """One log open for writing: the engine, the waiting senders, and the task that writes and syncs.
 
-    `P` is what a message gets: where it is. A subclass says what keeps senders waiting, and how one message
-    goes through the compiled doors.
+    `P` is the position that a message gets. A subclass defines what keeps senders waiting, and how the rest
+    of a record is written.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._notifier = notifier
         self.waiting = notifier.waiting
         self._senders: Line[Sending] = Line()
-        self._has_written = False  # in the running slice; or much is written, slice by slice
-        self._has_asked = False  # the loop for the rest, in this slice
+        self._has_written = False  # in the running slice; or the last slice asked the loop for the rest
+        self._has_asked = False  # the loop was asked to write the rest, in this slice
         self.gathered: GatheredMessages[P] | None = None
-        """What waits to be written before the next barrier. Nothing passes a gate meanwhile."""
+        """Messages to be written before the next barrier. No message passes a gate meanwhile."""
         super().__init__(engine, thread, (self._senders,))
         notifier.writer_comes(self)
 
@@ -114,27 +114,27 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
     @abstractmethod
     def _write_rest(self) -> None:
-        """Write what belongs to the records that are written. Raises OSError."""
+        """Write the rest of the written records, such as index entries. Raises OSError."""
 
     @abstractmethod
     def _begin_gathering(self) -> GatheredMessages[P]:
-        """For what fits into the door's room."""
+        """Return an empty batch that holds as much as the fast path's buffer."""
 
     def partition_of(self, position: P) -> int:
-        """Which partition that is in."""
+        """Return the partition of a position."""
         return 0
 
     @abstractmethod
     def live(self, partition: int) -> Any:
-        """For readers of this run: as `Writing.live`."""
+        """Return the live end of a partition for readers of this run, as `NotifyingWriter.live`."""
 
     # --- sending ----------------------------------------------------------------------------------
 
     def send_simply(self, *message: Any) -> P | None:
-        """What the compiled door refused, where it is one of the simple cases after all: where it is now.
+        """Append a message that the fast path refused, if it is a simple case. Returns its position.
 
-        A single message is written at once, and what belongs to it; where there are more in a slice, they
-        wait for each other, until the running task lets others run: the loop, whose bell is rung, is
+        The first message of a slice is written at once, with its index entry; later ones of the same slice
+        are staged and written together when the running task lets others run: the loop, which was woken, is
         among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
         self.own_thread.check()
@@ -156,12 +156,12 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         return position
 
     def send_through(self, *message: Any) -> P | None:
-        """Write one message through the compiled door, for a caller who then waits for a `barrier`.
+        """Write one message through the fast path, for a caller that then waits for a `barrier`.
 
         None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
         door = self.door
-        is_awake, door.is_awake = door.is_awake, True  # nobody need be: nothing is left to be written
+        is_awake, door.is_awake = door.is_awake, True  # the loop need not be: nothing is left to write
         position = self._put_through(*message)
         door.is_awake = is_awake
         if position is not None and self.waiting:
@@ -169,9 +169,9 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         return position
 
     def gather(self) -> GatheredMessages[P] | None:
-        """What a synced message may be added to, if its sender then waits for a `barrier` at once.
+        """Return the batch for a synced message whose sender then waits for a `barrier` at once.
 
-        None: it would be alone (`send_through`), or is not simple; `deliver` it.
+        None: the message would be alone (`send_through` it), or is not simple (`deliver` it).
         """
         if self._in_flight is None and not self._unsynced:
             return None
@@ -179,16 +179,16 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             if gate.left <= 0:
                 return None
         self.gathered = self._begin_gathering()
-        self._shut_gates()  # who comes now writes them first
+        self._shut_gates()  # the next sender writes them first
         return self.gathered
 
     def _write_gathered(self) -> None:
-        """Write what was gathered, before anything else. Where the storage fails, the loop is broken."""
+        """Write the gathered messages before anything else. A storage failure breaks the loop."""
         gathered, self.gathered = self.gathered, None
         if gathered is None:
             return
         door = self.door
-        # It is not to wait on the write-ahead log: that it finds no room is for who sent it.
+        # They must not stay in the write-ahead log: their senders must get the error if the disk is full.
         is_awake, door.is_awake = door.is_awake, False
         try:
             for task, failure in gathered.write():
@@ -201,15 +201,15 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self.tell()
 
     def tell(self, partition: int | None = None) -> None:
-        """Something was sent, to that partition only if it is given: call the readers who wait."""
+        """Call the waiting readers: something was sent, only to `partition` if it is given."""
         try:
             self.door.flush()
         except OSError:
-            self._ask_for_rest()  # it is in: that it found no room is for the loop to tell
+            self._ask_for_rest()  # the message is in: the loop tries again, and reports a full disk
         self._notifier.tell(partition)
 
     def _follow_up(self) -> None:
-        """Have the rest of what is written follow: at once, or with others of this slice."""
+        """Write the rest of the written records: at once, or together with others of this slice."""
         if self._has_written and not self.waiting:
             self._ask_for_rest()
             return
@@ -217,7 +217,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         try:
             self._write_rest()
         except OSError:
-            self._ask_for_rest()  # they are in: that the rest found no room is for the loop to tell
+            self._ask_for_rest()  # the records are in: the loop writes the rest, and reports a full disk
 
     def _ask_for_rest(self) -> None:
         self._has_asked = True
@@ -225,7 +225,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._ask_for_flush()
 
     def sending(self, size: int, put_in: Callable[[], Any], word: Durability) -> Sending:
-        """Checked messages of `size` bytes, for `deliver`."""
+        """Return a `Sending` of checked messages of `size` bytes, for `deliver`."""
         return Sending(self._senders, size, lambda: self._put_in(put_in, word), word)
 
     def _must_wait(self, sending: Sending) -> bool:
@@ -234,7 +234,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
     def _put_in(self, put_in: Callable[[], R], word: Durability) -> R:
         if word == "synced":
-            self.door.is_awake = False  # it is written now: whether there is room is for its sender to hear
+            self.door.is_awake = False  # it is written now, so that the sender gets the error of a full disk
         try:
             return put_in()
         finally:
@@ -254,7 +254,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self._open_gates()
 
     def _narrow_gates(self) -> None:
-        has_first = self._senders or self.gathered is not None  # who goes before who comes now
+        has_first = self._senders or self.gathered is not None  # these go before a sender that comes now
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
 
@@ -263,17 +263,17 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         super()._begin_sync()
 
     def _break(self, failure: BaseException) -> None:
-        self.gathered = None  # who sent it waits for a barrier, and is told
+        self.gathered = None  # its senders wait for a barrier, and get the error
         super()._break(failure)
 
     # --- for the readers of this run --------------------------------------------------------------
 
     def begin_to_close(self) -> None:
-        """As the base's; readers of this run go by the files from here on."""
+        """Begin to close as the base class; readers of this run go by the files from here on."""
         self._write_gathered()
         super().begin_to_close()
         if self._failure is None:
-            # What is met here the last sync meets too, and tells.
+            # The last sync meets the same failure, and reports it.
             with contextlib.suppress(DiskqError, OSError):
                 self._writer.flush()
         self._notifier.writer_leaves()
@@ -281,4 +281,4 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     def _flush_held(self) -> None:
         super()._flush_held()
         if self.waiting:
-            self.tell()  # of what was in memory only
+            self.tell()  # messages that were only in memory are readable now

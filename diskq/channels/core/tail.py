@@ -1,13 +1,12 @@
-# The partitions that a consumer reads, or the journals that a scanner does: whose turn it is, which have
-# caught up, and who waits.
+# The partitions that a consumer reads, or the journals that a scanner reads: whose turn it is, which have
+# caught up, and which tasks wait.
 #
-# Law: a partition that has caught up is looked at again only after somebody told of a change, and
-# nobody's change can fall between the last look and the wait: first it is watched, then looked at,
-# then left. Partitions with messages take turns. Whoever waits is woken in order of arrival, with
-# what he waits for in his hands.
+# Law: a partition that has caught up is looked at again only after a change was reported, and no change can
+# fall between the last look and the wait: the partition is first watched, then looked at, then left.
+# Partitions with messages take turns. Waiting tasks are woken in order of arrival, with their messages.
 #
-# Who tells: the writer, if it is in this run (neighbours); else the kernel, of the file that is read (of a
-# stream, its index) and of the directory it is in (watch); else nobody, and all are looked at now and then.
+# Changes are reported by the writer, if it is in this run (notifier.py); else by the kernel, for the file
+# that is read (of a stream, its index) and for its directory (watch.py); else all partitions are polled.
 
 from __future__ import annotations
 
@@ -35,47 +34,47 @@ log = Log("reading")
 
 T = TypeVar("T")
 
-# So many messages of one partition, then it is the next one's turn.
+# Messages of one partition before it is the next one's turn.
 _TURN = 256
 
 
 class TailReader(Protocol):
-    """A log's reader whose writer, if it is in this thread, comes and goes while it reads."""
+    """A log's reader. Its writer may come and go in the same thread while it reads."""
 
     losses: list[SkippedBytes]
 
     @property
     def ahead(self) -> Any:
-        """What was read and is not handed out yet, with its compiled doors."""
+        """The messages read ahead and not handed out yet, with the compiled fast path."""
 
     @property
     def live(self) -> LiveEnd | None:
-        """Where its writer is; None: not in this thread."""
+        """The live end of its writer; None: the writer is not in this thread."""
 
     @property
     def base(self) -> int | None:
-        """The segment that it is in; None: it has none open."""
+        """The base offset of the open segment; None: none is open."""
 
     def produced_by(self, live: Any) -> None:
-        """From now on, somebody in this thread writes there; None: nobody does any more."""
+        """Note the writer in this thread; None: there is none any more."""
 
     def fill(self) -> bool:
-        """Have messages behind the fast doors. False: there are none now."""
+        """Read messages ahead for the fast path. False: there are none now."""
 
     def catch_up(self) -> bool:
-        """The same, of what its writer has just written. False: `fill`, or wait."""
+        """Read ahead only what its writer in this thread has just written. False: `fill`, or wait."""
 
     def follow(self) -> bool:
-        """The same, of what a writer elsewhere has."""
+        """Read ahead only what a writer elsewhere has just written. False: `fill`, or wait."""
 
     def next_offset(self) -> int:
-        """The offset behind the last message there is."""
+        """Return the offset after the last message."""
 
     def seek(self, offset: int) -> None:
-        """Be at that message. Raises OffsetOutOfRangeError, OSError."""
+        """Move to that message. Raises OffsetOutOfRangeError, OSError."""
 
     def close(self) -> None:
-        """Hold nothing open, and stay at the position."""
+        """Close all files, and keep the position."""
 
 
 class TailPart:
@@ -89,38 +88,38 @@ class TailPart:
         reader: TailReader,
         limit: float = math.inf,
     ) -> None:
-        """Segments are in `directory`; `growing(base)` is the file that grows with each message of one."""
+        """`directory` holds the segments; `growing(base)` is the file that grows with each message of one."""
         self.index = index
         self.directory = directory
         self.growing = growing
         self.reader = reader
         self.ahead = reader.ahead
         self.limit = limit
-        """The offset behind the last message that is to be delivered."""
+        """The offset after the last message to deliver."""
         self.watched = ""
-        """The file that is watched,"""
+        """The file that is watched; "" for none."""
         self.watched_base: int | None = None
-        """and its segment."""
+        """The base offset of its segment."""
         self.is_told = False
-        """Is somebody told when it grows?"""
+        """True if the kernel reports when that file grows."""
         self.lost = 0
         """Messages known to be lost to damage."""
         self._seen_end: int | None = None
 
     @property
     def position(self) -> int:
-        """The offset of the message that comes next."""
+        """The offset of the next message."""
         return self.ahead.next_offset  # type: ignore[no-any-return]
 
     @property
     def lag(self) -> int | None:
-        """Messages that are there and were not handed out, as far as is known. Looks at no file."""
+        """The number of messages not handed out yet; None: unknown. Looks at no file."""
         live = self.reader.live
         end = self._seen_end if live is None else live.next_offset
         return None if end is None else max(0, end - self.position)
 
     def look(self) -> None:
-        """Know of what is there now. Looks at the files, in any thread. Raises DiskqError, OSError."""
+        """Look at the files for the latest end, in any thread. Raises DiskqError, OSError."""
         self._seen_end = self.reader.next_offset()
 
 
@@ -130,29 +129,29 @@ class Tail:
     def __init__(
         self, fs: FileSystem, gate: EngineGate, notifier: Beside, kind: str, checkpoint_slice: float
     ) -> None:
-        """`gate` is that of all readers' fast doors; `kind` is what people call who reads."""
+        """`gate` is that of all readers' fast paths; `kind` names the receiver in messages."""
         self.is_strict = checkpoint_slice == 0
         self.parts: dict[int, TailPart] = {}
         self.losses: list[SkippedBytes] = []
         self.gate = gate
         self.on_turn: Callable[[TailPart], None] = _do_nothing
-        """Called with the partition whose fast doors are open."""
+        """Called with the partition whose turn begins: its fast path is open."""
         self.on_new_partitions: Callable[[], None] | None = None
-        """Called when there may be partitions that nobody has added. May raise DiskqError, OSError."""
+        """Called when there may be partitions that were not added yet. May raise DiskqError, OSError."""
         self.is_open_ended = False
-        """May there be partitions later that are to be read? Then it does not end with those there are."""
+        """True if partitions may be added later: then the tail does not end with the present ones."""
         self._notifier = notifier
         self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
         self._served: TailPart | None = None  # whose turn it was last
-        self._idle: dict[TailPart, None] = {}  # those that have none, until somebody tells of a change
+        self._idle: dict[TailPart, None] = {}  # those that have none, until a change is reported
         self._receivers: Line[Callable[[TailPart], Any]] = Line()  # each is handed what this returns
-        self._lessee: Line[Callable[[TailPart], Any]] = Line()  # who keeps the others waiting, waits for more
-        self._failures: deque[DiskqError | OSError] = deque()  # met while nobody asked
+        self._lessee: Line[Callable[[TailPart], Any]] = Line()  # the task that has the lease, if it waits
+        self._failures: deque[DiskqError | OSError] = deque()  # met while no task was receiving
         self._is_leased = False
         self._is_closed = False
         self._has_listed = True
         self._listener: Listener = listen(fs, self._notice)
-        self._directories: dict[str, TailPart | None] = {}  # that are watched; None: that of all partitions
+        self._directories: dict[str, TailPart | None] = {}  # the watched ones; None: that of all partitions
         self._of_path: dict[str, TailPart] = {}
         self.own_thread = OwnThread(f"this {kind}", gate.guard)
         notifier.reader_comes(self)
@@ -167,25 +166,25 @@ class Tail:
         self.wake(part)
 
     def watch_for_partitions(self, directory: str) -> None:
-        """Call `on_new_partitions` when there may be any: something has come in their directory, or gone."""
+        """Call `on_new_partitions` whenever names appear or disappear in `directory`."""
         self._watch_directory(directory, None)
-        self._has_listed = False  # what came before it was watched, nobody tells of
+        self._has_listed = False  # changes before the watch began are not reported
 
     def wake(self, part: TailPart) -> None:
-        """It may have messages."""
+        """Look at that partition again: it may have messages."""
         if part in self._idle:
             del self._idle[part]
             self._turns.append(part)
 
     def moved(self, part: TailPart) -> None:
-        """Somebody has put its reader elsewhere: look at it anew."""
+        """Look at that partition again: its reader was moved."""
         self.gate.left = 0
         self._idle.pop(part, None)
         if part not in self._turns:
             self._turns.append(part)
 
     def rewind(self, part: TailPart, offset: int) -> None:
-        """Go on at `offset`; whether it is still there is found out when it is read."""
+        """Continue at `offset`. Whether it still exists is found out when it is read."""
         part.reader.close()
         part.reader.ahead.next_offset = offset
         self.moved(part)
@@ -199,20 +198,20 @@ class Tail:
             self.gate.restart()
 
     def check(self) -> None:
-        """Raises BusyError in another thread than its own."""
+        """Raise BusyError in any thread but its own."""
         self.own_thread.check()
 
     def broke(self, failure: StorageFailedError) -> NoReturn:
-        """It was a writer's in this run, who tells its own callers: the reader's stays as it is."""
+        """Raise the failure of a writer in this run. The writer reports it itself; the tail stays usable."""
         raise failure
 
     # --- taking -----------------------------------------------------------------------------------
 
     async def take(self, want: Callable[[TailPart], T]) -> T:
-        """What `want` takes from a partition that has messages, when it is our turn.
+        """Return what `want` takes from a partition that has messages; waits for the caller's turn.
 
-        `Cancelled` means: nothing was taken. Raises EndOfChannel where all have ended, and what reading
-        raises. The caller has passed a schedule point.
+        `Cancelled` means: nothing was taken. Raises EndOfChannel if all partitions have ended, and the errors
+        of reading. The caller has passed a schedule point.
         """
         if not self._receivers and not self._is_leased:
             self._wake_written()
@@ -222,7 +221,7 @@ class Tail:
         return await self._wait(self._receivers, want)
 
     async def take_leased(self, want: Callable[[TailPart], T]) -> T:
-        """As `take`, for who has the lease."""
+        """Do as `take`, for the task that has the lease."""
         self._wake_written()
         if (part := self._find()) is not None:
             try:
@@ -241,7 +240,7 @@ class Tail:
         return result
 
     def take_now(self, want: Callable[[TailPart], T]) -> T:
-        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        """Do as `take` without waiting. Raises WouldBlock."""
         if not self._receivers and not self._is_leased:
             self._wake_written()
             if (part := self._find()) is not None:
@@ -250,7 +249,7 @@ class Tail:
         raise trio.WouldBlock
 
     def _find(self) -> TailPart | None:
-        """The partition whose turn it is, with a message behind its fast doors. Raises what reading does."""
+        """Return the partition whose turn it is, with a message read ahead. Raises the errors of reading."""
         if self._failures:
             raise self._failures.popleft()
         if not self._has_listed and self.on_new_partitions is not None:
@@ -282,7 +281,7 @@ class Tail:
         return None
 
     def find_more(self) -> TailPart | None:
-        """As `take` finds one, for who has messages in hand: what goes wrong the next one will meet."""
+        """Return the next partition with messages. Errors are left to the next call: some are taken."""
         try:
             self._wake_written()
             return self._find_turn()
@@ -295,7 +294,7 @@ class Tail:
             while not has_more and self._watch(part):
                 has_more = part.reader.fill()
         except BaseException:
-            self._turns.rotate(-1)  # the others are to be heard as well
+            self._turns.rotate(-1)  # so that the others get their turn as well
             self._served = None
             self.gate.left = 0
             raise
@@ -305,7 +304,7 @@ class Tail:
         return has_more
 
     def _wake_written(self) -> None:
-        """What the writer in this run has written without anybody waiting for it."""
+        """Wake the partitions to which the writer in this run wrote while no task waited."""
         if self._notifier.writer is not None:
             for part in [part for part in self._idle if _has_news(part)]:
                 self.wake(part)
@@ -328,7 +327,7 @@ class Tail:
 
     @property
     def has_ended(self) -> bool:
-        """Has everything been delivered that is to be?"""
+        """True if everything up to the limits was delivered, and no partition can be added."""
         return not self.is_open_ended and not self._turns and all(_is_over(part) for part in self._idle)
 
     def _check_end(self) -> None:
@@ -336,7 +335,7 @@ class Tail:
             raise trio.EndOfChannel
 
     def lease(self) -> None:
-        """Keep everybody else from taking, until `release`."""
+        """Keep all other tasks from taking, until `release`."""
         self._is_leased = True
         self.gate.left = 0
 
@@ -358,7 +357,7 @@ class Tail:
             self._hand_out()
 
     def _hand_over(self, part: TailPart, fill: Callable[[], bool]) -> bool:
-        """The short way, for a message that is waited for: True if there was one, and no more was ready."""
+        """Hand one message to the first waiting task: True if there was one, and no more was ready."""
         if (
             part not in self._idle
             or not self._receivers
@@ -372,14 +371,14 @@ class Tail:
             if not fill():
                 return False
         except OSError:
-            return False  # who reads it next meets it again, and tells
+            return False  # the next read meets the same error, and raises it
         self.on_turn(part)
         self.gate.left = 0
         self._receivers.wake_first(outcome.Value(take_one(part)))
         return not part.ahead.is_ready
 
     def _hand_out(self) -> None:
-        """Give those who wait what they wait for, in order, as far as the messages go."""
+        """Serve the waiting tasks in order, as far as there are messages."""
         while True:
             line = self._lessee if self._is_leased else self._receivers
             if not line or self._is_closed:
@@ -409,10 +408,10 @@ class Tail:
             self._notifier.end_waiting(self)
             self._listener.end_waiting()
 
-    # --- who tells of changes ---------------------------------------------------------------------
+    # --- reports of changes -----------------------------------------------------------------------
 
     def _watch(self, part: TailPart) -> bool:
-        """Be told of what comes in a partition that has caught up. True: only from now on, so look again."""
+        """Watch a partition that has caught up. True: the watch began only now, so look again."""
         if part.reader.live is not None:
             return False
         base = part.reader.base
@@ -450,7 +449,7 @@ class Tail:
             part.is_told = False
 
     def _notice(self, path: str | None) -> bool:
-        """A change of files was told, or it is time to look. True: there is something new."""
+        """Look for messages after a change of files was reported, or as a poll. True: a task was served."""
         waiting = self.tasks_waiting_receive
         if path is None:
             self._has_listed = False
@@ -459,7 +458,7 @@ class Tail:
         elif path in self._of_path:
             part = self._of_path[path]
             self._hand_over(part, part.reader.follow)
-            self.wake(part)  # there may be more, of which less is certain
+            self.wake(part)  # there may be more than `follow` reads
         elif (of_directory := self._directories.get(path)) is not None:
             self.wake(of_directory)
         else:
@@ -488,20 +487,20 @@ class Tail:
         self.look()
 
     def fail(self, failure: DiskqError | OSError) -> None:
-        """Something went wrong behind everybody's back: who asks next is told."""
+        """Keep a failure that no call has met; the next receiver gets it."""
         self._failures.append(failure)
         self.look()
 
     # --- the end ----------------------------------------------------------------------------------
 
     def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
-        """Wake those of the tasks that wait: their handle was closed."""
+        """Wake those of `tasks` that wait: their handle was closed."""
         for line in (self._receivers, self._lessee):
             line.dismiss(tasks, why)
         self._settle()
 
     def close(self) -> None:
-        """Let go of everything. Idempotent."""
+        """Release everything. Idempotent."""
         self._is_closed = True
         self.gate.left = 0
         self._notifier.reader_leaves(self)
@@ -518,7 +517,7 @@ class Tail:
 
 
 def take_one(part: TailPart) -> Any:
-    """For `take`: the next message."""
+    """Take the next message of `part`; for `take`."""
     message = part.ahead.take_now()
     assert message is not None, "the tail found one"
     return message

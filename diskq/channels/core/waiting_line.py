@@ -1,7 +1,7 @@
-# Tasks that wait in order of arrival, each for something that is handed to it.
+# Tasks that wait in order of arrival, each for a result.
 #
-# Trio's ParkingLot wakes tasks with nothing in their hands; here whoever wakes a task has already
-# taken, on its behalf, what it waits for, so that nobody who arrives later can snatch it away.
+# Trio's ParkingLot wakes tasks without a result. Here the waker takes what the task waits for on its
+# behalf, before it wakes the task, so that a task that arrives later cannot take it first.
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         on_arrival: Callable[[], None] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> Any:
-        """Stand in line until woken; returns what the task was woken with.
+        """Wait in line until woken; returns the result that the task was woken with.
 
-        `on_arrival` is called with the task in line, before it sleeps. `Cancelled` means: left the
-        line empty-handed; `on_leave` is then called.
+        `on_arrival` is called when the task is in line, before it sleeps. `Cancelled` means: the task left
+        the line without a result; `on_leave` is then called.
         """
         task = trio.lowlevel.current_task()
         self[task] = tag
@@ -48,13 +48,13 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         return await trio.lowlevel.wait_task_rescheduled(leave)
 
     async def wait_to_the_end(self, tag: Tag) -> Any:
-        """As `wait`, not cancellable: what the task waits for cannot be taken back."""
+        """Do the same, but not cancellable: what the task waits for cannot be undone."""
         self[trio.lowlevel.current_task()] = tag
         return await trio.lowlevel.wait_task_rescheduled(_stay)
 
     @property
     def first(self) -> Tag:
-        """The tag of the task that is next."""
+        """The tag of the first task in line."""
         return next(iter(self.values()))
 
     def wake(self, task: trio.lowlevel.Task, result: outcome.Outcome[Any]) -> None:
@@ -69,18 +69,18 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
             trio.lowlevel.reschedule(task, result)
 
     def wake_until(self, most: Tag) -> None:
-        """Wake those in front whose tags are no more than `most`."""
+        """Wake tasks from the front as long as their tags are at most `most`."""
         while self and next(iter(self.values())) <= most:  # type: ignore[operator]
             trio.lowlevel.reschedule(self.popitem(last=False)[0])
 
     def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
-        """Wake those of the tasks that are in line: their handle was closed."""
+        """Wake those of `tasks` that are in line with ClosedResourceError: their handle was closed."""
         for task in tasks:
             if task in self:
                 self.wake(task, outcome.Error(trio.ClosedResourceError(why)))
 
     def wake_all(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
-        """Each with a result of its own: two tasks must not raise one exception object."""
+        """Wake every task, each with a result of its own: two tasks must not raise one exception object."""
         while self:
             self.wake_first(make())
 

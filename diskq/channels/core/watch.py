@@ -1,10 +1,10 @@
-# Who is called when files change. Law: a call is a hint; whoever is called looks for himself, and
-# missing a change is not possible for one who adds the path first and looks then.
+# Calls listeners when files change. Law: a call is only a hint, and the listener looks itself; a listener
+# that adds a path first and looks at it afterwards misses no change.
 #
-# One system task for each Trio run and file system: it sleeps on the kernel's word where there is
-# such a thing (inotify, through `wait_readable`: no thread), and costs nothing while nothing
-# happens. Elsewhere, and where the kernel has no more watches to give, those who wait are called
-# now and then: every 10 ms at first, and every 250 ms when nothing came for long.
+# One system task for each Trio run and file system. If the kernel reports changes (inotify, through
+# `wait_readable`: no thread), the task sleeps until it does, and costs nothing while nothing happens.
+# Otherwise, and if the kernel has no more watches to give, waiting listeners are polled: every 10 ms at
+# first, and less often, down to every 250 ms, while nothing comes.
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SOON = 0.010
 _SELDOM = 0.250
 
 Notice = Callable[[str | None], bool]
-"""Called with a path that has changed, or None: anything may have. Tells whether something was found.
+"""Called with a path that has changed, or None: anything may have changed. Returns True if it found news.
 
-It runs in a system task: it must not raise, nor take long.
+It runs in a system task: it must not raise or take long.
 """
 
 
 def listen(fs: FileSystem, notice: Notice) -> Listener:
-    """Let `notice` be called when what the listener adds changes. Call it in a Trio task."""
+    """Return a listener whose `notice` is called when a path it added changes. Call this in a Trio task."""
     watchers = _watchers.get(None)
     if watchers is None:
         watchers = {}
@@ -43,7 +43,7 @@ def listen(fs: FileSystem, notice: Notice) -> Listener:
 
 
 class Listener:
-    """One who wants to know of changes. To be closed."""
+    """A callback and the paths it is called for. Close it after use."""
 
     def __init__(self, watcher: _Watcher, notice: Notice) -> None:
         self.notice = notice
@@ -55,15 +55,15 @@ class Listener:
 
     @property
     def is_polled(self) -> bool:
-        """Is it called now and then, because nobody tells of all that it wants to know?"""
+        """True if it is polled, because the kernel does not report changes of all its paths."""
         return not self._watcher.is_told or bool(self._unwatched)
 
     def add_file(self, path: str) -> bool:
-        """Be called when the file was written to. False: now and then only, until it was added again."""
+        """Call the listener when the file was written to. False: it is only polled until added again."""
         return self._add(path, self._watcher.watch_file)
 
     def add_directory(self, path: str) -> bool:
-        """Be called when names came or went in the directory. False: as `add_file`."""
+        """Call the listener when names appear or disappear in the directory. False: as `add_file`."""
         return self._add(path, self._watcher.watch_directory)
 
     def _add(self, path: str, watch: Callable[[str], None]) -> bool:
@@ -72,20 +72,20 @@ class Listener:
         try:
             watch(path)
         except OSError:
-            # Not there (then its directory tells more), or no more watches to be had.
+            # The path is missing (then its directory's watch reports it), or the kernel has no more watches.
             self._unwatched.add(path)
             return False
         self._unwatched.discard(path)
         return True
 
     def remove(self, path: str) -> None:
-        """Be called no more for that. Idempotent."""
+        """Stop the calls for that path. Idempotent."""
         self._paths.discard(path)
         self._unwatched.discard(path)
         self._watcher.leave(path, self)
 
     def begin_to_wait(self) -> None:
-        """Somebody waits now for what may come. Where it must be looked for, look soon."""
+        """Note that a task waits for news. If the listener is polled, poll soon."""
         self.is_waiting = True
         if self.is_polled:
             self._watcher.look_soon()
@@ -94,14 +94,14 @@ class Listener:
         self.is_waiting = False
 
     def close(self) -> None:
-        """Be called no more. Idempotent."""
+        """Stop all calls. Idempotent."""
         for path in list(self._paths):
             self.remove(path)
         self._watcher.dismiss(self)
 
 
 class _Watcher:
-    """The task that is told, or looks, and calls the listeners. Ends with the last of them."""
+    """The task that waits for the kernel or polls, and calls the listeners. Ends with the last of them."""
 
     def __init__(self, fs: FileSystem, on_end: Callable[[], object]) -> None:
         self.listeners: set[Listener] = set()
@@ -153,7 +153,7 @@ class _Watcher:
                 self._watch.close()
 
     async def _take_turns(self) -> None:
-        """Call who is to be told, until it is time to look, or nobody is left."""
+        """Call the listeners of changed paths until it is time to poll, or no listener is left."""
         looks = any(listener.is_waiting and listener.is_polled for listener in self.listeners)
         self._sleep.deadline = trio.current_time() + self._interval if looks else math.inf
         if self._watch is None:
