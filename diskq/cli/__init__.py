@@ -25,12 +25,12 @@ import trio
 
 from diskq.cli import completion, convert, info, repair, verify
 from diskq.cli.bench import bench
-from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, described, parse
+from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
 from diskq.cli.hub import parser as hub
 from diskq.cli.journal import parser as journal
 from diskq.cli.pipeline import parser as pipeline
-from diskq.cli.priority import parser as jobs
+from diskq.cli.priority import parser as priority
 from diskq.cli.queue import parser as queue
 from diskq.cli.spool import parser as spool
 from diskq.cli.stream import parser as stream
@@ -43,7 +43,7 @@ COMMANDS = (
     queue,
     stream,
     journal,
-    jobs,
+    priority,
     spool,
     hub,
     pipeline,
@@ -72,10 +72,10 @@ EXAMPLES = """
   tail -f app.log | diskq queue send data events   a line is a message
   diskq queue receive data events                  print them, and remove what was printed
   diskq queue info data                            what is in there, and who has it
-  diskq stream write clicks 'hello' --create       a message into the stream in the directory 'clicks'
+  diskq stream send clicks 'hello' --create        a message into the stream in the directory 'clicks'
   diskq stream read clicks --at -1h                print what came in the last hour; it stays
   diskq stream tail clicks -f                      print the last messages, and what comes
-  diskq jobs send jobs --priority 5 'hello'        a message into the store of priority queues in 'jobs'
+  diskq priority send jobs --priority 5 'hello'    a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
   diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
@@ -105,7 +105,7 @@ def command_parser() -> CommandParser:
     parser = CommandParser(prog="diskq")
     described(parser, ABOUT, EXAMPLES)
     parser.set_defaults(debug=False, advice={})
-    commands = parser.add_subparsers(title="nouns, and verbs for any path", metavar="COMMAND")
+    commands = add_commands(parser, "nouns, and verbs for any path", "COMMAND")
     parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")
     for command in COMMANDS:
         command.add_parser(commands)

@@ -6,17 +6,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 from diskq.cli.core import units
-from diskq.cli.core.parsing import Commands, add_command
+from diskq.cli.core.parsing import CommandParser, Commands, add_command
 from diskq.cli.core.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
 from diskq.cli.core.times import show_moment
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
-from diskq.tools.stores import stores_found
+from diskq.tools.stores import Kind, Store, stores_found
 
-__all__ = ["add_parser"]
+__all__ = ["add_info", "add_parser"]
 
 ABOUT = """
 Say what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, one of their
@@ -59,6 +60,59 @@ def run(args: argparse.Namespace) -> int:
     elif found:
         _show_all(found)
     return 2 if unseen else 0
+
+
+# --- as the verb of a noun ------------------------------------------------------------------------
+
+ABOUT_ONE = """
+Show what is in a {what} and which process has it open: how many messages, how many bytes,
+how old, its readers, what an earlier repair kept aside, and what the next open would repair. Takes no lock
+and changes nothing.
+
+`diskq info` shows the same for any path.
+"""
+
+EXAMPLES_ONE = """
+  diskq {noun} info {path}
+  diskq {noun} info {path} --json | jq .messages
+"""
+
+_KINDS: dict[str, Kind] = {"stream": "stream", "journal": "journal", "priority": "jobs", "spool": "spool"}
+_WHAT = {"priority": "store of priority queues"}
+
+
+def add_info(
+    verbs: Commands, noun: str, path: str, metavar: str, check: Callable[[str], object]
+) -> CommandParser:
+    """Add the verb `info` to a noun, with examples about `path`.
+
+    `check` raises CommandError unless there is a store of this kind at the path that is given.
+    """
+    what = _WHAT.get(noun, noun)
+    parser = add_command(
+        verbs,
+        "info",
+        "what is in there, and who has it",
+        ABOUT_ONE.format(what=what),
+        EXAMPLES_ONE.format(noun=noun, path=path),
+    )
+    parser.add_path(what, metavar)
+    parser.add_json("one object; bytes, nanoseconds")
+    parser.set_defaults(run=run_one, kind=_KINDS[noun], check=check)
+    return parser
+
+
+def run_one(args: argparse.Namespace) -> None:
+    args.check(args.path)
+    with warnings_left_out():
+        found = info(Store(args.kind, args.path))
+    if args.json:
+        print(json.dumps(_one_as_json(found), indent=2))
+    else:
+        _show_one(found)
+
+
+# --- in words, and as JSON ------------------------------------------------------------------------
 
 
 def _show_all(found: list[Info]) -> None:
@@ -136,14 +190,15 @@ def _time(nanoseconds: int | None, each: Info) -> str:
 
 def _as_json(found: list[Info], unseen: list[tuple[str, str]]) -> dict[str, Any]:
     return {
-        "things": [
-            {
-                "kind": each.store.kind,
-                "path": each.store.path,
-                "name": each.store.name or None,
-                **{name: value for name, value in dataclasses.asdict(each).items() if name != "store"},
-            }
-            for each in found
-        ],
+        "things": [_one_as_json(each) for each in found],
         "unseen": [{"path": path, "error": error} for path, error in unseen],
+    }
+
+
+def _one_as_json(each: Info) -> dict[str, Any]:
+    return {
+        "kind": each.store.kind,
+        "path": each.store.path,
+        "name": each.store.name or None,
+        **{name: value for name, value in dataclasses.asdict(each).items() if name != "store"},
     }

@@ -215,7 +215,7 @@ def _look_at_jobs(fs: FileSystem, store: Store, found: Info) -> None:
     found.leftovers = _kept(fs, files.root)
     size = sum(fs.size_of(path) or 0 for path in [*segments, files.snapshot])
     if size > _READ_UP_TO:
-        found.facts["not_read"] = f"{size} bytes of commands and snapshot: diskq jobs queues reads them"
+        found.facts["not_read"] = f"{size} bytes of commands and snapshot: diskq priority queues reads them"
         return
     opening = try_opening(store.path, fs=fs)
     found.facts["next_open"] = opening.outcome

@@ -91,8 +91,9 @@ def test_every_value_with_a_unit_is_read_in_that_unit(command):
 
 
 TABLES = """
-    queue.info queue.peek stream.lookup stream.stats stream.groups journal.offset jobs.queues jobs.peek
-    jobs.inspect spool.status spool.dead.list hub.status pipeline.aggregate pipeline.audit verify bench
+    queue.info queue.peek stream.info stream.lookup stream.stats stream.groups journal.info journal.offset
+    priority.info priority.queues priority.peek priority.inspect spool.info spool.status spool.dead.list
+    hub.status pipeline.aggregate pipeline.audit verify bench
 """
 
 
@@ -137,7 +138,7 @@ def fails_in_one_line(done, *codes: int) -> bool:
     return done.code in (codes or (1, 2)) and ": error: " in done.notes[-1] and "Traceback" not in text
 
 
-MAKES = ("diskq stream create", "diskq jobs create")
+MAKES = ("diskq stream create", "diskq priority create")
 
 
 @each_looking
@@ -209,14 +210,14 @@ def test_every_value_that_makes_no_sense_is_one_line(run, tmp_path, command):
         ["queue", "send", "data", "x" * 300, "hello"],
         ["stream", "read", "data"],
         ["stream", "read", "da\x00ta"],
-        ["stream", "write", "new/stream", "x", "--key", "k" * 70_000, "--create"],
+        ["stream", "send", "new/stream", "x", "--key", "k" * 70_000, "--create"],
         ["stream", "read", "clicks", "--partition", "99999999999999999999"],
-        ["journal", "put", "new", "x", "--type", "256", "--create"],
-        ["journal", "put", "new", "x", "--key", "k" * 200, "--create"],
-        ["jobs", "peek", "data", "--queue", "\ud800"],
-        ["jobs", "send", "new", "x", "--create", "--priority", "9" * 30],
-        ["jobs", "create", "new", "x" * 300],
-        ["jobs", "create", "new", "q", "--priorities", "5", "1"],
+        ["journal", "send", "new", "x", "--type", "256", "--create"],
+        ["journal", "send", "new", "x", "--key", "k" * 200, "--create"],
+        ["priority", "peek", "data", "--queue", "\ud800"],
+        ["priority", "send", "new", "x", "--create", "--priority", "9" * 30],
+        ["priority", "create", "new", "x" * 300],
+        ["priority", "create", "new", "q", "--priorities", "5", "1"],
         ["spool", "send", "data", "x"],
         ["spool", "dead", "replay", "data", "no-id"],
         ["spool", "dead", "purge", "data"],

@@ -60,7 +60,7 @@ def test_what_the_other_verbs_print_comes_in(run: Run, tmp_path: Path) -> None:
     lines = run("stream", "read", tmp_path / "s", "--json").out
     run("convert", "-", tmp_path / "s2", "--to", "triplet", stdin=lines)
     assert there(tmp_path / "s2") == there(tmp_path / "s")
-    lines = run("journal", "scan", tmp_path / "j", "--json").out
+    lines = run("journal", "read", tmp_path / "j", "--json").out
     run("convert", "-", tmp_path / "j2", "--to", "sej", stdin=lines)
     assert there(tmp_path / "j2") == there(tmp_path / "j")
 

@@ -1,4 +1,4 @@
-# The journal noun: sej's verbs, and what comes of them.
+# The journal noun: its verbs, and what comes of them.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diskq.options import JournalOptions
 from tests.cli.conftest import frames, start
 
 DAY = 86_400 * 10**9
-VERBS = ["put", "scan", "count", "tail", "offset", "reset", "old", "timestamp", "file", "dump"]
+VERBS = ["send", "read", "count", "tail", "offset", "reset", "old", "timestamp", "file", "dump", "info"]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_every_command_has_help_with_examples(run, command):
 )
 def test_a_stretch_is_scanned_and_counted_and_ends(run, path, words, expected):
     before = tree(path)
-    done = run("journal", "scan", path, *words)
+    done = run("journal", "read", path, *words)
     assert (done.code, values(done.out)) == (0, list(expected))
     if "--count" not in words:
         assert run("journal", "count", path, *words).out == b"%d\n" % len(expected)
@@ -71,8 +71,8 @@ def test_a_stretch_is_scanned_and_counted_and_ends(run, path, words, expected):
 
 
 def test_messages_are_told_in_the_format_that_is_asked_for(run, path):
-    assert run("journal", "scan", path, "-n", 1, "--length-prefixed").out == frames(b"value 0")
-    lines = run("journal", "scan", path, "--format", "json", "--start", 9).out
+    assert run("journal", "read", path, "-n", 1, "--length-prefixed").out == frames(b"value 0")
+    lines = run("journal", "read", path, "--format", "json", "--start", 9).out
     assert json.loads(lines) == {
         "offset": 9,
         "timestamp": "1970-01-01T00:00:09Z",
@@ -98,7 +98,7 @@ def test_the_last_messages_are_shown_and_then_what_comes(run, path):
     with start("journal", "tail", path, "--follow", "--count", 1, stdout=-1) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"value 9\n"
-        assert run("journal", "put", path, "value 10").notes == ["diskq: 1 put"]
+        assert run("journal", "send", path, "value 10").notes == ["diskq: 1 sent"]
         assert process.stdout.readline() == b"value 10\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
@@ -140,23 +140,23 @@ def test_the_time_of_a_message_is_told(run, path):
 
 def test_what_is_put_is_there_with_its_key_type_and_time(run, tmp_path):
     path = tmp_path / "new"
-    assert run("journal", "put", path, "x").code == 1
+    assert run("journal", "send", path, "x").code == 1
     words = ["--create", "--key", "ada", "--type", 200, "--timestamp", "1970-01-01T00:00:05Z"]
-    assert run("journal", "put", path, "--length-prefixed", *words, stdin=frames(b"a\n", b"")).code == 0
-    lines = [json.loads(line) for line in run("journal", "scan", path, "--json").out.splitlines()]
+    assert run("journal", "send", path, "--length-prefixed", *words, stdin=frames(b"a\n", b"")).code == 0
+    lines = [json.loads(line) for line in run("journal", "read", path, "--json").out.splitlines()]
     assert [(each["value"], each["key"], each["type"]) for each in lines] == [
         ("YQo=", "YWRh", 200),
         ("", "YWRh", 200),
     ]
     assert {each["timestamp"] for each in lines} == {"1970-01-01T00:00:05Z"}
-    assert run("journal", "put", path, "x", "--type", 256).code == 2
+    assert run("journal", "send", path, "x", "--type", 256).code == 2
     with Journal(path):
-        done = run("journal", "put", path, "x", "--wait", "0s")
+        done = run("journal", "send", path, "x", "--wait", "0s")
     assert done.code == 1
     assert "--wait 30s" in done.notes[-1]
 
 
-@pytest.mark.parametrize("verb", ["scan", "count", "tail", "offset", "old"])
+@pytest.mark.parametrize("verb", ["read", "count", "tail", "offset", "old"])
 def test_where_no_journal_is_it_says_so_and_makes_none(run, tmp_path, verb):
     done = run("journal", verb, tmp_path / "nowhere")
     assert (done.code, done.out) == (1, b"")

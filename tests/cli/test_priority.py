@@ -1,4 +1,4 @@
-# The jobs noun: what a person types, and what comes of it.
+# The priority noun: what a person types, and what comes of it.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from diskq.engine.priority.view import look_at_store
 from diskq.storage.fs import OsFileSystem
 from tests.cli.conftest import Terminal, frames, program, start, until
 
-VERBS = ["queues", "create", "delete", "send", "receive", "peek", "snapshot", "inspect", "repair"]
+VERBS = ["queues", "create", "delete", "send", "receive", "peek", "snapshot", "inspect", "repair", "info"]
 GOLDEN = Path(__file__).parents[1] / "golden/taskflux"
 CASES = {case["id"]: case for case in json.loads((GOLDEN / "manifest.json").read_text())["cases"]}
 OUTCOMES = {"ok": "ok", "repaired": "mends", "refused": "refused"}
@@ -55,15 +55,15 @@ def files_of(path: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("command", [[], *([verb] for verb in VERBS)], ids=" ".join)
 def test_every_command_has_help_with_examples(run, command):
-    done = run("jobs", *command, "--help")
+    done = run("priority", *command, "--help")
     assert done.code == 0
-    assert b"examples:\n  diskq jobs" in done.out
+    assert b"examples:\n  diskq priority" in done.out
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_with_a_value_says_its_default(verb, capsys):
     with pytest.raises(SystemExit):
-        main(["jobs", verb, "--help"])
+        main(["priority", verb, "--help"])
     options = capsys.readouterr().out.partition("options:")[2].partition("examples:")[0]
     for option in options.split("\n  -")[1:]:
         head, text = option.split(" ", 1)
@@ -92,7 +92,7 @@ def test_every_option_with_a_value_says_its_default(verb, capsys):
 )
 def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, path, monkeypatch, command):
     monkeypatch.chdir(path.parent)
-    done = run("jobs", *command)
+    done = run("priority", *command)
     assert done.code == 2
     assert done.notes[0].startswith("usage: diskq")
     assert "error: " in done.notes[-1]
@@ -108,7 +108,7 @@ def test_where_no_store_is_it_says_so_and_makes_none(run, tmp_path, verb, what):
         place.mkdir()
         (place / "letter").write_text("dear")
     before = sorted(os.listdir(place)) if place.exists() else None
-    done = run("jobs", verb, place)
+    done = run("priority", verb, place)
     assert (done.code, done.out) == (1, b"")
     assert "no such directory" in done.notes[-1] or "there is no store" in done.notes[-1]
     assert (sorted(os.listdir(place)) if place.exists() else None) == before
@@ -120,7 +120,7 @@ def test_where_no_store_is_it_says_so_and_makes_none(run, tmp_path, verb, what):
 def test_a_store_that_somebody_has_is_waited_for_and_named(run, path, command):
     verb, *rest = command
     with PriorityStore(path):
-        done = run("jobs", verb, path, *rest, "--wait", "0s")
+        done = run("priority", verb, path, *rest, "--wait", "0s")
     assert done.code == 1
     assert f"process {os.getpid()}" in done.notes[-1]
     assert "--wait 30s" in done.notes[-1]
@@ -131,14 +131,14 @@ def test_a_store_that_somebody_has_is_waited_for_and_named(run, path, command):
 
 def test_a_store_and_its_queues_are_made(run, tmp_path):
     path = tmp_path / "new" / "store"
-    assert run("jobs", "create", path).code == 0
-    assert "there already" in run("jobs", "create", path).notes[-1]
+    assert run("priority", "create", path).code == 0
+    assert "there already" in run("priority", "create", path).notes[-1]
     limits = ["--max-size", 3, "--max-message-size", "1KiB", "--priorities", -1, 7, "--kind", "QA"]
-    assert run("jobs", "create", path, "mail", *limits).code == 0
-    again = run("jobs", "create", path, "mail")
+    assert run("priority", "create", path, "mail", *limits).code == 0
+    again = run("priority", "create", path, "mail")
     assert again.code == 1
     assert "'mail'" in again.notes[-1]
-    found = json.loads(run("jobs", "queues", path, "--json").out)
+    found = json.loads(run("priority", "queues", path, "--json").out)
     assert found[1] == {
         "name": "mail",
         "implementation": "QA",
@@ -153,29 +153,32 @@ def test_a_store_and_its_queues_are_made(run, tmp_path):
 
 
 def test_a_name_that_no_queue_can_have_is_refused(run, path):
-    done = run("jobs", "create", path, "two words")
+    done = run("priority", "create", path, "two words")
     assert done.code == 1
     assert "two words" in done.notes[-1]
 
 
 def test_sending_with_create_makes_the_store(run, tmp_path):
-    assert run("jobs", "send", tmp_path / "s", "--create", "hello").code == 0
-    assert run("jobs", "receive", tmp_path / "s").out == b"hello\n"
+    assert run("priority", "send", tmp_path / "s", "--create", "hello").code == 0
+    assert run("priority", "receive", tmp_path / "s").out == b"hello\n"
 
 
 def test_a_store_is_not_made_among_other_files(run, tmp_path):
     (tmp_path / "letter").write_text("dear")
-    done = run("jobs", "send", tmp_path, "--create", "hello")
+    done = run("priority", "send", tmp_path, "--create", "hello")
     assert done.code == 1
     assert "letter" in done.notes[-1]
     assert "directory of its own" in done.notes[-1]
 
 
 def test_the_documents_layout_is_for_a_new_store(run, tmp_path):
-    run("jobs", "create", tmp_path / "s", "--layout", "document")
-    run("jobs", "send", tmp_path / "s", "hello")
-    assert json.loads(run("jobs", "inspect", tmp_path / "s", "--json").out)["opening"]["layout"] == "document"
-    done = run("jobs", "create", tmp_path / "s", "q", "--layout", "aligned")
+    run("priority", "create", tmp_path / "s", "--layout", "document")
+    run("priority", "send", tmp_path / "s", "hello")
+    assert (
+        json.loads(run("priority", "inspect", tmp_path / "s", "--json").out)["opening"]["layout"]
+        == "document"
+    )
+    done = run("priority", "create", tmp_path / "s", "q", "--layout", "aligned")
     assert done.code == 1
     assert "layout" in done.notes[-1]
 
@@ -184,19 +187,19 @@ def test_queues_are_told_while_a_process_has_them(run, path):
     add(path, (1, b"one"), (2, b"two"))
     with PriorityStore(path) as store:
         store.dequeue(store.queue("mail"))
-        done = run("jobs", "queues", path)
+        done = run("priority", "queues", path)
     assert done.out.splitlines()[2].split()[:3] == [b"mail", b"2", b"6"]
     assert f"process {os.getpid()}" in done.notes[-1]
 
 
 def test_a_queue_is_removed_with_what_is_in_it(run, path):
     add(path, (1, b"one"))
-    done = run("jobs", "delete", path, "mail", "--yes")
+    done = run("priority", "delete", path, "mail", "--yes")
     assert done.notes == ["diskq: queue 'mail' removed, with 1 messages"]
-    done = run("jobs", "delete", path, "mail", "--yes")
+    done = run("priority", "delete", path, "mail", "--yes")
     assert done.code == 1
-    assert "`diskq jobs queues`" in done.notes[-1]
-    assert run("jobs", "delete", path, "", "--yes").code == 1
+    assert "`diskq priority queues`" in done.notes[-1]
+    assert run("priority", "delete", path, "", "--yes").code == 1
 
 
 def test_a_person_is_asked_first(path):
@@ -204,7 +207,7 @@ def test_a_person_is_asked_first(path):
     for answer, code, left in (("n\n", 1, ["", "mail"]), ("y\n", 0, [""])):
         with (
             Terminal() as terminal,
-            start("jobs", "delete", path, "mail", stdin=terminal.outer, stderr=terminal.outer) as process,
+            start("priority", "delete", path, "mail", stdin=terminal.outer, stderr=terminal.outer) as process,
         ):
             assert "with all messages (1)" in terminal.read_until("[y/N] ")
             terminal.type(answer)
@@ -217,36 +220,40 @@ def test_a_person_is_asked_first(path):
 
 
 def test_messages_come_back_by_priority_and_in_the_order_of_their_coming(run, path):
-    assert run("jobs", "send", path, "--queue", "mail", "--priority", 5, "b", "c").notes == ["diskq: 2 sent"]
-    run("jobs", "send", path, "--queue", "mail", "--priority", 1, stdin=b"a\n")
-    run("jobs", "send", path, "--priority", -3, "other")
-    assert run("jobs", "receive", path, "--queue", "mail", "-n", 2).out == b"a\nb\n"
-    assert run("jobs", "receive", path, "--queue", "mail").out == b"c\n"
-    done = run("jobs", "receive", path, "--queue", "mail")
+    assert run("priority", "send", path, "--queue", "mail", "--priority", 5, "b", "c").notes == [
+        "diskq: 2 sent"
+    ]
+    run("priority", "send", path, "--queue", "mail", "--priority", 1, stdin=b"a\n")
+    run("priority", "send", path, "--priority", -3, "other")
+    assert run("priority", "receive", path, "--queue", "mail", "-n", 2).out == b"a\nb\n"
+    assert run("priority", "receive", path, "--queue", "mail").out == b"c\n"
+    done = run("priority", "receive", path, "--queue", "mail")
     assert (done.code, done.out, done.notes) == (0, b"", ["diskq: 0 received"])
     assert held(path, "") == [(-3, b"other")]
 
 
 def test_any_bytes_go_in_and_out(run, path):
     bodies = [b"", b"a\nb", bytes(range(50))]
-    assert run("jobs", "send", path, "--length-prefixed", stdin=frames(*bodies)).notes == ["diskq: 3 sent"]
-    assert run("jobs", "send", path, "--whole", stdin=b"x\ny\n").code == 0
-    done = run("jobs", "peek", path, "--base64")
+    assert run("priority", "send", path, "--length-prefixed", stdin=frames(*bodies)).notes == [
+        "diskq: 3 sent"
+    ]
+    assert run("priority", "send", path, "--whole", stdin=b"x\ny\n").code == 0
+    done = run("priority", "peek", path, "--base64")
     assert [base64.b64decode(line) for line in done.out.splitlines()] == [*bodies, b"x\ny\n"]
-    assert run("jobs", "receive", path, "--length-prefixed").out == frames(*bodies, b"x\ny\n")
+    assert run("priority", "receive", path, "--length-prefixed").out == frames(*bodies, b"x\ny\n")
 
 
 def test_a_line_of_json_tells_its_queue_and_priority(run, path, tmp_path):
     add(path, (3, b"\0\n"), (1, b"one"))
-    run("jobs", "send", path, "--priority", 7, "seven")
-    lines = run("jobs", "peek", path, "--queue", "mail", "--json").out
+    run("priority", "send", path, "--priority", 7, "seven")
+    lines = run("priority", "peek", path, "--queue", "mail", "--json").out
     assert json.loads(lines.splitlines()[0]) == {"queue": "mail", "id": 2, "priority": 1, "data": "b25l"}
-    lines += run("jobs", "receive", path, "--json").out
+    lines += run("priority", "receive", path, "--json").out
     other = tmp_path / "other"
-    run("jobs", "create", other, "mail")
-    assert run("jobs", "send", other, "--json", stdin=lines).notes == ["diskq: 3 sent"]
+    run("priority", "create", other, "mail")
+    assert run("priority", "send", other, "--json", stdin=lines).notes == ["diskq: 3 sent"]
     assert (held(other), held(other, "")) == ([(1, b"one"), (3, b"\0\n")], [(7, b"seven")])
-    run("jobs", "send", other, "--json", "--queue", "", "--priority", 9, stdin=lines)
+    run("priority", "send", other, "--json", "--queue", "", "--priority", 9, stdin=lines)
     assert [priority for priority, _ in held(other, "")] == [7, 9, 9, 9]
 
 
@@ -264,7 +271,7 @@ def test_a_line_of_json_tells_its_queue_and_priority(run, path, tmp_path):
     ],
 )
 def test_what_stands_before_a_line_that_is_no_message_is_sent(run, path, line, why):
-    done = run("jobs", "send", path, "--json", stdin=b'{"data":"b25l"}\n%b\n{"data":""}\n' % line)
+    done = run("priority", "send", path, "--json", stdin=b'{"data":"b25l"}\n%b\n{"data":""}\n' % line)
     assert done.code == 1
     assert done.notes[-2] == "diskq: 1 sent"
     assert why in done.notes[-1]
@@ -278,11 +285,11 @@ def test_what_stands_before_a_line_that_is_no_message_is_sent(run, path, line, w
         (["--queue", "mail", "1", "2", "3", "4", "5"], "receive some first"),
         (["--queue", "mail", "--priority", "10", "1"], "10"),
         (["--queue", "mail", "x" * 101], "100"),
-        (["--queue", "post", "1"], "`diskq jobs create` makes one"),
+        (["--queue", "post", "1"], "`diskq priority create` makes one"),
     ],
 )
 def test_what_a_queue_does_not_allow_is_refused_with_the_reason(run, path, command, why):
-    done = run("jobs", "send", path, *command)
+    done = run("priority", "send", path, *command)
     assert done.code == 1
     assert done.notes[-2] == "diskq: 0 sent"
     assert why in done.notes[-1]
@@ -292,17 +299,17 @@ def test_what_a_queue_does_not_allow_is_refused_with_the_reason(run, path, comma
 def test_what_cannot_be_written_out_stays(path):
     add(path, *((number % 4, b"%d" % number) for number in range(4)))
     with open("/dev/full", "wb") as full:
-        done = program("jobs", "receive", path, "--queue", "mail", stdout=full)
+        done = program("priority", "receive", path, "--queue", "mail", stdout=full)
     assert done.code == 1
     assert "diskq: 0 received" in done.notes
     assert len(held(path)) == 4
 
 
 def test_who_follows_gets_what_others_send(run, path):
-    with start("jobs", "receive", path, "--follow", "--json", stdout=-1) as process:
+    with start("priority", "receive", path, "--follow", "--json", stdout=-1) as process:
         assert process.stdout is not None
         for text in ("one", "two"):
-            done = run("jobs", "send", path, "--wait", "10s", text)
+            done = run("priority", "send", path, "--wait", "10s", text)
             assert done.code == 0
             assert base64.b64decode(json.loads(process.stdout.readline())["data"]) == text.encode()
         # Interrupted before it has acknowledged, it would leave what it wrote last to be read again.
@@ -319,7 +326,7 @@ def test_a_person_sees_a_table(path):
     with (
         Terminal() as terminal,
         start(
-            "jobs", "peek", path, "--queue", "mail", "-n", 1, stdout=terminal.outer, stderr=terminal.outer
+            "priority", "peek", path, "--queue", "mail", "-n", 1, stdout=terminal.outer, stderr=terminal.outer
         ) as process,
     ):
         seen = terminal.read_until("1 more")
@@ -333,9 +340,9 @@ def test_a_person_sees_a_table(path):
 
 def test_a_snapshot_takes_the_place_of_the_log(run, path):
     add(path, (1, b"one"))
-    assert run("jobs", "snapshot", path).notes == ["diskq: snapshot taken, up to command 1"]
-    assert run("jobs", "snapshot", path).notes == ["diskq: nothing is new since the last snapshot"]
-    report = json.loads(run("jobs", "inspect", path, "--json").out)
+    assert run("priority", "snapshot", path).notes == ["diskq: snapshot taken, up to command 1"]
+    assert run("priority", "snapshot", path).notes == ["diskq: nothing is new since the last snapshot"]
+    report = json.loads(run("priority", "inspect", path, "--json").out)
     assert report["snapshot"]["lsn"] == 1
     assert report["snapshot"]["queues"] == {"": 0, "mail": 1}
 
@@ -358,7 +365,7 @@ of_the_golden = pytest.mark.parametrize(
 def test_inspect_says_of_each_directory_what_is_in_it_and_what_an_open_does(run, tmp_path, case):
     root, expected = copied(case["id"], tmp_path), case["diskq"]
     before = files_of(root)
-    done = run("jobs", "inspect", root, "--json", "--commands")
+    done = run("priority", "inspect", root, "--json", "--commands")
     assert files_of(root) == before
     report = json.loads(done.out)
     opening = report["opening"]
@@ -401,9 +408,9 @@ def test_inspect_says_of_each_directory_what_is_in_it_and_what_an_open_does(run,
 def test_repair_tells_first_and_then_makes_each_open_that_can_be(run, tmp_path, case):
     root = copied(case["id"], tmp_path)
     before = files_of(root)
-    would = run("jobs", "repair", root, "--json")
+    would = run("priority", "repair", root, "--json")
     assert files_of(root) == before
-    done = run("jobs", "repair", root, "--json", "--apply")
+    done = run("priority", "repair", root, "--json", "--apply")
     assert would.code == done.code
     if case["diskq"].get("error") == "unknown_implementation":
         assert done.code == 1
@@ -427,7 +434,7 @@ def test_repair_tells_first_and_then_makes_each_open_that_can_be(run, tmp_path, 
 
 def test_damage_is_shown_where_it_is(run, tmp_path):
     root = copied("X07-unknown-delta", tmp_path)
-    done = run("jobs", "inspect", root)
+    done = run("priority", "inspect", root)
     assert done.code == 1
     assert b"an unknown command, at byte 8, command 0" in done.out
     assert f"diskq repair {root}" in done.notes[-1]
@@ -435,18 +442,18 @@ def test_damage_is_shown_where_it_is(run, tmp_path):
 
 def test_a_repair_says_what_stays_and_what_does_not(run, tmp_path):
     root = copied("C02-crc-middle", tmp_path)
-    would = run("jobs", "repair", root)
+    would = run("priority", "repair", root)
     assert b"327 bytes stay, " in would.out
     assert b"would be cut, and kept in " in would.out
     assert "--apply does it" in would.notes[-1]
-    done = run("jobs", "repair", root, "--apply")
+    done = run("priority", "repair", root, "--apply")
     assert b"are cut, and kept in " in done.out
-    assert run("jobs", "repair", root).notes == ["diskq: nothing is to be repaired: 1 queues, 7 messages"]
+    assert run("priority", "repair", root).notes == ["diskq: nothing is to be repaired: 1 queues, 7 messages"]
 
 
 def test_settings_that_are_none_are_an_error_in_one_line(run, path):
     (path / "taskflux.settings.json").write_text("{]")
-    done = run("jobs", "queues", path)
+    done = run("priority", "queues", path)
     assert done.code == 1
     assert len(done.notes) == 1
     assert "taskflux.settings.json" in done.notes[0]
@@ -454,9 +461,9 @@ def test_settings_that_are_none_are_an_error_in_one_line(run, path):
 
 def test_who_has_a_store_is_told_of_taskflux_too(run, path, tmp_path):
     with diskq.PriorityStore(path):
-        assert f"process {os.getpid()}".encode() in run("jobs", "inspect", path).out
+        assert f"process {os.getpid()}".encode() in run("priority", "inspect", path).out
     fs = OsFileSystem()
     handle = fs.open(str(path / "data" / "tflux.metadata"))
     assert fs.try_lock(handle)
-    assert b"TaskFlux, or another program" in run("jobs", "inspect", path).out
+    assert b"TaskFlux, or another program" in run("priority", "inspect", path).out
     fs.close(handle)

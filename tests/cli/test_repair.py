@@ -95,7 +95,7 @@ def test_a_store_is_repaired_as_by_its_own_verb(run, tmp_path):
         store = made("jobs", str(tmp_path / name))
         flip(sorted((tmp_path / name).rglob("*.log"))[0], 1000)
     run("repair", tmp_path / "here", "--apply")
-    run("jobs", "repair", tmp_path / "there", "--apply")
+    run("priority", "repair", tmp_path / "there", "--apply")
     here = messages_in(store._replace(path=str(tmp_path / "here")))
     assert here == messages_in(store._replace(path=str(tmp_path / "there"))) != []
 

@@ -94,7 +94,7 @@ def test_the_speed_and_the_longest_gap_are_kept(run, tmp_path):
 def test_json_is_that_of_reading(run, source):
     noun, path = source
     lines = run(noun, "replay", path, *MAX, "--json", "-n", 1).out
-    as_read = run(noun, "read" if noun == "stream" else "scan", path, "--json").out.splitlines()
+    as_read = run(noun, "read", path, "--json").out.splitlines()
     assert lines.strip() in as_read
     assert json.loads(lines)
 

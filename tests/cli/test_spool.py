@@ -23,7 +23,7 @@ from diskq.storage.barrier import Barrier
 from diskq.storage.fs import OsFileSystem
 from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
 
-VERBS = [["status"], ["send"], ["run"], ["dead", "list"], ["dead", "replay"], ["dead", "purge"]]
+VERBS = [["status"], ["send"], ["run"], ["dead", "list"], ["dead", "replay"], ["dead", "purge"], ["info"]]
 TIME = 1_372_932_000 * 10**9  # 2013-07-04T10:00:00Z
 
 
@@ -107,7 +107,9 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "verb", [*VERBS[:2], *VERBS[3:4], ["dead", "purge", "--all"], ["run", "--exec", "true"]], ids=" ".join
+    "verb",
+    [*VERBS[:2], *VERBS[3:4], ["info"], ["dead", "purge", "--all"], ["run", "--exec", "true"]],
+    ids=" ".join,
 )
 @pytest.mark.parametrize("what", ["nothing", "other files"])
 def test_where_no_spool_is_it_says_so_and_makes_none(run, tmp_path, verb, what):

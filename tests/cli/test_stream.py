@@ -28,7 +28,7 @@ from tests.cli.conftest import Terminal, frames, program, start, until
 from tests.golden.streams import case, every_stream, golden_stream
 from tests.reference import triplet_oracle as oracle
 
-VERBS = ["create", "write", "read", "tail", "lookup", "vacuum", "stats", "groups"]
+VERBS = ["create", "send", "read", "tail", "lookup", "vacuum", "stats", "groups", "info"]
 
 SECOND = 1_000_000_000
 
@@ -89,8 +89,8 @@ def test_every_option_with_a_value_says_its_default(verb, capsys):
         ["stream", "create", "s", "--partition-count", "1000000"],
         ["stream", "create", "s", "--retention-max-age", "1w"],
         ["stream", "create", "s", "--encoding", "json"],
-        ["stream", "write", "s", "hello", "--lines"],
-        ["stream", "write", "s", "hello", "--timestamp", "2013-07-04T10:00:00"],
+        ["stream", "send", "s", "hello", "--lines"],
+        ["stream", "send", "s", "hello", "--timestamp", "2013-07-04T10:00:00"],
         ["stream", "read", "s", "--start", "first"],
         ["stream", "read", "s", "--start", "oldest", "--start-offset", "5"],
         ["stream", "read", "s", "--start", "at-offset"],
@@ -154,7 +154,7 @@ def test_a_partition_that_is_not_there_is_told_with_those_that_are(run, path, ve
 def test_settings_that_nobody_can_read_are_told(run, path):
     fill(path)
     (path / "settings.json").write_text('{"partition_count": "three"}')
-    done = run("stream", "write", path, "one")
+    done = run("stream", "send", path, "one")
     assert done.code == 1
     assert "found partition_count 'three', supported: a whole number" in done.notes[-1]
 
@@ -171,7 +171,7 @@ def test_every_example_is_a_command():
     shown = [text for name, text in vars(stream).items() if name.startswith("EXAMPLES")]
     found = command_lines("\n".join([readme, *shown]))
     verbs = {parse(command_parser(), line).run.__name__ for line in found}
-    assert {"create", "write", "read", "tail", "vacuum"} <= verbs
+    assert {"create", "send", "read", "tail", "vacuum"} <= verbs
     assert "_show_help" not in verbs
     assert len(found) > 30
 
@@ -211,7 +211,7 @@ def test_create_writes_down_what_it_is_told(run, path):
 
 def test_create_of_a_stream_that_is_there_changes_what_is_given_and_nothing_else(run, path):
     run("stream", "create", path, "--partition-count", 1, "--segment-size", "1KiB")
-    run("stream", "write", path, "one")
+    run("stream", "send", path, "one")
     done = run("stream", "create", path, "--retention-max-age", "7d")
     assert done.out.startswith(b"settings of ")
     assert oracle.settings(path) == {
@@ -222,7 +222,7 @@ def test_create_of_a_stream_that_is_there_changes_what_is_given_and_nothing_else
     assert values(path) == [b"one"]
 
 
-@pytest.mark.parametrize("command", [["create"], ["write", "--create", "one"]])
+@pytest.mark.parametrize("command", [["create"], ["send", "--create", "one"]])
 def test_a_directory_that_is_something_elses_is_left_alone(run, path, command):
     path.mkdir()
     (path / "settings.json").write_text('{"editor": "vi"}')
@@ -241,42 +241,42 @@ def test_a_stream_keeps_its_encoding(run, path):
     assert "found a stream with encoding fixed" in done.notes[-1]
 
 
-@pytest.mark.parametrize("verb", ["create", "write"])
+@pytest.mark.parametrize("verb", ["create", "send"])
 def test_a_stream_that_is_being_written_names_its_writer(run, path, verb):
     with Stream(path):
-        done = run("stream", verb, path, *(["one"] if verb == "write" else []), "--wait", "0s")
+        done = run("stream", verb, path, *(["one"] if verb == "send" else []), "--wait", "0s")
     assert done.code == 1
     assert f"is in use by process {os.getpid()} on " in done.notes[-1]
     assert done.notes[-1].endswith("; or wait for it: --wait 30s")
 
 
 def test_a_stream_that_is_being_written_is_waited_for(run, path):
-    with start("stream", "write", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
+    with start("stream", "send", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
         assert other.stdin is not None
         until(lambda: (path / "owner").exists())
         other.stdin.close()
-        assert run("stream", "write", path, "two", "--wait", "30s").code == 0
+        assert run("stream", "send", path, "two", "--wait", "30s").code == 0
 
 
 def test_a_crash_of_ours_keeps_nobody_out(run, path):
     """go-diskq leaves its owner file behind, and refuses until it is removed by hand (D9, D17)."""
-    with start("stream", "write", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
+    with start("stream", "send", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
         until(lambda: (path / "owner").exists() and (path / "owner").stat().st_size == 16)
         other.kill()
         other.wait()
     assert (path / "owner").exists()
-    assert run("stream", "write", path, "one").code == 0
+    assert run("stream", "send", path, "one").code == 0
     assert not (path / "owner").exists()
 
 
 def test_what_a_crash_of_go_diskqs_left_is_taken_over_when_told_to(run, tmp_path):
     path = golden_stream("live_owner", tmp_path)
-    done = run("stream", "write", path, "one", "--wait", "0s")
+    done = run("stream", "send", path, "one", "--wait", "0s")
     assert done.code == 1
     assert "a go-diskq producer" in done.notes[-1]
     assert "--take-over" in done.notes[-1]
     assert "True" not in done.notes[-1]
-    assert run("stream", "write", path, "one", "--take-over").code == 0
+    assert run("stream", "send", path, "one", "--take-over").code == 0
 
 
 # --- write ----------------------------------------------------------------------------------------
@@ -284,14 +284,14 @@ def test_what_a_crash_of_go_diskqs_left_is_taken_over_when_told_to(run, tmp_path
 
 def test_all_of_stdin_is_one_message_and_its_place_is_told(run, path):
     fill(path, b"before")
-    done = run("stream", "write", path, stdin=b"a\nb\n")
-    assert (done.code, done.out, done.notes) == (0, b"partition=0 offset=1\n", ["diskq: 1 written"])
+    done = run("stream", "send", path, "--whole", stdin=b"a\nb\n")
+    assert (done.code, done.out, done.notes) == (0, b"partition=0 offset=1\n", ["diskq: 1 sent"])
     assert values(path) == [b"before", b"a\nb\n"]
 
 
 def test_arguments_are_messages_byte_for_byte(run, path):
     fill(path)
-    done = run("stream", "write", path, "--key", "k", "one", os.fsdecode(b"\xff two"), "--", "--three")
+    done = run("stream", "send", path, "--key", "k", "one", os.fsdecode(b"\xff two"), "--", "--three")
     assert done.out == b"partition=0 offset=0..2\n"
     assert values(path) == [b"one", b"\xff two", b"--three"]
 
@@ -299,14 +299,14 @@ def test_arguments_are_messages_byte_for_byte(run, path):
 def test_a_key_decides_on_the_partition(run, path):
     fill(path, partition_count=3)
     for key, partition in [("aaa", 0), ("bbb", 1), ("customer-00", 2)]:
-        assert run("stream", "write", path, "--key", key, "x").out == b"partition=%d offset=0\n" % partition
+        assert run("stream", "send", path, "--key", key, "x").out == b"partition=%d offset=0\n" % partition
         (message,) = oracle.read_partition(path, partition)
         assert message.key == key.encode()
 
 
 def test_without_a_key_each_message_gets_one_of_its_own(run, path):
     fill(path)
-    run("stream", "write", path, "one", "two")
+    run("stream", "send", path, "one", "two")
     first, second = (message.key for message in oracle.read_partition(path, 0))
     assert len(first) == len(second) == 32
     assert first != second
@@ -324,34 +324,34 @@ def test_without_a_key_each_message_gets_one_of_its_own(run, path):
 def test_a_timestamp_is_written_as_it_is_given(run, path, text, expected):
     """go-diskq's --timestamp refuses every value (D17)."""
     fill(path)
-    assert run("stream", "write", path, "one", "--timestamp", text).code == 0
+    assert run("stream", "send", path, "one", "--timestamp", text).code == 0
     assert oracle.read_partition(path, 0)[0].timestamp == expected
 
 
 def test_a_timestamp_may_be_so_long_ago(run, path):
     fill(path)
-    run("stream", "write", path, "one", "--timestamp", "-1h")
+    run("stream", "send", path, "one", "--timestamp", "-1h")
     age = time.time_ns() - oracle.read_partition(path, 0)[0].timestamp
     assert 3600 * SECOND <= age < 3700 * SECOND
 
 
 def test_lines_of_stdin_are_messages(run, path):
     fill(path)
-    done = run("stream", "write", path, "--lines", "--key", "k", stdin=b"one\n\ntwo\r\nthree")
-    assert (done.out, done.notes) == (b"partition=0 offset=0..3\n", ["diskq: 4 written"])
+    done = run("stream", "send", path, "--lines", "--key", "k", stdin=b"one\n\ntwo\r\nthree")
+    assert (done.out, done.notes) == (b"partition=0 offset=0..3\n", ["diskq: 4 sent"])
     assert values(path) == [b"one", b"", b"two\r", b"three"]
 
 
 def test_stdin_may_be_length_prefixed(run, path):
     fill(path)
-    run("stream", "write", path, "--length-prefixed", stdin=frames(b"a\nb", b"\0"))
+    run("stream", "send", path, "--length-prefixed", stdin=frames(b"a\nb", b"\0"))
     assert values(path) == [b"a\nb", b"\0"]
 
 
 def test_lines_of_json_bring_key_and_time(run, path):
     fill(path)
     lines = b'{"PartitionKey":"k","TimestampUTC":"1970-01-01T00:00:07Z","Data":"b25l"}\n{"Data":"dHdv"}\n'
-    assert run("stream", "write", path, "--json", "--key", "own", "--timestamp", "9", stdin=lines).code == 0
+    assert run("stream", "send", path, "--json", "--key", "own", "--timestamp", "9", stdin=lines).code == 0
     first, second = oracle.read_partition(path, 0)
     assert first[2:] == (7 * SECOND, b"k", b"one")
     assert second[2:] == (9, b"own", b"two")
@@ -359,10 +359,10 @@ def test_lines_of_json_bring_key_and_time(run, path):
 
 def test_what_stands_before_a_bad_line_is_written_and_told(run, path):
     fill(path)
-    done = run("stream", "write", path, "--json", stdin=b'{"Data":"b25l"}\n{"Data":"dHdv"}\n{}\n')
+    done = run("stream", "send", path, "--json", stdin=b'{"Data":"b25l"}\n{"Data":"dHdv"}\n{}\n')
     assert done.code == 1
     assert done.out == b"partition=0 offset=0..1\n"
-    assert done.notes[0] == "diskq: 2 written"
+    assert done.notes[0] == "diskq: 2 sent"
     assert done.notes[1].startswith("diskq: error: line 3 is no message: it has no Data; one is {")
     assert values(path) == [b"one", b"two"]
 
@@ -372,23 +372,23 @@ def test_every_durability_and_batch_keeps_the_order(run, path, word):
     fill(path)
     lines = [b"%d" % number for number in range(100)]
     options = ["--durability", word, "--batch", 7]
-    done = run("stream", "write", path, "--lines", *options, stdin=b"\n".join(lines))
+    done = run("stream", "send", path, "--lines", *options, stdin=b"\n".join(lines))
     assert done.out == b"partition=0 offset=0..99\n"
     assert values(path) == lines
 
 
 def test_create_makes_the_stream_that_is_not_there(run, path):
-    refused = run("stream", "write", path, "one")
+    refused = run("stream", "send", path, "one")
     assert refused.code == 1
     assert refused.notes[-1].endswith("make one with `diskq stream create`, or let --create make it")
     assert not path.exists()
-    assert run("stream", "write", path, "--create", "--key", "k", "one").code == 0
+    assert run("stream", "send", path, "--create", "--key", "k", "one").code == 0
     assert oracle.partitions(path) == [0, 1, 2]
 
 
 def test_a_message_that_is_too_large_is_refused_with_advice(run, path):
     fill(path)
-    done = run("stream", "write", path, "xyz", "--max-message-size", "2B")
+    done = run("stream", "send", path, "xyz", "--max-message-size", "2B")
     assert done.code == 1
     assert done.notes[-1] == (
         "diskq: error: message of 3 bytes: allowed are 0 to 2 bytes; "
@@ -399,14 +399,14 @@ def test_a_message_that_is_too_large_is_refused_with_advice(run, path):
 def test_empty_messages_are_refused_where_go_diskq_reads(run, path):
     """Its readers stop there for ever (D2)."""
     fill(path)
-    assert run("stream", "write", path, "", "--min-message-size", 1).code == 1
-    assert run("stream", "write", path, "").code == 0
+    assert run("stream", "send", path, "", "--min-message-size", 1).code == 1
+    assert run("stream", "send", path, "").code == 0
     assert values(path) == [b""]
 
 
 def test_what_a_crash_left_is_mended_and_told(run, tmp_path):
     path = golden_stream("torn_data", tmp_path)
-    done = run("stream", "write", path, "one")
+    done = run("stream", "send", path, "one")
     assert done.code == 0
     assert any(note.startswith("diskq: warning: ") for note in done.notes)
 
@@ -472,7 +472,7 @@ def test_what_read_writes_write_takes(run, path, tmp_path):
         "--segment-size",
         case("three_parts").settings["segment_size_bytes"],
     )
-    assert run("stream", "write", tmp_path / "copy", "--json", stdin=lines).code == 0
+    assert run("stream", "send", tmp_path / "copy", "--json", stdin=lines).code == 0
     assert oracle.read_stream(tmp_path / "copy") == oracle.read_stream(path)
 
 
@@ -573,7 +573,7 @@ def test_a_group_that_had_read_everything_gets_what_came_since(run, path):
     """go-diskq's never gets it (D4)."""
     fill(path, b"one")
     run("stream", "read", path, "--group", "g")
-    run("stream", "write", path, "two")
+    run("stream", "send", path, "two")
     assert run("stream", "read", path, "--group", "g").out == b"two\n"
 
 
@@ -946,7 +946,7 @@ def test_a_group_is_not_moved_under_its_reader(run, path):
 def test_an_interrupted_write_keeps_and_tells_what_came_so_far(path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     fill(path)
-    with start("stream", "write", path, "--lines", **pipes) as process:
+    with start("stream", "send", path, "--lines", **pipes) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\ntw")
         process.stdin.flush()
@@ -962,8 +962,8 @@ def test_an_interrupted_write_keeps_and_tells_what_came_so_far(path):
 
 def test_a_pipe_in_and_a_pipe_out(path):
     lines = b"".join(b"%d\n" % number for number in range(100_000))
-    written = program("stream", "write", path, "--create", "--lines", "--key", "k", input=lines)
-    assert written.notes == ["diskq: 100000 written"]
+    written = program("stream", "send", path, "--create", "--lines", "--key", "k", input=lines)
+    assert written.notes == ["diskq: 100000 sent"]
     assert program("stream", "read", path).out == lines
 
 

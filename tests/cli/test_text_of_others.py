@@ -14,10 +14,10 @@ EVIL = "a\ndiskq: error: all is lost\x1b[2J\r"
 
 COMMANDS = {
     "queue": [["queue", "info"], ["queue", "peek", "events"]],
-    "spool": [["spool", "status"], ["spool", "dead", "list"]],
-    "stream": [["stream", "stats"], ["stream", "read"], ["stream", "groups"]],
-    "journal": [["journal", "offset"], ["journal", "count"], ["journal", "tail"]],
-    "jobs": [["jobs", "queues"], ["jobs", "inspect"]],
+    "spool": [["spool", "status"], ["spool", "dead", "list"], ["spool", "info"]],
+    "stream": [["stream", "stats"], ["stream", "read"], ["stream", "groups"], ["stream", "info"]],
+    "journal": [["journal", "offset"], ["journal", "count"], ["journal", "tail"], ["journal", "info"]],
+    "jobs": [["priority", "queues"], ["priority", "inspect"], ["priority", "info"]],
 }
 
 

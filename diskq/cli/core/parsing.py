@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, cast
 
 from diskq.cli.core import units
 from diskq.cli.core.terminal import asked
@@ -23,6 +23,7 @@ __all__ = [
     "Commands",
     "UsageError",
     "add_command",
+    "add_commands",
     "add_json",
     "add_noun",
     "check_confirmed",
@@ -33,9 +34,6 @@ __all__ = [
     "parse",
     "usage_errors",
 ]
-
-Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
-"""Commands of one level, to which another one can be added."""
 
 # How messages are told apart on stdin, and on stdout.
 IN = ["lines", "length_prefixed", "whole"]
@@ -89,7 +87,51 @@ def add_noun(
     noun = add_command(nouns, name, help, description, examples)
     if advice is not None:
         noun.set_defaults(advice=advice)
-    return noun.add_subparsers(title="verbs", metavar="VERB")
+    return add_commands(noun, "verbs", "VERB")
+
+
+def add_commands(parser: CommandParser, title: str, metavar: str) -> Commands:
+    """Give a command a level of commands below it. Returns the place for them."""
+    return cast("Commands", parser.add_subparsers(title=title, metavar=metavar, action=Commands))
+
+
+class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """The commands of one level. An old name is accepted, but not in any list of names."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.old_names: dict[str, tuple[CommandParser, Mapping[str, Any]]] = {}
+        self.choices = self._name_parser_map = _CommandNames(self.old_names)
+
+    def add_old_name(self, name: str, parser: CommandParser, **defaults: Any) -> None:
+        """Accept `name` for `parser`'s command, with `defaults` where the old command differs."""
+        self.old_names[name] = parser, defaults
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        super().__call__(parser, namespace, values, option_string)
+        _, defaults = self.old_names.get(values[0], (None, {}))
+        for name, value in defaults.items():
+            setattr(namespace, name, value)
+
+
+class _CommandNames(dict[str, Any]):
+    """Parsers by name. Iteration yields the current names only; look-ups find the old ones, too."""
+
+    def __init__(self, old_names: Mapping[str, tuple[CommandParser, Mapping[str, Any]]]) -> None:
+        super().__init__()
+        self._old_names = old_names
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._old_names
+
+    def __missing__(self, name: str) -> CommandParser:
+        return self._old_names[name][0]
 
 
 def described(parser: CommandParser, description: str, examples: str) -> CommandParser:
@@ -221,11 +263,10 @@ class CommandParser(argparse.ArgumentParser):
             "(survives a killed process), or nothing (default: written)",
         )
 
-    def add_sending(self, into: str, sent: str = "sent") -> None:
-        """How messages are `sent` (written, put): --durability, --batch, --create."""
+    def add_sending(self, into: str) -> None:
+        """How messages are sent: --durability, --batch, --create."""
         self.add_durability()
-        text = f"messages {sent}, and synced, in one go at most (default: 1000)"
-        self.add_count("--batch", default=1000, help=text)
+        self.add_count("--batch", default=1000, help="messages sent, and synced, at a time (default: 1000)")
         self.add_create(into)
 
     def add_create(self, what: str) -> None:

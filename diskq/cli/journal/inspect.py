@@ -27,7 +27,7 @@ from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.messages import JournalMessage
 from diskq.tools.json_lines import journal_line
 
-__all__ = ["count", "dump", "file", "offset", "old", "scan", "tail", "timestamp"]
+__all__ = ["count", "dump", "file", "offset", "old", "read", "tail", "timestamp"]
 
 _MANY = 1000
 _BYTES = 1024 * 1024
@@ -73,7 +73,7 @@ async def _write(args: argparse.Namespace, reader: JournalReader, start: int, en
                 return
 
 
-def scan(args: argparse.Namespace) -> None:
+def read(args: argparse.Namespace) -> None:
     check_journal(args.path)
     with JournalReader(args.path) as reader:
         trio.run(_write, args, reader, *_bounds(args, reader))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.cli.core.places import place
 from diskq.cli.core.times import MOMENTS, moment
+from diskq.cli.info import add_info
 from diskq.cli.journal import inspect as journallooks
 from diskq.cli.journal import verbs as journalverbs
+from diskq.cli.journal.view import check_journal
 from diskq.cli.replay.replay import add_replay
 from diskq.errors import LockedError
 from diskq.tools.json_lines import JOURNAL
@@ -15,15 +17,15 @@ __all__ = ["add_parser"]
 
 ABOUT = """
 A journal is a directory with messages (a value, a key, a type of 0 to 255, a time) that stay where they are;
-readers with a name remember how far they have come. The files are those of sej, and so are the verbs.
+readers with a name remember how far they have come. The files are those of sej.
 
 A journal has one writer at a time, and any number of readers. Looking takes no lock and changes nothing.
 """
 
 EXAMPLES = """
-  diskq journal put journals/web 'hello' --create
+  diskq journal send journals/web 'hello' --create
   diskq journal tail journals/web --follow
-  diskq journal scan journals/web --start -1h --json
+  diskq journal read journals/web --start -1h --json
   diskq journal offset journals/web
 """
 
@@ -34,29 +36,31 @@ def add_parser(nouns: Commands) -> None:
     advice: dict[type[Exception], str] = {LockedError: "or wait for it: --wait 30s"}
     verbs = add_noun(nouns, "journal", "journals (sej's files)", ABOUT, EXAMPLES, advice)
 
-    put = _verb(
-        verbs, "put", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
+    send = _verb(
+        verbs, "send", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
     )
-    put.add_messages()
-    put.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
-    put.add_number("--type", default=0, help="of all of them, up to 255 (default: 0)")
-    put.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: when it is put)")
-    put.add_framing("from stdin", IN)
-    put.add_sending("the journal", "put")
-    put.add_wait("journal")
-    put.set_defaults(run=journalverbs.put)
+    send.add_messages()
+    send.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
+    send.add_number("--type", default=0, help="of all of them, up to 255 (default: 0)")
+    send.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: now)")
+    send.add_framing("from stdin", IN)
+    send.add_sending("the journal")
+    send.add_wait("journal")
+    send.set_defaults(run=journalverbs.send)
+    verbs.add_old_name("put", send)
 
-    scan = _verb(
+    read = _verb(
         verbs,
-        "scan",
-        "print messages",
+        "read",
+        "print messages, from anywhere",
         "Print the messages of a stretch, and stop at its end.",
         "--start -1h --json",
     )
-    _add_stretch(scan)
-    scan.add_count("--count", "-n", help="messages at most (default: all)")
-    _add_output(scan)
-    scan.set_defaults(run=journallooks.scan)
+    _add_stretch(read)
+    read.add_count("--count", "-n", help="messages at most (default: all)")
+    _add_output(read)
+    read.set_defaults(run=journallooks.read)
+    verbs.add_old_name("scan", read)
 
     counted = _verb(verbs, "count", "count messages", "Count the messages of a stretch.", "--type 3")
     _add_stretch(counted)
@@ -69,6 +73,8 @@ def add_parser(nouns: Commands) -> None:
     tail.set_defaults(run=journallooks.tail)
 
     add_replay(verbs, "journal", "journals/web", "DIR")
+
+    add_info(verbs, "journal", "journals/web", "DIR", check_journal)
 
     offset = _verb(
         verbs,

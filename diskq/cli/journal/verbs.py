@@ -1,4 +1,4 @@
-# `diskq journal put` and `reset`. Law: what is told to be in the journal is in it, and a reader is moved
+# `diskq journal send` and `reset`. Law: what is told to be in the journal is in it, and a reader is moved
 # only while nobody reads by its name.
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import JournalOffset
 from diskq.options import JournalOptions
 
-__all__ = ["put", "reset"]
+__all__ = ["reset", "send"]
 
 
-def put(args: argparse.Namespace) -> None:
+def send(args: argparse.Namespace) -> None:
     check_source(args)
     if args.type > 255:
         raise UsageError(f"--type is 0 to 255, not {args.type}")
@@ -31,10 +31,10 @@ def put(args: argparse.Namespace) -> None:
         make_room(args.path, "journal", JOURNALS_OWN)
     elif not args.create:
         check_journal(args.path, "; let --create make it")
-    trio.run(_put_all, args)
+    trio.run(_send_all, args)
 
 
-async def _put_all(args: argparse.Namespace) -> None:
+async def _send_all(args: argparse.Namespace) -> None:
     options = JournalOptions()
     key = None if args.key is None else os.fsencode(args.key)
     sent = Sent()
@@ -49,7 +49,7 @@ async def _put_all(args: argparse.Namespace) -> None:
         with patient(lambda: Journal(args.path, options), args.wait) as journal:
             await read_source(args, options.max_message_size, send)
     finally:
-        note(f"{sent.count} put")
+        note(f"{sent.count} sent")
 
 
 def reset(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-# `diskq jobs queues`, `peek`, `inspect` and `repair`: what is in a store, and what its files are like.
+# `diskq priority queues`, `peek`, `inspect` and `repair`: what is in a store, and what its files are like.
 # Law: looking takes no lock and changes nothing; what would be cut is told before anything is cut.
 
 from __future__ import annotations

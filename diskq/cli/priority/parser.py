@@ -1,10 +1,12 @@
-# `diskq jobs`: its verbs, their options, and what their help teaches.
+# `diskq priority`: its verbs, their options, and what their help teaches.
 
 from __future__ import annotations
 
 from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
-from diskq.cli.priority import inspect as jobslooks
-from diskq.cli.priority import verbs as jobsverbs
+from diskq.cli.info import add_info
+from diskq.cli.priority import inspect as prioritylooks
+from diskq.cli.priority import verbs as priorityverbs
+from diskq.cli.priority.view import check_store
 from diskq.errors import (
     DiskFullError,
     LockedError,
@@ -25,11 +27,11 @@ One process has a store at a time: its lock ends with the process, however that 
 """
 
 EXAMPLES = """
-  diskq jobs create jobs mail --max-size 10000
-  diskq jobs send jobs --queue mail --priority 5 'welcome'
-  diskq jobs receive jobs --queue mail -n 1
-  diskq jobs queues jobs
-  diskq jobs inspect jobs
+  diskq priority create jobs mail --max-size 10000
+  diskq priority send jobs --queue mail --priority 5 'welcome'
+  diskq priority receive jobs --queue mail -n 1
+  diskq priority queues jobs
+  diskq priority inspect jobs
 """
 
 ABOUT_QUEUES = """
@@ -38,8 +40,8 @@ nothing; messages that a process has in its hands are counted.
 """
 
 EXAMPLES_QUEUES = """
-  diskq jobs queues jobs
-  diskq jobs queues jobs --json | jq '.[] | select(.stored > 1000).name'
+  diskq priority queues jobs
+  diskq priority queues jobs --json | jq '.[] | select(.stored > 1000).name'
 """
 
 ABOUT_CREATE = """
@@ -47,9 +49,9 @@ Add a queue to a store, which is made where it is not there. What a queue allows
 """
 
 EXAMPLES_CREATE = """
-  diskq jobs create jobs
-  diskq jobs create jobs mail --max-size 10000 --max-message-size 64KiB
-  diskq jobs create jobs alarms --priorities 0 9 --kind QA
+  diskq priority create jobs
+  diskq priority create jobs mail --max-size 10000 --max-message-size 64KiB
+  diskq priority create jobs alarms --priorities 0 9 --kind QA
 """
 
 ABOUT_DELETE = """
@@ -57,8 +59,8 @@ Remove a queue, with all messages in it, for good. Asks first at a terminal.
 """
 
 EXAMPLES_DELETE = """
-  diskq jobs delete jobs mail
-  diskq jobs delete jobs mail --yes
+  diskq priority delete jobs mail
+  diskq priority delete jobs mail --yes
 """
 
 ABOUT_SEND = """
@@ -68,10 +70,10 @@ Add messages to a queue. They come from the arguments, or from stdin as they com
 """
 
 EXAMPLES_SEND = """
-  diskq jobs send jobs 'hello' --create
-  diskq jobs send jobs --queue mail --priority -3 --durability synced 'urgent'
-  diskq jobs send jobs --queue mail --priority 5 < letters.txt
-  diskq jobs receive old --queue mail --json | diskq jobs send new
+  diskq priority send jobs 'hello' --create
+  diskq priority send jobs --queue mail --priority -3 --durability synced 'urgent'
+  diskq priority send jobs --queue mail --priority 5 < letters.txt
+  diskq priority receive old --queue mail --json | diskq priority send new
 """
 
 ABOUT_RECEIVE = """
@@ -86,10 +88,10 @@ With --follow the store is let go of while the queue is empty, so that others ca
 """
 
 EXAMPLES_RECEIVE = """
-  diskq jobs receive jobs --queue mail > letters.txt
-  diskq jobs receive jobs -n 1
-  diskq jobs receive jobs --queue mail --json | jq .priority
-  diskq jobs receive jobs --queue mail --follow | ./send-mail
+  diskq priority receive jobs --queue mail > letters.txt
+  diskq priority receive jobs -n 1
+  diskq priority receive jobs --queue mail --json | jq .priority
+  diskq priority receive jobs --queue mail --follow | ./send-mail
 """
 
 ABOUT_PEEK = """
@@ -98,8 +100,8 @@ shown, too. At a terminal it is a table; in a pipe it is what `receive` would wr
 """
 
 EXAMPLES_PEEK = """
-  diskq jobs peek jobs --queue mail
-  diskq jobs peek jobs -n 1 --json
+  diskq priority peek jobs --queue mail
+  diskq priority peek jobs -n 1 --json
 """
 
 ABOUT_SNAPSHOT = """
@@ -108,7 +110,7 @@ A store does that by itself when some segments are complete.
 """
 
 EXAMPLES_SNAPSHOT = """
-  diskq jobs snapshot jobs
+  diskq priority snapshot jobs
 """
 
 ABOUT_INSPECT = """
@@ -120,9 +122,9 @@ While a process has the store, what it is writing in this moment may look torn.
 """
 
 EXAMPLES_INSPECT = """
-  diskq jobs inspect jobs
-  diskq jobs inspect jobs --commands
-  diskq jobs inspect jobs --json | jq .opening
+  diskq priority inspect jobs
+  diskq priority inspect jobs --commands
+  diskq priority inspect jobs --json | jq .opening
 """
 
 ABOUT_REPAIR = """
@@ -134,8 +136,8 @@ Without --apply nothing is changed: it tells what would be done. `diskq repair` 
 """
 
 EXAMPLES_REPAIR = """
-  diskq jobs repair jobs
-  diskq jobs repair jobs --apply
+  diskq priority repair jobs
+  diskq priority repair jobs --apply
 """
 
 # What to do about it, where the error itself cannot know that a person is at the command line.
@@ -144,17 +146,18 @@ ADVICE: dict[type[Exception], str] = {
     DiskFullError: "receive messages, or free space",
     MessageSizeError: "the queue's limit is fixed when it is made",
     QueueFullError: "receive some first",
-    QueueNotFoundError: "`diskq jobs queues` shows those that are there, `diskq jobs create` makes one",
+    QueueNotFoundError: "see `diskq priority queues`; `diskq priority create` makes one",
 }
 
 
 def add_parser(nouns: Commands) -> None:
-    verbs = add_noun(nouns, "jobs", "priority queues (TaskFlux's files)", ABOUT, EXAMPLES, ADVICE)
+    verbs = add_noun(nouns, "priority", "priority queues (TaskFlux's files)", ABOUT, EXAMPLES, ADVICE)
+    nouns.add_old_name("jobs", nouns.choices["priority"])
 
     queues = add_command(verbs, "queues", "what queues there are", ABOUT_QUEUES, EXAMPLES_QUEUES)
     queues.add_path("store")
     queues.add_json("a list; sizes in bytes")
-    queues.set_defaults(run=jobslooks.queues)
+    queues.set_defaults(run=prioritylooks.queues)
 
     _add_create(verbs)
 
@@ -163,7 +166,7 @@ def add_parser(nouns: Commands) -> None:
     delete.add_argument("name", metavar="NAME", help="the queue")
     delete.add_yes()
     delete.add_wait("store")
-    delete.set_defaults(run=jobsverbs.delete)
+    delete.set_defaults(run=priorityverbs.delete)
 
     _add_send(verbs)
     _add_receive(verbs)
@@ -173,27 +176,29 @@ def add_parser(nouns: Commands) -> None:
     _add_queue(peek)
     peek.add_most()
     _add_output(peek)
-    peek.set_defaults(run=jobslooks.peek)
+    peek.set_defaults(run=prioritylooks.peek)
+
+    add_info(verbs, "priority", "jobs", "PATH", check_store)
 
     snapshot = add_command(
         verbs, "snapshot", "write the state down, remove the log", ABOUT_SNAPSHOT, EXAMPLES_SNAPSHOT
     )
     snapshot.add_path("store")
     snapshot.add_wait("store")
-    snapshot.set_defaults(run=jobsverbs.snapshot)
+    snapshot.set_defaults(run=priorityverbs.snapshot)
 
     inspect = add_command(verbs, "inspect", "segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
     inspect.add_path("store")
     inspect.add_flag("--commands", help="show every command in the log, too (default: count them)")
     inspect.add_json()
-    inspect.set_defaults(run=jobslooks.inspect)
+    inspect.set_defaults(run=prioritylooks.inspect)
 
     repair = add_command(verbs, "repair", "open what is damaged", ABOUT_REPAIR, EXAMPLES_REPAIR)
     repair.add_path("store")
     repair.add_flag("--apply", help="do it (default: tell what would be done)")
     repair.add_json()
     repair.add_wait("store")
-    repair.set_defaults(run=jobslooks.repair)
+    repair.set_defaults(run=prioritylooks.repair)
 
 
 def _add_create(verbs: Commands) -> None:
@@ -223,7 +228,7 @@ def _add_create(verbs: Commands) -> None:
         help="of a new store: as TaskFlux reads it, or as its document has it (default: aligned)",
     )
     create.add_wait("store")
-    create.set_defaults(run=jobsverbs.create)
+    create.set_defaults(run=priorityverbs.create)
 
 
 def _add_send(verbs: Commands) -> None:
@@ -235,7 +240,7 @@ def _add_send(verbs: Commands) -> None:
     send.add_framing("from stdin", IN, json=JOB.about)
     send.add_sending("the store")
     send.add_wait("store")
-    send.set_defaults(run=jobsverbs.send)
+    send.set_defaults(run=priorityverbs.send)
 
 
 def _add_receive(verbs: Commands) -> None:
@@ -245,7 +250,7 @@ def _add_receive(verbs: Commands) -> None:
     receive.add_receiving()
     _add_output(receive)
     receive.add_wait("store")
-    receive.set_defaults(run=jobsverbs.receive)
+    receive.set_defaults(run=priorityverbs.receive)
 
 
 def _add_queue(parser: CommandParser) -> None:

@@ -1,4 +1,4 @@
-# What the verbs of `diskq jobs` do to a store. Law: a message leaves its queue after it is written out,
+# What the verbs of `diskq priority` do to a store. Law: a message leaves its queue after it is written out,
 # never before; what cannot go on loses nothing.
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def send(args: argparse.Namespace) -> None:
     if args.create:
         _make_room(args.path)
     else:
-        check_store(args.path, "; make one with `diskq jobs create`, or let --create make it")
+        check_store(args.path, "; make one with `diskq priority create`, or let --create make it")
     trio.run(_send_all, args)
 
 

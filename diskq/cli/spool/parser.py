@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from diskq.cli.core.parsing import OUT, CommandParser, Commands, add_command, add_noun
+from diskq.cli.core.parsing import OUT, CommandParser, Commands, add_command, add_commands, add_noun
+from diskq.cli.info import add_info
 from diskq.cli.queue.parser import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue.parser import add_send
 from diskq.cli.spool import dead_letters as spooldead
 from diskq.cli.spool import run as spoolrun
 from diskq.cli.spool import status as spoolstatus
 from diskq.cli.spool import verbs as spoolverbs
+from diskq.cli.spool.view import check_spool
 from diskq.engine.spool.files import SPOOL
 from diskq.errors import DiskFullError
 
@@ -126,6 +128,8 @@ def add_parser(nouns: Commands) -> None:
     status.add_json("a line of JSON each time")
     status.set_defaults(run=spoolstatus.status)
 
+    add_info(verbs, "spool", "spool/metrics", "PATH", check_spool)
+
     send = add_command(verbs, "send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
     send.add_argument("directory", metavar="PATH", help="the spool's directory")
     add_send(send)
@@ -139,7 +143,7 @@ def add_parser(nouns: Commands) -> None:
     work.set_defaults(run=spoolrun.run)
 
     dead = add_command(verbs, "dead", "dead letters", ABOUT_DEAD, EXAMPLES_DEAD)
-    _add_dead(dead.add_subparsers(title="verbs", metavar="VERB"))
+    _add_dead(add_commands(dead, "verbs", "VERB"))
 
 
 def _add_run(parser: CommandParser) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from diskq.cli.core.parsing import OUT, CommandParser, Commands, add_command, add_noun, number
+from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun, number
 from diskq.cli.core.places import place, stop
 from diskq.cli.core.times import MOMENTS, moment
+from diskq.cli.info import add_info
 from diskq.cli.replay.replay import add_replay
 from diskq.cli.stream import groups as streamgroups
 from diskq.cli.stream import inspect as streamlooks
 from diskq.cli.stream import read as streamread
 from diskq.cli.stream import retention as streamkeep
-from diskq.cli.stream import write as streamwrite
+from diskq.cli.stream import send as streamsend
+from diskq.cli.stream.view import StreamView
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
 from diskq.options import ENCODINGS, StreamOptions
 from diskq.tools.json_lines import STREAM
@@ -26,7 +28,7 @@ are those of go-diskq.
 
 EXAMPLES = """
   diskq stream create clicks --partition-count 3 --retention-max-age 7d
-  diskq stream write clicks 'hello' --key customer-00
+  diskq stream send clicks 'hello' --key customer-00
   diskq stream read clicks --at -1h
   diskq stream tail clicks -f
   diskq stream replay clicks --speed 10 --since -1h
@@ -44,21 +46,21 @@ EXAMPLES_CREATE = """
   diskq stream create clicks --retention-max-age 1h30m --retention-max-bytes 10GiB
 """
 
-ABOUT_WRITE = """
-Add messages at the end of a stream. They come from the arguments, or from stdin: all of it is one message
-unless told otherwise; lines and the like are written as they come in. stdout tells at the end where the
-messages are (partition=P offset=O, or offset=FIRST..LAST), also where something went wrong on the way.
+ABOUT_SEND = """
+Add messages at the end of a stream. They come from the arguments, or from stdin as they come in: a line is
+a message (without its newline) unless an option says otherwise. At the end stdout says where the messages
+are (partition=P offset=O, or offset=FIRST..LAST), also after an error on the way.
 
 Lines of JSON are those of `read --json`. They need Data (base64); PartitionKey and TimestampUTC go before
 --key and --timestamp; the new stream gives partition and offset.
 """
 
-EXAMPLES_WRITE = """
-  diskq stream write clicks 'hello' --key customer-00
-  diskq stream write photos --key cat < cat.jpg
-  tail -f app.log | diskq stream write log --lines --key app
-  diskq stream write flights 'UA1545' --key EWR --timestamp '2013-07-04 06:00 America/New_York'
-  diskq stream read old --json | diskq stream write new --json --create
+EXAMPLES_SEND = """
+  diskq stream send clicks 'hello' --key customer-00
+  diskq stream send photos --key cat --whole < cat.jpg
+  tail -f app.log | diskq stream send log --key app
+  diskq stream send flights 'UA1545' --key EWR --timestamp '2013-07-04 06:00 America/New_York'
+  diskq stream read old --json | diskq stream send new --json --create
 """
 
 ABOUT_READ = """
@@ -163,12 +165,13 @@ def add_parser(nouns: Commands) -> None:
     create = add("create", "make a stream, or change its settings", ABOUT_CREATE, EXAMPLES_CREATE)
     _add_layout(create)
     _add_lock(create)
-    create.set_defaults(run=streamwrite.create)
+    create.set_defaults(run=streamsend.create)
 
-    write = add("write", "add messages", ABOUT_WRITE, EXAMPLES_WRITE)
-    _add_write(write)
-    _add_lock(write)
-    write.set_defaults(run=streamwrite.write)
+    send = add("send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
+    _add_send(send)
+    _add_lock(send)
+    send.set_defaults(run=streamsend.send)
+    verbs.add_old_name("write", send, stdin_framing="whole")
 
     read = add("read", "print messages, from anywhere", ABOUT_READ, EXAMPLES_READ)
     _add_read(read)
@@ -182,6 +185,8 @@ def add_parser(nouns: Commands) -> None:
     tail.set_defaults(run=streamread.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
+
+    add_info(verbs, "stream", "clicks", "PATH", StreamView)
 
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
     _add_at(lookup, "the moment", is_required=True)
@@ -235,10 +240,10 @@ def _add_lock(parser: CommandParser) -> None:
     )
 
 
-def _add_write(parser: CommandParser) -> None:
+def _add_send(parser: CommandParser) -> None:
     options = StreamOptions()
     parser.add_messages()
-    parser.add_framing("from stdin", ["whole", "lines", "length_prefixed"], "whole", json=STREAM.about)
+    parser.add_framing("from stdin", IN, json=STREAM.about)
     parser.add_argument(
         "--key",
         metavar="KEY",
@@ -247,7 +252,7 @@ def _add_write(parser: CommandParser) -> None:
     parser.add_argument(
         "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
     )
-    parser.add_sending("the stream", "written")
+    parser.add_sending("the stream")
     parser.add_max_message_size(options.max_message_size)
     parser.add_size(
         "--min-message-size",

@@ -1,4 +1,4 @@
-# `diskq stream create` and `write`. Law: what is told to be in the stream is in it, as durably as was
+# `diskq stream create` and `send`. Law: what is told to be in the stream is in it, as durably as was
 # asked for, however the command ends.
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diskq.cli.stream.view import STREAMS_OWN, StreamView, is_stream
 from diskq.options import StreamOptions
 from diskq.tools.json_lines import STREAM
 
-__all__ = ["create", "write"]
+__all__ = ["create", "send"]
 
 Fields = tuple[bytes | None, bytes, int | None]
 """Key, value and timestamp in nanoseconds; None: nobody said."""
@@ -68,10 +68,10 @@ def _duration(nanoseconds: int | None) -> str:
     return "none" if nanoseconds is None else units.show_duration(nanoseconds)
 
 
-# --- write ----------------------------------------------------------------------------------------
+# --- send -----------------------------------------------------------------------------------------
 
 
-def write(args: argparse.Namespace) -> None:
+def send(args: argparse.Namespace) -> None:
     check_source(args)
     options = _options(
         durability=args.durability,
@@ -82,25 +82,25 @@ def write(args: argparse.Namespace) -> None:
         _make_room(args.path)
     else:
         StreamView(args.path, "; make one with `diskq stream create`, or let --create make it")
-    trio.run(_write_all, args, options)
+    trio.run(_send_all, args, options)
 
 
-async def _write_all(args: argparse.Namespace, options: StreamOptions) -> None:
-    written: dict[int, range] = {}
+async def _send_all(args: argparse.Namespace, options: StreamOptions) -> None:
+    sent: dict[int, range] = {}
     try:
         async with _producer(args, options) as producer:
             first = producer.statistics().next_offsets
             try:
-                await _StreamInput(args, producer).write(options.max_message_size)
+                await _StreamInput(args, producer).send_all(options.max_message_size)
             finally:
                 after = producer.statistics().next_offsets
-                written = {partition: range(first[partition], after[partition]) for partition in first}
+                sent = {partition: range(first[partition], after[partition]) for partition in first}
     finally:
-        for partition, offsets in written.items():
+        for partition, offsets in sent.items():
             if offsets:
                 last = f"..{offsets[-1]}" if len(offsets) > 1 else ""
                 print(f"partition={partition} offset={offsets[0]}{last}")
-        note(f"{sum(map(len, written.values()))} written")
+        note(f"{sum(map(len, sent.values()))} sent")
 
 
 class _StreamInput:
@@ -112,9 +112,9 @@ class _StreamInput:
         self._key = None if args.key is None else os.fsencode(args.key)
         self._line_numbers = count(1)
 
-    async def write(self, most: int) -> None:
+    async def send_all(self, most: int) -> None:
         """All of it; messages of at most `most` bytes."""
-        await read_source(self._args, most, self._send_values, self._send_lines, default="whole")
+        await read_source(self._args, most, self._send_values, self._send_lines)
 
     async def _send_values(self, values: Iterable[bytes]) -> None:
         await self._send((self._key, value, self._args.timestamp) for value in values)
