@@ -45,22 +45,22 @@ def cut_tail(
     reason: str,
     records: int | None,
     *,
-    beside: str | None = None,
+    aside_base: str | None = None,
     is_kept: bool = True,
 ) -> Repair:
     """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
 
-    That file is `path.bad`, or `beside.bad` where nothing may lie beside `path`; with `is_kept` False there
-    is none. Raises OSError, the file system's fullness among others; the file is then as it was.
+    That file is `path.bad`, or `aside_base.bad` if no file may be added next to `path`; with `is_kept` False
+    there is none. Raises OSError, the file system's fullness among others; the file is then as it was.
     """
     size = fs.size(handle)
-    aside = keep_copy(fs, handle, beside or path, end) if is_kept else None
+    aside = keep_copy(fs, handle, aside_base or path, end) if is_kept else None
     fs.truncate(handle, end)
     return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
 
 
-def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int | None = None) -> str:
-    """The file's bytes start:end, durable in a new file `beside.bad`, whose path it returns.
+def keep_copy(fs: FileSystem, handle: int, aside_base: str, start: int = 0, end: int | None = None) -> str:
+    """The file's bytes start:end, durable in a new file `aside_base.bad`, whose path it returns.
 
     Raises OSError; there is then no such file.
     """
@@ -70,19 +70,19 @@ def keep_copy(fs: FileSystem, handle: int, beside: str, start: int = 0, end: int
         for at in range(start, size, _PIECE):
             yield fs.pread(handle, min(_PIECE, size - at), at)
 
-    return _keep(fs, beside, pieces())
+    return _keep(fs, aside_base, pieces())
 
 
-def keep_content(fs: FileSystem, beside: str, content: bytes) -> str:
-    """These bytes, durable in a new file `beside.bad`, whose path it returns.
+def keep_content(fs: FileSystem, aside_base: str, content: bytes) -> str:
+    """These bytes, durable in a new file `aside_base.bad`, whose path it returns.
 
     Raises OSError; there is then no such file.
     """
-    return _keep(fs, beside, [content])
+    return _keep(fs, aside_base, [content])
 
 
-def _keep(fs: FileSystem, beside: str, pieces: Iterable[bytes]) -> str:
-    aside = free_aside(fs, beside)
+def _keep(fs: FileSystem, aside_base: str, pieces: Iterable[bytes]) -> str:
+    aside = free_aside(fs, aside_base)
     copy = fs.open(aside, write=True, create=True, exclusive=True)
     try:
         try:

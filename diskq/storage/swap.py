@@ -60,10 +60,10 @@ class Swap:
         """There is to be no file at `path`."""
         self._removals.append(path)
 
-    def keep(self, path: str, beside: str, start: int = 0, end: int | None = None) -> str:
-        """A new file `beside.bad`, whose path it returns, is to have bytes start:end of that at `path`."""
-        self._copies.append((path, beside, start, end))
-        aside = free_aside(self._fs, beside, self._asides)
+    def keep(self, path: str, aside_base: str, start: int = 0, end: int | None = None) -> str:
+        """Keep bytes start:end of the file at `path` in a new file `aside_base.bad`. Returns its path."""
+        self._copies.append((path, aside_base, start, end))
+        aside = free_aside(self._fs, aside_base, self._asides)
         self._asides.add(aside)
         return aside
 
@@ -75,10 +75,10 @@ class Swap:
         self._clear()
         made: list[str] = []
         try:
-            for path, beside, start, end in self._copies:
+            for path, aside_base, start, end in self._copies:
                 handle = fs.open(path)
                 try:
-                    made.append(keep_copy(fs, handle, beside, start, end))
+                    made.append(keep_copy(fs, handle, aside_base, start, end))
                 finally:
                     fs.close(handle)
             plan = self._write_files()

@@ -94,7 +94,7 @@ def _places(view: QueueView) -> dict[str, Any]:
 
 def _take_queue(fs: FileSystem, store: Store, view: QueueView, found: Info) -> None:
     files = QueueFiles(fs, store.path, view.name)
-    beside = [files.metadata, files.lock, files.wal, *map(files.ack_log, _ack_journals(fs, files))]
+    beside = [files.metadata, files.lock, files.wal, *map(files.ack_log, _ack_logs(fs, files))]
     beside += map(files.checksum_file, files.checksum_files())
     segments = list(map(files.data, files.numbers()))
     _count_files(fs, [*segments, *beside], found)
@@ -105,8 +105,8 @@ def _take_queue(fs: FileSystem, store: Store, view: QueueView, found: Info) -> N
     found.next_open += view.problems
 
 
-def _ack_journals(fs: FileSystem, files: QueueFiles) -> list[int]:
-    return [] if fs.size_of(files.private) is None else files.ack_journals()
+def _ack_logs(fs: FileSystem, files: QueueFiles) -> list[int]:
+    return [] if fs.size_of(files.private) is None else files.ack_logs()
 
 
 def _look_at_spool(fs: FileSystem, store: Store, found: Info) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from diskq._native.queue import codec as nsq
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.snapshot import waiting_behind
+from diskq.engine.queue.snapshot import waiting_after
 from diskq.storage.checksums import Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
@@ -53,7 +53,7 @@ def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: 
 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
     """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
-    waiting = waiting_behind(fs, files, read_wal(fs, files.wal), end)
+    waiting = waiting_after(fs, files, read_wal(fs, files.wal), end)
     return 0 if waiting is None else nsq.count(waiting.records).records
 
 

@@ -101,7 +101,7 @@ class Session:
         if (batch := self.batch()) is None:
             return
         items = sorted(rng.sample(range(len(batch)), rng.randrange(1, len(batch) + 1)))
-        self.letters.add(self.cursor.letters(batch, items, "no"))
+        self.letters.add(self.cursor.dead_letters(batch, items, "no"))
         self.promises.dead |= {number(batch[item]) for item in items}
         self.cursor.bury(items)
         self.cursor.excuse_try()
@@ -296,7 +296,9 @@ MUTATIONS = [
     Mutation(CURSOR, "files=(self._handle,),\n                directories", "directories"),
     # A letter leaves before what becomes of it is durable; or was not durable when its message left.
     Mutation(
-        LETTERS, '[letter.pack() for letter in letters], "synced"', "[letter.pack() for letter in letters]"
+        LETTERS,
+        '[letter.pack() for letter in dead_letters], "synced"',
+        "[letter.pack() for letter in dead_letters]",
     ),
     Mutation(LETTERS, '        queue.put_many(stay.values(), "synced")\n', ""),
     Mutation(

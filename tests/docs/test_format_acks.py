@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import diskq
-from diskq.engine.queue.ack_log import Tried, read_journals
+from diskq.engine.queue.ack_log import Tried, read_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block, table_rows
@@ -52,7 +52,7 @@ def test_it_is_read_as_the_text_says() -> None:
     with diskq.FifoQueue("/q", "jobs", fs=fs) as queue:
         queue.put_many(MESSAGES)
     fs.write_durably(PATH, hex_block(DOCUMENT, "hex journal"))
-    known = read_journals(fs, QueueFiles(fs, "/q", "jobs"))
+    known = read_ack_logs(fs, QueueFiles(fs, "/q", "jobs"))
     assert (known.acked, known.handed) == ({0: [(7, 14)]}, QueuePosition(0, 23))
     assert known.tried == {(0, 14): Tried(1, 1_700_000_060.0, 60.0)}
     with diskq.FifoQueue("/q", "jobs", fs=fs) as queue, diskq.FifoWork(queue) as work:

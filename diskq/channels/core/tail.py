@@ -55,7 +55,7 @@ class TailReader(Protocol):
     def base(self) -> int | None:
         """The base offset of the open segment; None: none is open."""
 
-    def produced_by(self, live: Any) -> None:
+    def set_live(self, live: Any) -> None:
         """Note the writer in this thread; None: there is none any more."""
 
     def fill(self) -> bool:
@@ -161,7 +161,7 @@ class Tail:
     def add(self, part: TailPart) -> None:
         self.parts[part.index] = part
         writer = self._notifier.writer
-        part.reader.produced_by(writer.live(part.index) if writer is not None else None)
+        part.reader.set_live(writer.live(part.index) if writer is not None else None)
         self._idle[part] = None
         self.wake(part)
 
@@ -468,7 +468,7 @@ class Tail:
 
     def writer_came(self, writer: NotifyingWriter) -> None:
         for part in self.parts.values():
-            part.reader.produced_by(writer.live(part.index))
+            part.reader.set_live(writer.live(part.index))
             if part.reader.live is not None:
                 self._unwatch(part)
         self._look_at_all()
@@ -477,7 +477,7 @@ class Tail:
 
     def writer_left(self) -> None:
         for part in self.parts.values():
-            part.reader.produced_by(None)
+            part.reader.set_live(None)
         self._look_at_all()
 
     def _look_at_all(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, Letters
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetterList, DeadLetters
 from diskq.errors import StorageFailedError
 from diskq.storage.repairs import Repair
 
@@ -37,7 +37,7 @@ class SpoolDeadLetters:
         """What was found wrong with the letters' files: at the open, and by whoever read them since."""
         return self._engine.repairs
 
-    async def list(self) -> Letters:
+    async def list(self) -> DeadLetterList:
         """All of them, in the order in which they were given up. Reads them all, in a thread."""
         async with self._turn:
             return await self._run(self._engine.list)

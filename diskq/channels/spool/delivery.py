@@ -298,7 +298,7 @@ class Delivery:
         """Make dead letters of them. Raises Again where there is no room for letters."""
         try:
             with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
-                await self._letters.add(self._cursor.letters(batch, items, reason))
+                await self._letters.add(self._cursor.dead_letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
             raise Again(self.pacing.failed()) from full

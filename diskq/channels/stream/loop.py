@@ -12,7 +12,7 @@ from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, Bud
 from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
-from diskq.engine.log.tail import Lending
+from diskq.engine.log.tail import BufferedEnd
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import StreamSteps, new_key
 from diskq.errors import DiskqError
@@ -90,7 +90,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
         super().__init__(engine, thread, notifier, fs, engine.door)
 
-    def live(self, partition: int) -> Lending | None:
+    def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)
 
     # --- sending ----------------------------------------------------------------------------------

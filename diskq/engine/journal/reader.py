@@ -16,7 +16,7 @@ from diskq._native.journal.codec import JournalColumns, SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.segment_reader import JournalSegmentReader
-from diskq.engine.log.tail import Lending, LogTail
+from diskq.engine.log.tail import BufferedEnd, LogTail
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.block_reader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -43,7 +43,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         *,
         fs: FileSystem | None = None,
         gate: Gate | None = None,
-        live: Lending | None = None,
+        live: BufferedEnd | None = None,
         partition: int = 0,
     ) -> None:
         """At offset 0, with no file open: seek first. It need not be there yet.
@@ -99,7 +99,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
 
     def _read_on(self, segment: JournalSegmentReader) -> Loss | None:
         loss = super()._read_on(segment)
-        is_short = self._end < self.ahead.position and self._base_behind(segment) is None
+        is_short = self._end < self.ahead.position and self._next_base(segment) is None
         if loss is None and not self.ahead.is_ready and is_short:
             # Somebody cut what was handed out already, or is about to be.
             raise self._out_of_range(self.position, self.first_offset())

@@ -118,7 +118,7 @@ class _JournalJudge:
             self.repairs.check(path, walked.end, walked.reason)
         records = 0 if is_begun else None
         kept = self.files.kept(path)
-        self.repairs.cut(path, walked.end, walked.reason, records, beside=kept, handle=handle)
+        self.repairs.cut(path, walked.end, walked.reason, records, aside_base=kept, handle=handle)
 
     def look_at_the_middle(self, point: RecoveryPoint) -> None:
         pending = [base for base in self.files.bases() if base >= point.base]
@@ -150,17 +150,17 @@ class _JournalJudge:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
-        offset = (point.next_offset if base == point.base else base) + told.records
-        return Followed(told.end, offset, offset)
+    def believe(self, base: int, verified: VerifiedPrefix, point: RecoveryPoint) -> Followed:
+        offset = (point.next_offset if base == point.base else base) + verified.records
+        return Followed(verified.end, offset, offset)
 
-    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
+    def is_followed(self, base: int, verified: VerifiedPrefix | None, followed: Followed) -> bool:
         return base == followed.next_offset
 
     def set_aside(self, base: int) -> int:
         path = self.files.data(base)
         removals = (self.files.checksum_file(base),)
-        self.repairs.set_aside(path, UNSYNCED, beside=self.files.kept(path), removals=removals)
+        self.repairs.set_aside(path, UNSYNCED, aside_base=self.files.kept(path), removals=removals)
         return 0  # its offsets are given again
 
     # --- checksums --------------------------------------------------------------------------------

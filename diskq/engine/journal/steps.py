@@ -339,4 +339,4 @@ class JournalSteps(DirectorySteps):
         self.log.run(sync)
         if self.log.wals is not None:
             self.log.wals.retire()
-        self.log.tell_left_out(sync)
+        self.log.raise_left_out(sync)

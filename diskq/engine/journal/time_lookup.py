@@ -15,7 +15,7 @@ from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.segment_reader import JournalSegmentReader
-from diskq.engine.log.time_lookup import EARLIEST, LATEST, MomentLookup, SegmentGone
+from diskq.engine.log.time_lookup import EARLIEST, LATEST, LogTimeLookup, SegmentGone
 from diskq.storage.block_reader import STRETCH
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
@@ -117,7 +117,7 @@ class SegmentMoments:
             self._stretches.append(TimedStretch(offset, position, greatest))
 
 
-class JournalTimes(MomentLookup[SegmentMoments]):
+class JournalTimes(LogTimeLookup[SegmentMoments]):
     """Finds offsets by time in one journal, which somebody may be writing to, and removing from.
 
     It remembers what it has read. For one thread at a time.

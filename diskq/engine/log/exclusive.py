@@ -33,8 +33,8 @@ def exclusive(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
     """Hold the thread guard while the method runs; the same thread may enter again. Else raises BusyError."""
 
     @wraps(call)
-    def in_turn(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self.guard:
             return call(self, *args, **kwargs)
 
-    return in_turn
+    return guarded

@@ -9,7 +9,7 @@ from typing import Protocol
 from diskq.storage.checksums import checksummed
 from diskq.storage.fs import FileSystem
 
-__all__ = ["told_end"]
+__all__ = ["checksummed_end"]
 
 
 class _EndFiles(Protocol):
@@ -18,7 +18,7 @@ class _EndFiles(Protocol):
     def checksum_file(self, base: int) -> str: ...
 
 
-def told_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
+def checksummed_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
     """Return the offset after the last message that has a checksum. Raises OSError.
 
     `bases`: the segments that are there. 0 if no checksum is of the last of them, or of one after it.

@@ -283,11 +283,11 @@ class LogReader(Closing, Generic[M, C_co, S]):
             self._segment.approach(offset)
         else:
             self._segment.begin_at(*near)
-        told = len(self.losses)
+        known = len(self.losses)
         while self.position < offset and self.fill():
             self._ahead.skip_to(offset)
         # Messages that are missing before `offset` were not asked for.
-        self.losses[told:] = [gap for gap in self.losses[told:] if gap.offset + gap.count > offset]
+        self.losses[known:] = [gap for gap in self.losses[known:] if gap.offset + gap.count > offset]
         return True
 
     # --- taking -----------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
         live = self.live
         if live is None or live.base != segment.base:
             self._end = segment.size
-            return segment.read_on(self._end, self._base_behind(segment))
+            return segment.read_on(self._end, self._next_base(segment))
         self._end = live.end
         position = self._ahead.position
         if position >= self._end:
@@ -408,7 +408,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
 
     def _is_to_be_looked_after(self, segment: S) -> bool:
         """True once in each segment, if some bytes cannot be explained, and if the segment is gone."""
-        is_due = not self._is_settled or self._base_behind(segment) is not None
+        is_due = not self._is_settled or self._next_base(segment) is not None
         if self._end > self._ahead.position:
             # A moment ago may be too early: index entries are written after their records.
             sizes = (self._end, segment.index_size)
@@ -418,7 +418,7 @@ class LogReader(Closing, Generic[M, C_co, S]):
 
     def _look_around(self, segment: S, offset: int) -> bool:
         self._is_settled = True
-        before = self._base_behind(segment)
+        before = self._next_base(segment)
         bases = self._files.bases()
         if self._fs.size_of(segment.path) is None and (not bases or bases[-1] > offset):
             # The oldest segments are removed first: those after this one may be gone as well.
@@ -428,20 +428,20 @@ class LogReader(Closing, Generic[M, C_co, S]):
         self._bases = bases
         if segment.size != self._end:
             return True
-        behind = self._base_behind(segment)
-        if behind is not None:
+        next_base = self._next_base(segment)
+        if next_base is not None:
             nearest = max((base for base in bases if base <= offset), default=0)
             if nearest > segment.base:
                 # This segment held messages that belong to other segments, by their names.
                 self._go_to(nearest, offset)
                 return True
-            return behind != before
+            return next_base != before
         loss = segment.missing_end() if self._ahead.position >= self._end else None
         if loss is not None:
             self._note(segment, loss, offset)
         return loss is not None
 
-    def _base_behind(self, segment: S) -> int | None:
+    def _next_base(self, segment: S) -> int | None:
         """Return the next segment, if there was one at the last listing: then this one is complete."""
         at = bisect_right(self._bases, segment.base)
         return self._bases[at] if at < len(self._bases) else None

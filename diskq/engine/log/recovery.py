@@ -117,7 +117,7 @@ class OpenRepairs:
         reason: str,
         records: int | None = 0,
         *,
-        beside: str | None = None,
+        aside_base: str | None = None,
         handle: int | None = None,
     ) -> Repair | None:
         """Shorten a file to `end` bytes; the rest is durable in a file of its own first.
@@ -130,7 +130,14 @@ class OpenRepairs:
             if self._fs.size(opened) <= end:
                 return None
             repair = cut_tail(
-                self._fs, opened, path, end, reason, records, beside=beside, is_kept=not self._is_overlay
+                self._fs,
+                opened,
+                path,
+                end,
+                reason,
+                records,
+                aside_base=aside_base,
+                is_kept=not self._is_overlay,
             )
         finally:
             if handle is None:
@@ -144,7 +151,7 @@ class OpenRepairs:
         reason: str,
         records: int | None = 0,
         *,
-        beside: str | None = None,
+        aside_base: str | None = None,
         removals: Iterable[str] = (),
         by_barrier: bool = False,
     ) -> None:
@@ -153,7 +160,7 @@ class OpenRepairs:
         `by_barrier`: the first barrier does it instead, so that nothing has changed if the open is refused.
         That is for a format whose records have checksums of their own: the next open finds the same.
         """
-        aside = free_aside(self._fs, beside or path)
+        aside = free_aside(self._fs, aside_base or path)
         pending_syncs = self.pending_syncs if by_barrier else self._asides
         pending_syncs.asides.append((path, aside))
         pending_syncs.removals += removals

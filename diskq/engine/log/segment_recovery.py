@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_end import checksummed_end
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
@@ -67,11 +67,11 @@ class Judge(Protocol):
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Follow the framing of the segment, from the point on if it is there; repair its end."""
 
-    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
+    def believe(self, base: int, verified: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         """Do the same for a segment of which only what checksums vouch for is left."""
 
-    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
-        """True if segment `base` continues this one, after a power cut. `told` is as for `believe`."""
+    def is_followed(self, base: int, verified: VerifiedPrefix | None, followed: Followed) -> bool:
+        """True if segment `base` continues this one, after a power cut. `verified` is as for `believe`."""
 
     def complete(self, base: int, following: int) -> None:
         """Complete, in the page cache, a segment that is not the last; `following` is the next one."""
@@ -116,7 +116,7 @@ class LogRecovery:
         self._repairs = repairs
         self._found = found
         self._trust = trust
-        self._counts_told = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
+        self._counts_checksummed = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
         self._given = 0
 
     def run(self, point: RecoveryPoint | None) -> FoundLog:
@@ -126,12 +126,12 @@ class LogRecovery:
         """
         found, files, judge, trust = self._found, self._files, self._judge, self._trust
         found.bases = files.bases()
-        noted = None if point is None else point.start(has_run_on=self._counts_told)
+        noted = None if point is None else point.start(has_run_on=self._counts_checksummed)
         missing = missing_start(
             found.bases, files.checksum_files(), files.data, noted=noted, first=judge.first
         )
         found.repairs += [missing] if missing is not None else []
-        told = told_end(self._fs, files, found.bases)
+        checksummed = checksummed_end(self._fs, files, found.bases)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)
         oldest = found.bases[0] if found.bases else 0
@@ -156,7 +156,7 @@ class LogRecovery:
                     judge.complete(base, following)
                     self._keep(base, known)
             self._follow(found.bases[-1], known)
-        given = max(self._given, promised, told if self._counts_told else 0)
+        given = max(self._given, promised, checksummed if self._counts_checksummed else 0)
         given = judge.next_offset(given, promised, trust)
         if found.next_offset < given or not found.bases:
             self._begin_after(given, promised, known)
@@ -197,16 +197,16 @@ class LogRecovery:
         while pending and is_followed:
             base = pending.pop(0)
             found.bases.append(base)
-            told = None
+            verified = None
             if has_point or self._fs.size_of(files.checksum_file(base)) is not None:
                 data = files.data(base)
                 start = point.end if base == point.base else 0
-                told = verified_prefix(self._fs, data, files.checksum_file(base), start)
-                self._repairs.cut(data, told.end, UNSYNCED, beside=files.kept(data))
-                followed = self._take(base, point, judge.believe(base, told, point))
+                verified = verified_prefix(self._fs, data, files.checksum_file(base), start)
+                self._repairs.cut(data, verified.end, UNSYNCED, aside_base=files.kept(data))
+                followed = self._take(base, point, judge.believe(base, verified, point))
             else:
                 followed = self._follow(base, point)
-            is_followed = bool(pending) and judge.is_followed(pending[0], told, followed)
+            is_followed = bool(pending) and judge.is_followed(pending[0], verified, followed)
         for base in pending:
             self._given = max(self._given, judge.set_aside(base))
         self._repairs.execute_asides()

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from diskq.engine.log.reader import C_co, LiveEnd, LogReader, M, S
 
-__all__ = ["Lending", "LogTail"]
+__all__ = ["BufferedEnd", "LogTail"]
 
 
-class Lending(LiveEnd, Protocol):
+class BufferedEnd(LiveEnd, Protocol):
     """A `LiveEnd` that has the latest bytes in memory."""
 
     def lend(self, ahead: Any) -> bool:
@@ -20,9 +20,9 @@ class Lending(LiveEnd, Protocol):
 class LogTail(LogReader[M, C_co, S]):
     """A reader whose log may get a writer in this thread, and lose it, during reading."""
 
-    live: Lending | None
+    live: BufferedEnd | None
 
-    def produced_by(self, live: Lending | None) -> None:
+    def set_live(self, live: BufferedEnd | None) -> None:
         """Set the writer of the log in this thread; None if there is none any more."""
         self.live = live
 

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from diskq.storage.closing import Closing
 
-__all__ = ["EARLIEST", "LATEST", "MomentLookup", "Moments", "SegmentGone"]
+__all__ = ["EARLIEST", "LATEST", "LogTimeLookup", "SegmentGone", "SegmentTimestamps"]
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
@@ -23,7 +23,7 @@ class SegmentGone(Exception):
     """The segment was removed, or has changed: list the segments again."""
 
 
-class Moments(Protocol):
+class SegmentTimestamps(Protocol):
     """The timestamps of one segment. All methods raise OSError, and SegmentGone."""
 
     base: int
@@ -38,10 +38,10 @@ class Moments(Protocol):
         """Return the greatest timestamp; EARLIEST if there are no messages."""
 
 
-S = TypeVar("S", bound=Moments)
+S = TypeVar("S", bound=SegmentTimestamps)
 
 
-class MomentLookup(Closing, Generic[S]):
+class LogTimeLookup(Closing, Generic[S]):
     """Finds offsets by time in one log, also while messages are appended and removed.
 
     It keeps files open and remembers what it has read: close it. For one thread at a time.

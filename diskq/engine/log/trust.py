@@ -97,12 +97,12 @@ class QueueUse:
     @classmethod
     def before(cls, previous: Holder | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
         """Return it for an open, after what was staged was put back. `never_empty`: no message is empty."""
-        is_told = never_empty or (wals.was_killed and not wals.repairs)
+        are_complete = never_empty or (wals.was_killed and not wals.repairs)
         return cls(
             was_ours=previous is not None,
             was_restarted=wals.was_restarted,
             was_killed=wals.was_killed,
-            has_all_checksums=is_told or (previous is not None and previous.is_closed),
+            has_all_checksums=are_complete or (previous is not None and previous.is_closed),
             staged=wals.restored.get(0),
         )
 
@@ -114,12 +114,12 @@ class QueueUse:
         """
         holder = read_holder(fs, lock)
         is_named = holder is not None and bool(holder.staged or holder.recovering_since)
-        is_told = holder is not None and (holder.is_closed or holder.never_empty)
+        are_complete = holder is not None and (holder.is_closed or holder.never_empty)
         return cls(
             was_ours=holder is not None,
             was_restarted=was_restarted(fs, holder, [wal]) is True,
             was_killed=is_named or not holds_nothing(fs, wal),
-            has_all_checksums=is_told or (is_free and holds_all(fs, wal)),
+            has_all_checksums=are_complete or (is_free and holds_all(fs, wal)),
         )
 
     def trust(self, *, is_foreign: bool) -> Trust:

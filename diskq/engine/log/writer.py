@@ -322,9 +322,9 @@ class LogWriter(Synced):
         """
         sync = self.prepare(full=True)
         self.run(sync)
-        self.tell_left_out(sync)
+        self.raise_left_out(sync)
 
-    def tell_left_out(self, sync: Sync) -> None:
+    def raise_left_out(self, sync: Sync) -> None:
         """Raise DiskFullError if there was no space for messages.
 
         For derived data, such as index entries, the error is only logged: recovery makes them again.

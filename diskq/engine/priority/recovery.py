@@ -522,7 +522,7 @@ class _StoreRecovery:
         # The marker of an end was written over it: no command of the log is there.
         lost = 0 if reason == STALE and not records_behind(fs, handle, end) else None
         try:
-            self.acts.cut(path, end, reason, lost, beside=self.files.aside(base), handle=handle)
+            self.acts.cut(path, end, reason, lost, aside_base=self.files.aside(base), handle=handle)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS or records_behind(fs, handle, end):
                 raise
@@ -543,10 +543,10 @@ class _StoreRecovery:
             self._warn("segments_dropped")
             self._set_aside(self.files.segment(base), self.files.aside(base), BEHIND)
 
-    def _set_aside(self, path: str, beside: str, reason: str) -> None:
+    def _set_aside(self, path: str, aside_base: str, reason: str) -> None:
         """Keep the whole file under another name."""
         self.acts.check(path, 0, reason)
-        self.acts.set_aside(path, reason, None, beside=beside, by_barrier=True)
+        self.acts.set_aside(path, reason, None, aside_base=aside_base, by_barrier=True)
 
     def _restart(self) -> None:
         """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""

@@ -21,7 +21,7 @@
 #   - a place in NSQ's files is written once; what follows the written bytes can only be replaced after
 #     a crash has cut it off, by the open that cut it, or by a peer;
 #   - so each open, before the queue accepts anything, takes back the rows about places from the write
-#     position on (`mend_journals`), durably, in its first barrier, which comes before the metadata;
+#     position on (`repair_ack_logs`), durably, in its first barrier, which comes before the metadata;
 #   - and all rows, if the metadata is not diskq's: a peer was here, or began anew;
 #   - a row about a message is written when the message is in its file, not before.
 #
@@ -59,8 +59,8 @@ __all__ = [
     "acked_rows",
     "broken_rows",
     "handed_row",
-    "mend_journals",
-    "read_journals",
+    "read_ack_logs",
+    "repair_ack_logs",
     "tried_row",
 ]
 
@@ -84,7 +84,7 @@ _GROWN = 256 * 1024
 _LARGEST = 256 * 1024 * 1024  # far more than it ever grows to; anything after that is ignored
 _TIMES = 4
 # Up to this many bytes of rows wait while the disk is full; then the next file will contain what matters.
-_MOST_OWED = 64 * 1024
+_MOST_UNWRITTEN = 64 * 1024
 
 _BEGINNING = QueuePosition(0, 0)
 
@@ -208,10 +208,10 @@ class Known:
         ]
 
 
-def read_journals(fs: FileSystem, files: QueueFiles) -> Known:
+def read_ack_logs(fs: FileSystem, files: QueueFiles) -> Known:
     """Return what is known of the queue's messages. Raises OSError."""
     known = Known()
-    for number in files.ack_journals():
+    for number in files.ack_logs():
         for row in _rows(_content(fs, files.ack_log(number))):
             if row.kind == ACKED:
                 known.acked.setdefault(row.file, []).append((row.byte, row.value))
@@ -254,7 +254,7 @@ def _content(fs: FileSystem, path: str) -> bytes:
 # --- at each open of the queue --------------------------------------------------------------------
 
 
-def mend_journals(
+def repair_ack_logs(
     fs: FileSystem,
     files: QueueFiles,
     read: QueuePosition,
@@ -268,7 +268,7 @@ def mend_journals(
     The first barrier makes it durable, before its metadata; it also removes files without any row that
     still matters. Raises OSError.
     """
-    for number in files.ack_journals():
+    for number in files.ack_logs():
         path = files.ack_log(number)
         handle = fs.open(path, write=True)
         pending_syncs.closing.append(handle)
@@ -280,13 +280,13 @@ def mend_journals(
         if fs.size(handle) > _LARGEST:
             fs.truncate(handle, _LARGEST)
         rows = list(_rows(fs.pread(handle, fs.size(handle), 0)))
-        mended = [(row, new) for row in rows if (new := _mended(row, write)) is not None]
+        replaced = [(row, new) for row in rows if (new := _replacement(row, write)) is not None]
         if rows:
             # All of it: what was acknowledged before a kill may never have been synced.
             pending_syncs.files.append(handle)
         try:
             rewrite(fs, handle, 0, fs.size(handle))
-            for row, new in mended:
+            for row, new in replaced:
                 write_all(fs, handle, new, row.at)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
@@ -300,7 +300,7 @@ def _end(row: _Row) -> QueuePosition:
     return QueuePosition(row.file, row.value if row.kind == ACKED else row.byte + (row.kind == TRIED))
 
 
-def _mended(row: _Row, write: QueuePosition) -> bytes | None:
+def _replacement(row: _Row, write: QueuePosition) -> bytes | None:
     """Return what replaces the row; None if it may stay."""
     if _end(row) <= write:
         return None
@@ -325,14 +325,14 @@ class AckLog:
         self._fs = fs
         self._files = files
         self._pending_syncs = pending_syncs
-        numbers = files.ack_journals()
+        numbers = files.ack_logs()
         self._old = numbers[:-1]  # a power cut brought them back
         self._number = numbers[-1] if numbers else 0
         self._handle = -1
         self.size = 0
         """Bytes of rows in the file."""
         self._first_size = 0  # bytes of the rows it began with
-        self._owed = bytearray()
+        self._unwritten = bytearray()
         self._lacks = False  # True if rows waited too long and were dropped
         self._was_full = False
         self._is_dirty = False
@@ -350,18 +350,18 @@ class AckLog:
 
     def add(self, rows: bytes) -> None:
         """Write some more rows. Raises OSError, except if the disk is full."""
-        self._owed += rows
-        if not self._owed:
+        self._unwritten += rows
+        if not self._unwritten:
             return
         try:
             if self._handle < 0:
                 self._begin()
-            write_all(self._fs, self._handle, bytes(self._owed), self.size)
+            write_all(self._fs, self._handle, bytes(self._unwritten), self.size)
         except OSError as failure:
             self._refused(failure)
             return
-        self.size += len(self._owed)
-        self._owed.clear()
+        self.size += len(self._unwritten)
+        self._unwritten.clear()
         self._was_full = False
         self._is_dirty = True
 
@@ -424,7 +424,7 @@ class AckLog:
         self._old = []
         self._handle, self._number = handle, number
         self.size = self._first_size = len(content)
-        self._owed.clear()
+        self._unwritten.clear()
         self._lacks = self._was_full = False
         self._is_dirty = True
 
@@ -437,6 +437,6 @@ class AckLog:
                 "disk_full", "%s: the disk is full, acknowledgements will be written later", path, path=path
             )
         self._was_full = True
-        if len(self._owed) > _MOST_OWED:
-            self._owed.clear()
+        if len(self._unwritten) > _MOST_UNWRITTEN:
+            self._unwritten.clear()
             self._lacks = True

@@ -23,7 +23,7 @@ class DamagedFiles:
         self._fs = fs
         self._files = files
         self._asides: dict[int, str] = {}  # their new names
-        self._told: set[tuple[int, int]] = set()  # losses, by file and byte: some ranges are read twice
+        self._reported: set[tuple[int, int]] = set()  # losses, by file and byte: some ranges are read twice
 
     def find_marked(self, there: Container[int]) -> None:
         """Add those of the existing files that an earlier process marked. Raises OSError."""
@@ -31,9 +31,9 @@ class DamagedFiles:
             if number in there:
                 self._asides[number] = free_aside(self._fs, self._files.data(number))
 
-    def is_told(self, number: int, loss: Loss) -> bool:
+    def was_reported(self, number: int, loss: Loss) -> bool:
         """True if the loss was noted before."""
-        return (number, loss.start) in self._told
+        return (number, loss.start) in self._reported
 
     def note(self, number: int, loss: Loss, pending_syncs: PendingSyncs) -> Repair:
         """Note that bytes of this file were passed over, and mark the file. Returns the report."""
@@ -41,7 +41,7 @@ class DamagedFiles:
         if number not in self._asides:
             self._asides[number] = free_aside(self._fs, path)
             self._mark(number, pending_syncs)
-        self._told.add((number, loss.start))
+        self._reported.add((number, loss.start))
         return Repair(
             path=path,
             kept=loss.start,

@@ -89,7 +89,7 @@ class QueueFiles:
         self.wal = private_path(directory, f"{name}.slate")
         self.swap = f"{name}.repair"  # a directory of that name, in the private directory
         self.status = private_path(directory, f"{name}.status")
-        self._ack_journals = Naming(f"{name}.", 6, ".acks")
+        self._ack_logs = Naming(f"{name}.", 6, ".acks")
         self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
 
     @property
@@ -126,11 +126,11 @@ class QueueFiles:
 
     def ack_log(self, number: int) -> str:
         """Return the path of an ack log; the one with the highest number is being written."""
-        return private_path(self.directory, self._ack_journals.name(number))
+        return private_path(self.directory, self._ack_logs.name(number))
 
-    def ack_journals(self) -> list[int]:
+    def ack_logs(self) -> list[int]:
         """Return the numbers of the existing ack logs, ascending."""
-        return self._ack_journals.listed(self._fs, self.private)
+        return self._ack_logs.listed(self._fs, self.private)
 
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone."""

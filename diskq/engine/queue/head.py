@@ -14,7 +14,7 @@ from typing import Protocol
 
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.exclusive import exclusive
-from diskq.engine.queue.ack_log import AckLog, Known, read_journals
+from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.reader import FifoReader, FileLoss
@@ -194,18 +194,18 @@ class FifoHead:
         self._check_reader()
         if self._parts.has_tier:
             raise ValueError("leases go by places in the files, which messages in memory do not have")
-        known = read_journals(self._fs, self._files)
-        journal = AckLog(self._fs, self._files, self.log.pending)
+        known = read_ack_logs(self._fs, self._files)
+        ack_log = AckLog(self._fs, self._files, self.log.pending)
         if self._peeked:
             try:
                 self._read_again(self._committed, len(self._peeked))
             except BaseException:
-                journal.abandon()
+                ack_log.abandon()
                 raise
             self._peeked.clear()
         self.worker = worker
         self._gate.left = 0
-        return journal, known
+        return ack_log, known
 
     @exclusive
     def detach(self) -> None:
@@ -301,7 +301,7 @@ class FifoHead:
 
     def _note_loss(self, found: FileLoss) -> None:
         number, loss = found
-        if self._sealed.damaged.is_told(number, loss):
+        if self._sealed.damaged.was_reported(number, loss):
             return
         if self._parts.options.strict:
             damaged = CorruptionError(self._files.data(number), loss.start, loss.reason)

@@ -77,14 +77,14 @@ def _before_ours(data: bytes, whole: int, limit: int) -> int:
     reaches = bytearray(limit - start + 1)
     reaches[-1] = True
     for at in range(limit - 4, start - 1, -1):
-        behind = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        reaches[at - start] = behind <= limit and reaches[behind - start]
+        next_at = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        reaches[at - start] = next_at <= limit and reaches[next_at - start]
     at = 0
     while at < whole:
-        behind = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        if any(reaches[max(0, at + 1 - start) : max(0, behind - start)]):
+        next_at = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if any(reaches[max(0, at + 1 - start) : max(0, next_at - start)]):
             return at
-        at = behind
+        at = next_at
     return whole
 
 

@@ -31,7 +31,7 @@ class FifoParts:
         framing = self.framing = NsqFraming(options.min_message_size, options.max_message_size)
         self.any_size = NsqFraming(0, MAX_BODY)
         """The framing of what diskq certainly wrote: the limits may have changed since."""
-        self.append = AppendFile(fs, gate_in, lambda tell: NsqBuffer(fs, framing, gate_in, tell))
+        self.append = AppendFile(fs, gate_in, lambda on_block: NsqBuffer(fs, framing, gate_in, on_block))
         self.buffer = self.append.buffer
         """Its `file_number` is that of the file that is written, or will be written next."""
         self.ahead = ReadAhead(fs, framing, self.gate_out, self.any_size)

@@ -68,7 +68,7 @@ class Recovered:
     repairs: list[Repair] = field(default_factory=list)
     is_ours: bool = False
     """True if diskq wrote the metadata, and no peer wrote after it."""
-    told: list[Repair] = field(default_factory=list)
+    reported: list[Repair] = field(default_factory=list)
     """Those of `repairs` that were logged at once, because their traces are gone now."""
     unchecked: set[int] = field(default_factory=set)
     """Files whose checksums are of other bytes, and were removed."""
@@ -123,12 +123,12 @@ class FifoRecovery:
         use: QueueUse,
         acts: OpenRepairs,
         *,
-        tell: Callable[[Repair], None] = lambda _: None,
+        log_repair: Callable[[Repair], None] = lambda _: None,
         count_up_to: int = _COUNT_UP_TO,
     ) -> None:
         """`any_size` is the framing for what diskq certainly wrote, under whatever limits.
 
-        `tell` logs a repair whose traces the next open will not find. A peer's count is believed for a
+        `log_repair` logs a repair whose traces the next open will not find. A peer's count is believed for a
         backlog of more than `count_up_to` bytes.
         """
         self.fs = fs
@@ -136,13 +136,13 @@ class FifoRecovery:
         self.any_size = any_size
         self.use = use
         self.acts = acts
-        self.tell = tell
+        self.log_repair = log_repair
         self.count_up_to = count_up_to
         self.repairs = acts.made
         self.has_torn_tail = False
         self.gone_after = 0
         """Messages after the position that metadata names as written, in a file that is shorter."""
-        self.told: list[Repair] = []
+        self.reported: list[Repair] = []
         self.unchecked: set[int] = set()
         self.moved: dict[int, bytes] = {}
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
@@ -174,7 +174,7 @@ class FifoRecovery:
             if self.use.has_all_files:
                 self._report_gone(metadata)
             self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
-        told = len(self.repairs)
+        count = len(self.repairs)
         if trust is Trust.POWER_CUT:
             tail = self._cut_at_checksums(known, prefix=metadata is not None)
         else:
@@ -190,7 +190,7 @@ class FifoRecovery:
             depth = self._counted(read)
         if metadata is not None and metadata.is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
-            self._tell_how_many(expected - depth, self.repairs[:told])
+            self._add_lost_count(expected - depth, self.repairs[:count])
         is_ours = metadata is not None and metadata.is_ours
         rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
         return Recovered(
@@ -201,7 +201,7 @@ class FifoRecovery:
             rows,
             self.repairs,
             is_ours,
-            told=self.told,
+            reported=self.reported,
             unchecked=self.unchecked,
             moved=self.moved,
         )
@@ -280,13 +280,13 @@ class FifoRecovery:
     def _report_missing(self, metadata: QueueMetadata) -> bool:
         """Report missing files between the positions. False if all are there, or were consumed."""
         beyond = metadata.write.file + (metadata.write.byte > 0)
-        told = len(self.repairs)
+        count = len(self.repairs)
         due = metadata.read.file
         for number in (*(number for number in self.sizes if due <= number < beyond), beyond):
             if due < number:
                 self._report_gap(metadata, due, number)
             due = number + 1
-        return len(self.repairs) > told
+        return len(self.repairs) > count
 
     def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
         """Report that files start:end are missing."""
@@ -314,12 +314,12 @@ class FifoRecovery:
         reason = "the file is missing, its checksums are there"
         self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
 
-    def _tell_how_many(self, lost: int, told: list[Repair]) -> None:
+    def _add_lost_count(self, lost: int, reported: list[Repair]) -> None:
         """Add the number of lost messages to a report without one; diskq's own metadata implies it."""
-        uncounted = [index for index, repair in enumerate(told) if repair.records is None]
+        uncounted = [index for index, repair in enumerate(reported) if repair.records is None]
         if len(uncounted) == 1:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
-            self.repairs[uncounted[0]] = replace(told[uncounted[0]], records=records)
+            self.repairs[uncounted[0]] = replace(reported[uncounted[0]], records=records)
 
     def _give_way(self, metadata: QueueMetadata) -> None:
         """Keep a peer's messages in files of diskq that it began anew, and move diskq's to the end."""
@@ -339,8 +339,8 @@ class FifoRecovery:
                 self._cut(number, found.end, reason, found.lost)
             else:
                 self._report(path, 0, found.end, reason, found.lost)
-            self.told.append(self.repairs[-1])
-            self.tell(self.repairs[-1])
+            self.reported.append(self.repairs[-1])
+            self.log_repair(self.repairs[-1])
             # At once: if the metadata is diskq's, checksums are believed.
             self._forget(number)
 
@@ -414,7 +414,7 @@ class FifoRecovery:
             size = self.sizes[number]
             beyond: list[Row] = []
             if is_last and is_ours and self.use.was_killed:
-                beyond = self._told_beyond(number, size)
+                beyond = self._entries_beyond(number, size)
             if is_last and losses and losses[-1].end >= size:
                 self._cut_loss(number, losses[-1])
             if beyond:
@@ -426,7 +426,7 @@ class FifoRecovery:
         self.ahead = judging
         return counted
 
-    def _told_beyond(self, number: int, size: int) -> list[Row]:
+    def _entries_beyond(self, number: int, size: int) -> list[Row]:
         """Return the checksum entries of blocks that end after byte `size`, the end of the last file."""
         beyond = rows_after(self.fs, self._sums(number), size)
         # If its owner is at work, they may be of what has come since.
@@ -435,19 +435,19 @@ class FifoRecovery:
     def _report_cut_off(self, number: int, size: int, beyond: list[Row]) -> None:
         """Report messages after byte `size`, the end of the last file, that have these checksum entries."""
         path = self.files.data(number)
-        told = [repair for repair in self.repairs if repair.path == path]
-        if any(repair.records is None for repair in told):
+        reported = [repair for repair in self.repairs if repair.path == path]
+        if any(repair.records is None for repair in reported):
             return
         start, end = beyond[0].start, beyond[-1].end
         lost = sum(row.records for row in beyond)
-        lost -= sum(repair.records or 0 for repair in told if repair.kept >= start)
+        lost -= sum(repair.records or 0 for repair in reported if repair.kept >= start)
         if start < self.sizes[number]:
             lost -= self._scan(number, start, self.sizes[number])[1]
         if lost > 0:
             kept = self.sizes[number]
             reason = f"the file ends at byte {size}, its checksums at {end}"
-            if told and told[-1].kept == kept:
-                repair = told[-1]
+            if reported and reported[-1].kept == kept:
+                repair = reported[-1]
                 self.repairs[self.repairs.index(repair)] = replace(
                     repair, reason=f"{repair.reason}; {reason}", records=(repair.records or 0) + lost
                 )

@@ -20,7 +20,7 @@ class SealedFiles(Mapping[int, int]):
         self._fs = fs
         self._files = files
         self._ends: dict[int, int] = {}
-        self._beside: dict[int, int] = {}  # bytes of checksums
+        self._checksum_bytes: dict[int, int] = {}
         self.damaged = DamagedFiles(fs, files)
         """The files that lost bytes; the active one may be among them."""
         self.kept = 0
@@ -44,11 +44,11 @@ class SealedFiles(Mapping[int, int]):
             if number != active:
                 self.add(number, end, self._fs.size_of(self._files.checksum_file(number)) or 0)
 
-    def add(self, number: int, end: int, beside: int) -> None:
-        """Add the youngest file, of `end` bytes, with `beside` bytes of checksums."""
+    def add(self, number: int, end: int, checksum_bytes: int) -> None:
+        """Add the youngest file, of `end` bytes, with `checksum_bytes` bytes of checksums."""
         self._ends[number] = end
-        self._beside[number] = beside
-        self.kept += end + beside
+        self._checksum_bytes[number] = checksum_bytes
+        self.kept += end + checksum_bytes
 
     def after(self, number: int) -> int | None:
         """Return the first file after that one; None if there is none."""
@@ -58,7 +58,7 @@ class SealedFiles(Mapping[int, int]):
         """Let the next barrier remove the files before that one. False if there are none."""
         consumed = [number for number in self._ends if number < before]
         for number in consumed:
-            size = self._ends.pop(number) + self._beside.pop(number)
+            size = self._ends.pop(number) + self._checksum_bytes.pop(number)
             self.kept -= size
             self.leaving += size
             self.damaged.let_go(number, pending_syncs)

@@ -36,7 +36,7 @@ __all__ = [
     "SnapshotReader",
     "steady_survey",
     "steady_wal",
-    "waiting_behind",
+    "waiting_after",
 ]
 
 _STRETCH = 256 * 1024
@@ -92,7 +92,7 @@ class FifoSnapshot:
         self._unchecked = found.unchecked
         self._added = found.added
         self._in_memory = [Waiting(number, 0, found.moved[number]) for number in left.keys() & found.moved]
-        rest = waiting_behind(self._fs, self._files, waiting, self._end_of_file(found))
+        rest = waiting_after(self._fs, self._files, waiting, self._end_of_file(found))
         self._in_memory += [] if rest is None else [rest]
         self.read = found.read
         """The place where its first message begins."""
@@ -107,8 +107,8 @@ class FifoSnapshot:
         path = self._files.data(end.file)
         size = self._fs.size_of(path) or 0  # what was cut off after it is not there
         cut = [each for each in found.repairs if (each.path, each.kept) == (path, end.byte)]
-        behind = max((each.kept + each.dropped for each in cut), default=end.byte)
-        return QueuePosition(end.file, max(end.byte, min(behind, size)))
+        following = max((each.kept + each.dropped for each in cut), default=end.byte)
+        return QueuePosition(end.file, max(end.byte, min(following, size)))
 
     @property
     def size(self) -> int:
@@ -371,8 +371,8 @@ class _Passage(Closing):
 
 def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
     """Return those of the entries that end after byte `start`, up to the first one that reaches `end`."""
-    behind = [row for row in rows if row.end > start]
-    return tuple(behind[: 1 + sum(row.end < end for row in behind)])
+    following = [row for row in rows if row.end > start]
+    return tuple(following[: 1 + sum(row.end < end for row in following)])
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -393,10 +393,10 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
         except FileNotFoundError:
             continue
         # If the owner is at work, what seems to be missing may just have come, or gone.
-        told = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
-        if told == before:
+        seen = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
+        if seen == before:
             return found
-        before = told
+        before = seen
     raise QueueMovedError(files.directory, "messages are taken out faster than one can look")
 
 
@@ -424,7 +424,7 @@ def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
         fs.close(handle)
 
 
-def waiting_behind(
+def waiting_after(
     fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: QueuePosition
 ) -> Waiting | None:
     """Return the messages on the write-ahead log that follow the end of the files.

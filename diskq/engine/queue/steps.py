@@ -18,7 +18,7 @@ from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
-from diskq.engine.queue.ack_log import mend_journals
+from diskq.engine.queue.ack_log import repair_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import FifoParts
@@ -140,17 +140,17 @@ class FifoSteps(LogSteps):
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
-        found = FifoRecovery(fs, files, framing, any_size, use, acts, tell=log.report_repair).run()
+        found = FifoRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()
-        mend_journals(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
+        repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
         writer.repairs += [*wals.unreported, *wals.repairs, *found.repairs]
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth)
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
-        told = log.report_repairs(writer.repairs, reported=found.told)
+        reported = log.report_repairs(writer.repairs, reported=found.reported)
         self.sync()
         for displaced in wals.displaced:
             self._append_again(displaced)
@@ -159,7 +159,7 @@ class FifoSteps(LogSteps):
         self._is_open = True
         self._take_wal()
         self.quota.join(self.head.position)
-        log.report_repairs(writer.repairs, told)
+        log.report_repairs(writer.repairs, reported)
 
     def _take_wal(self) -> None:
         wals = self.log.wals
@@ -200,7 +200,7 @@ class FifoSteps(LogSteps):
         self.empty()
         self.log.check_usable()
         self.log.pending.removals.append(self._files.metadata)
-        self.log.pending.removals += map(self._files.ack_log, self._files.ack_journals())
+        self.log.pending.removals += map(self._files.ack_log, self._files.ack_logs())
         if self.log.wals is not None:
             self.log.wals.give_up()
         self.log.pending.removals.append(self._files.wal)
@@ -349,8 +349,8 @@ class FifoSteps(LogSteps):
         unwritten = self.buffer.records - self.buffer.records_written
         # More messages may have been received from memory than are left in the files.
         depth = max(0, self.head.depth_of_files - unwritten)
-        told = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
-        return (self._files.metadata_as(told),)
+        metadata = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
+        return (self._files.metadata_as(metadata),)
 
     def state(self) -> int:
         """Return the bytes of consumed files that are gone when the sync is complete."""

@@ -237,12 +237,12 @@ class FifoTail:
         except OSError as failure:
             self.log.append_failed(failure)
         try:
-            beside = self._append.finish(self.log.pending)
+            checksum_bytes = self._append.finish(self.log.pending)
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 self.log.append_failed(failure)
             self.log.fail(failure)
-        self._sealed.add(number, end, beside)
+        self._sealed.add(number, end, checksum_bytes)
         self.sealed_bytes += end
         self.log.was_refused = False
         self._buffer.retarget(-1, 0, 0)

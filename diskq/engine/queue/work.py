@@ -154,11 +154,11 @@ class FifoWork(Closing):
         self._in_flight: dict[int, Lease] = {}
         self._returned: list[tuple[int, int, bytes]] = []  # a heap: number, attempts, body
         self._delayed: list[tuple[float, int, int, bytes]] = []  # the same, after the time when it is due
-        self._owed: list[Place] = []  # acknowledged, and not yet in the ack log
+        self._pending_acks: list[Place] = []  # acknowledged, and not yet in the ack log
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
-        self._journal: AckLog
-        self._journal, known = self._head.attach(self)
+        self._ack_log: AckLog
+        self._ack_log, known = self._head.attach(self)
         self._handed = known.handed  # all messages before it were handed out
         self._known_to = known.end
         self._known: Known | None = known if self._head.reader.position < self._known_to else None
@@ -195,13 +195,13 @@ class FifoWork(Closing):
         return dropped
 
     def settle(self) -> tuple[int, ...]:
-        self._journal.add(b"".join(self._owed_rows()))
-        return self._journal.settle(self._what_matters())
+        self._ack_log.add(b"".join(self._pending_rows()))
+        return self._ack_log.settle(self._what_matters())
 
     def abandon(self) -> None:
         self._is_closed = True
         self._in_flight.clear()
-        self._journal.abandon()
+        self._ack_log.abandon()
 
     # --- handing out ------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class FifoWork(Closing):
             return False
         start, bodies = self._head.read_on(min(room, _PORTION), self.options.max_ahead_bytes - self._bytes)
         file, at = start
-        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._ack_log.wall_clock()
         for body in bodies:
             end = self._end(at, body)
             number = self._keep((file, at, end))
@@ -412,7 +412,7 @@ class FifoWork(Closing):
         ended = self._ended(leases)
         for lease in ended:
             self._done.add(lease._number)
-            self._owed.append(lease._place)
+            self._pending_acks.append(lease._place)
         self._acked += len(ended)
         self._write([])
         self._move_head()
@@ -428,7 +428,7 @@ class FifoWork(Closing):
             raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
         ended = self._ended(leases)
         self._given_back += len(ended)
-        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._ack_log.wall_clock()
         rows = []
         exhausted = []
         for lease in ended:
@@ -464,7 +464,7 @@ class FifoWork(Closing):
             self._is_closed = True
             self._in_flight.clear()
             self._head.detach()
-            self._journal.close()
+            self._ack_log.close()
 
     def _ended(self, leases: Lease | Iterable[Lease]) -> list[Lease]:
         """End all of the leases, or none. Returns those whose messages are still there."""
@@ -494,7 +494,7 @@ class FifoWork(Closing):
         check_result("exhausted", self._exhausted, self._exhausted(lease))
         self._taken_out += 1
         self._done.add(lease._number)
-        self._owed.append(lease._place)
+        self._pending_acks.append(lease._place)
         self._move_head()
 
     # --- the head ---------------------------------------------------------------------------------
@@ -515,27 +515,27 @@ class FifoWork(Closing):
 
     def _write(self, rows: list[bytes]) -> None:
         """Put pending acknowledgements, and these rows, into the page cache."""
-        if self._owed:
-            if not self._is_owed_written():
+        if self._pending_acks:
+            if not self._are_acked_written():
                 with contextlib.suppress(DiskFullError):
                     self._queue.log.flush()
-            rows = [*self._owed_rows(), *rows]
+            rows = [*self._pending_rows(), *rows]
         try:
-            self._journal.add(b"".join(rows))
+            self._ack_log.add(b"".join(rows))
         except OSError as failure:
             self._queue.log.fail(failure)
 
-    def _is_owed_written(self) -> bool:
+    def _are_acked_written(self) -> bool:
         """True if all messages with pending acknowledgements are in their files."""
         written_to = self._queue.tail.written_to
-        return all((file, end) <= written_to for file, _, end in self._owed)
+        return all((file, end) <= written_to for file, _, end in self._pending_acks)
 
-    def _owed_rows(self) -> list[bytes]:
+    def _pending_rows(self) -> list[bytes]:
         """Return the pending acknowledgements as rows; none if a message is not yet in its file."""
-        if not self._owed or not self._is_owed_written():
+        if not self._pending_acks or not self._are_acked_written():
             return []
-        rows = acked_rows(self._owed)
-        self._owed.clear()
+        rows = acked_rows(self._pending_acks)
+        self._pending_acks.clear()
         return rows
 
     def _what_matters(self) -> Iterable[bytes]:
@@ -545,7 +545,7 @@ class FifoWork(Closing):
         yield from acked_rows(window[number - self._first] for number in self._done)
         tries = [(lease._number, lease.attempts, 0.0) for lease in self._in_flight.values()]
         tries += [(number, attempts, 0.0) for number, attempts, _ in self._returned]
-        now, wall = self._queue.log.clock(), self._journal.wall_clock()
+        now, wall = self._queue.log.clock(), self._ack_log.wall_clock()
         tries += [(number, attempts, max(0.0, due - now)) for due, number, attempts, _ in self._delayed]
         for number, attempts, rest in tries:
             if number >= self._first:
@@ -575,7 +575,7 @@ class FifoWork(Closing):
             given_back=self._given_back,
             exhausted=self._taken_out,
             most_attempts=max(attempts, default=0),
-            journal_bytes=self._journal.size,
+            journal_bytes=self._ack_log.size,
         )
 
     def _sync_if_due(self) -> None:

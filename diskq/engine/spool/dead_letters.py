@@ -75,7 +75,7 @@ class DeadLetter:
         return cls(place, reason, 0, 0, envelope)
 
 
-Letters = list[DeadLetter]
+DeadLetterList = list[DeadLetter]
 Envelopes = list[tuple[DeadLetter, bytes]]
 
 
@@ -101,20 +101,20 @@ class DeadLetters(Closing):
         """The number of dead letters; a crash may have left some twice."""
         return self._queue.depth
 
-    def list(self) -> Letters:
+    def list(self) -> DeadLetterList:
         """Return all of them, in the order in which they were given up. Reads them all."""
         losses: list[SkippedBytes] = []
-        letters = _look(self._fs, self._path, losses)  # unlike peeking, this leaves nothing in memory
+        dead_letters = _look(self._fs, self._path, losses)  # unlike peeking, this leaves nothing in memory
         for loss in losses:
             self._losses.setdefault((loss.path, loss.start), _as_repair(loss))
-        return letters
+        return dead_letters
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """What was found wrong with the files of the dead letters, at the open and in reading them since."""
-        told = self._queue.repairs
-        known = {(repair.path, repair.kept) for repair in told}
-        return told + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
+        found = self._queue.repairs
+        known = {(repair.path, repair.kept) for repair in found}
+        return found + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
 
     def replay(self, ids: Collection[str] | None = None) -> int:
         """Put the messages of these dead letters, or of all, at the spool's tail. Returns how many.
@@ -123,33 +123,33 @@ class DeadLetters(Closing):
         removed: a crash in between leaves both. Raises LockedError, KeyError for an unknown id,
         DiskFullError: all the dead letters are still there then.
         """
-        letters = self.select(ids)
+        dead_letters = self.select(ids)
         with FifoQueue(self._path, SPOOL, _OPTIONS, fs=self._fs) as spool:
-            spool.put_many([letter.body for letter in letters], "synced")
-        self.remove([letter.id for letter in letters])
-        return len(letters)
+            spool.put_many([letter.body for letter in dead_letters], "synced")
+        self.remove([letter.id for letter in dead_letters])
+        return len(dead_letters)
 
     def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these dead letters, or all, for good. Returns how many. Raises as `replay`."""
-        letters = self.select(ids)
-        self.remove([letter.id for letter in letters])
-        return len(letters)
+        dead_letters = self.select(ids)
+        self.remove([letter.id for letter in dead_letters])
+        return len(dead_letters)
 
     # --- the steps, for a process that has the spool open -----------------------------------------
 
-    def add(self, letters: Iterable[DeadLetter]) -> None:
+    def add(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Add dead letters, durably. Raises DiskFullError: some of them may be stored all the same."""
-        self._queue.put_many([letter.pack() for letter in letters], "synced")
+        self._queue.put_many([letter.pack() for letter in dead_letters], "synced")
 
-    def select(self, ids: Collection[str] | None) -> Letters:
+    def select(self, ids: Collection[str] | None) -> DeadLetterList:
         """Return these dead letters, or all, in order. Raises KeyError for an unknown id."""
-        letters = self.list()
+        dead_letters = self.list()
         if ids is None:
-            return letters
+            return dead_letters
         wanted = {ids} if isinstance(ids, str) else set(ids)
-        if missing := wanted.difference(letter.id for letter in letters):
+        if missing := wanted.difference(letter.id for letter in dead_letters):
             raise KeyError(f"no such dead letter: {', '.join(sorted(missing))}")
-        return [letter for letter in letters if letter.id in wanted]
+        return [letter for letter in dead_letters if letter.id in wanted]
 
     def remove(self, ids: Collection[str]) -> None:
         """Remove dead letters, durably. Raises DiskFullError if the others do not fit again: all stay."""
@@ -184,10 +184,10 @@ def _age(letter: DeadLetter) -> tuple[int, ...]:
     return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
 
 
-def _in_order(letters: Iterable[DeadLetter]) -> Letters:
+def _in_order(dead_letters: Iterable[DeadLetter]) -> DeadLetterList:
     """Return each once, in the order in which they were given up. Of two with one id the older one counts."""
     first: dict[str, DeadLetter] = {}
-    for letter in sorted(letters, key=_age):
+    for letter in sorted(dead_letters, key=_age):
         first.setdefault(letter.id, letter)
     return list(first.values())
 
@@ -206,7 +206,7 @@ def view_dead_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[De
 def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[DeadLetter]:
     """Return the dead letters. What cannot be read is added to `losses`."""
     ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
-    return _in_order(letter for each in ranges for letter in _letters_of(fs, directory, each, losses))
+    return _in_order(letter for each in ranges for letter in _dead_letters_of(fs, directory, each, losses))
 
 
 def _as_repair(loss: SkippedBytes) -> Repair:
@@ -214,7 +214,7 @@ def _as_repair(loss: SkippedBytes) -> Repair:
     return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
 
 
-def _letters_of(
+def _dead_letters_of(
     fs: FileSystem, directory: str, its: SnapshotRange, losses: list[SkippedBytes]
 ) -> Iterator[DeadLetter]:
     end = its.start

@@ -39,7 +39,7 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["DeliveryCursor"]
 
-_NOBODY = Trace(-1, 0)
+_NO_MESSAGE = Trace(-1, 0)
 _PIECE = 1024
 # Each crash makes one epoch; beyond the limit, messages of the oldest ones get other ids than before.
 _MOST_EPOCHS = 1000
@@ -68,7 +68,7 @@ class DeliveryCursor(Closing):
         self.attempts = 0
         """Tries of the head's batch so far, the present one included."""
         self._excused = 0  # tries that failed because of messages that are buried now
-        self._trace = _NOBODY
+        self._trace = _NO_MESSAGE
         self._end = QueuePosition(0, 0)
         self._items = 0  # the size of the batch that was being tried; 0: none
         state, note = read_state(fs, self._files), read_note(fs, self._files)
@@ -229,7 +229,7 @@ class DeliveryCursor(Closing):
             ids.append(f"{epochs[max(0, number - 1)][1]}:{file}:{start}")
         return tuple(ids)
 
-    def letters(self, batch: Batch, items: Iterable[int], reason: str) -> list[DeadLetter]:
+    def dead_letters(self, batch: Batch, items: Iterable[int], reason: str) -> list[DeadLetter]:
         """Return dead letters for messages of the batch that is being tried."""
         now = int(self._fs.wall_clock() * 1e9)
         return [DeadLetter(batch.ids[item], reason, now, batch.attempts, batch[item]) for item in items]

@@ -340,7 +340,7 @@ class _Mender:
         """What a torn write left was never acknowledged, and is no message lost."""
         with opened(self.fs, path, write=True) as handle:
             self.mended.repairs.append(
-                cut_tail(self.fs, handle, path, end, reason, 0, beside=self.files.kept(path))
+                cut_tail(self.fs, handle, path, end, reason, 0, aside_base=self.files.kept(path))
             )
 
     def _report(

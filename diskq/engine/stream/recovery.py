@@ -151,11 +151,11 @@ class _StreamJudge:
 
     # --- after a power cut ------------------------------------------------------------------------
 
-    def believe(self, base: int, told: VerifiedPrefix, point: RecoveryPoint) -> Followed:
+    def believe(self, base: int, verified: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         return self.follow(base, point)
 
-    def is_followed(self, base: int, told: VerifiedPrefix | None, followed: Followed) -> bool:
-        is_complete = told is None or told.is_complete
+    def is_followed(self, base: int, verified: VerifiedPrefix | None, followed: Followed) -> bool:
+        is_complete = verified is None or verified.is_complete
         return is_complete and (base == followed.next_offset or not followed.end)
 
     def set_aside(self, base: int) -> int:
@@ -164,7 +164,7 @@ class _StreamJudge:
             base, rows_in(self.fs, self.files.index_of(base), self.files.data(base)), b""
         ).given()
         removals = (*others, *self.files.beside(base))
-        self.repairs.set_aside(data, UNSYNCED, beside=self.files.kept(data), removals=removals)
+        self.repairs.set_aside(data, UNSYNCED, aside_base=self.files.kept(data), removals=removals)
         self.found.note_changed(base)
         return max(base, given)
 

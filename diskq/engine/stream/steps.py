@@ -697,7 +697,7 @@ class StreamSteps(DirectorySteps):
         writer.commit((writer.lock.handle,))
         if writer.wals is not None:
             writer.wals.retire()
-        writer.tell_left_out(sync)
+        writer.raise_left_out(sync)
 
 
 def new_key(fs: FileSystem) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from diskq._native.stream.times import SEALED_SIZE, sealed_chain
-from diskq.engine.log.time_lookup import MomentLookup
+from diskq.engine.log.time_lookup import LogTimeLookup
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.segment_times import SegmentTimes, framing_of
 from diskq.engine.stream.time_summary import Sealed, fitting, read_sealed, sealed_rows
@@ -23,7 +23,7 @@ __all__ = ["TimeLookup"]
 _MOST_OPEN = 64
 
 
-class TimeLookup(MomentLookup[SegmentTimes]):
+class TimeLookup(LogTimeLookup[SegmentTimes]):
     """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
 
     It keeps files open and remembers what it has read: close it. For one thread at a time.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
-from diskq.engine.queue.ack_log import acked_row, handed_row, read_journals, tried_row
+from diskq.engine.queue.ack_log import acked_row, handed_row, read_ack_logs, tried_row
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.options import QueueOptions
@@ -153,10 +153,10 @@ class _QueueRebuild:
             self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
         told = QueueMetadata(depth, read, write, True)
         self._swap.install(self._files.metadata, told.render())
-        journals = self._files.ack_journals()
+        journals = self._files.ack_logs()
         if not journals or not self._pieces:
             return
-        known = read_journals(self._fs, self._files)
+        known = read_ack_logs(self._fs, self._files)
         rows = [handed_row(self._moved(known.handed))]
         for file, ranges in known.acked.items():
             for start, end in ranges:

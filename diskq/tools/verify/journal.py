@@ -14,7 +14,7 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_end import checksummed_end
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.storage.fs import FileSystem, join
@@ -47,7 +47,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
-    told = 0 if is_doubtful else told_end(fs, files, bases)
+    told = 0 if is_doubtful else checksummed_end(fs, files, bases)
     promised = max(told, point.next_offset if point is not None else 0)
     if not bases:
         _tell_of_nothing(files, point.base if point is not None else 0, promised, report)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
-from diskq.engine.queue.ack_log import broken_rows, read_journals
+from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
-from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_behind
+from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of
@@ -82,7 +82,7 @@ class _QueueVerification:
                 None,
                 f"{behind} messages were written behind what it says: the next open counts them",
             )
-        if (rest := waiting_behind(self._fs, self._files, waiting, found.write)) is not None:
+        if (rest := waiting_after(self._fs, self._files, waiting, found.write)) is not None:
             whole = count(rest.records).records
             self._report.messages += whole
             self._report.note(self._files.wal, None, f"{whole} messages wait here: the next open writes them")
@@ -204,7 +204,7 @@ class _QueueVerification:
     def _tell_of_acks(self, found: Recovered) -> None:
         if self._fs.size_of(self._files.private) is None:
             return
-        acked = read_journals(self._fs, self._files).acked
+        acked = read_ack_logs(self._fs, self._files).acked
         for file, ranges in acked.items():
             for start, end in ranges:
                 begin = max(start, found.read.byte) if file == found.read.file else start
@@ -212,7 +212,7 @@ class _QueueVerification:
                 if file < found.read.file or begin >= end or end > limit:
                     continue
                 self._subtract(file, begin, end)
-        for number in self._files.ack_journals():
+        for number in self._files.ack_logs():
             path = self._files.ack_log(number)
             if broken := broken_rows(self._fs, path):
                 self._report.note(

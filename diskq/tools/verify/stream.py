@@ -8,7 +8,7 @@ from functools import partial
 
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import told_end
+from diskq.engine.log.missing_end import checksummed_end
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, read_points
 from diskq.engine.stream.audit import AuditTask, Trouble, audit_tasks, examine_segment
@@ -264,7 +264,7 @@ class _StreamVerification:
         tell_of_the_start(missing, report)
         last = max(files.checksum_files(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
-            told = told_end(fs, files, bases)
+            told = checksummed_end(fs, files, bases)
             # Up to the point they were counted with the segment before.
             first = max(last, point.next_offset) if bases and point is not None else last
             if told > last:

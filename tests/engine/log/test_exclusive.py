@@ -38,7 +38,7 @@ STEPS = {
     PriorityStore: "close flush peek sync",
     FifoWork: "abandon",
     LogWriter: "after_append append_failed bound_waiting commit fail hold make_directories new_gate note"
-    " on_release refuse release roll run shut sign_lock tell_left_out use_wals",
+    " on_release refuse release roll run shut sign_lock raise_left_out use_wals",
 }
 """A channel's, in Trio's thread; and what only calls others."""
 

@@ -15,7 +15,7 @@ from diskq.engine.queue.ack_log import (
     acked_row,
     acked_rows,
     handed_row,
-    read_journals,
+    read_ack_logs,
     tried_row,
 )
 from diskq.engine.queue.files import QueueFiles, QueuePosition
@@ -32,7 +32,7 @@ RECORD = len(frame(body(0)))
 
 
 def known_from(*rows: bytes) -> Known:
-    return read_journals(fs := RamFS({PATH: b"".join(rows)}), QueueFiles(fs, ROOT, "q"))
+    return read_ack_logs(fs := RamFS({PATH: b"".join(rows)}), QueueFiles(fs, ROOT, "q"))
 
 
 def put_journal(fs: Disk, *rows: bytes) -> None:
@@ -115,13 +115,13 @@ def test_a_count_that_would_not_fit_stays_at_the_most():
 
 def test_several_files_are_read_in_order():
     fs = RamFS({PATH: tried_row(0, 0, 1), PATH.replace("1", "2"): tried_row(0, 0, 2)})
-    assert read_journals(fs, QueueFiles(fs, ROOT, "q")).of(0, 0) == Tried(2)
+    assert read_ack_logs(fs, QueueFiles(fs, ROOT, "q")).of(0, 0) == Tried(2)
 
 
 def test_a_journal_belongs_to_one_queue():
     fs = RamFS({PATH: acked_row(0, 0, 9)})
     for other in ("q.000001", "q.000001.acks", "q.0", "r"):
-        assert QueueFiles(fs, ROOT, other).ack_journals() == []
+        assert QueueFiles(fs, ROOT, other).ack_logs() == []
 
 
 # --- at each open ---------------------------------------------------------------------------------

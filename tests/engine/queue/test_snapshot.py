@@ -21,7 +21,7 @@ from diskq._native.queue.codec import QueueColumns
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_wal, waiting_behind
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_wal, waiting_after
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -229,7 +229,7 @@ def test_what_waits_where_another_program_has_written_makes_up_no_message(size: 
     fs.write_durably(files.data(0), fs.files()[files.data(0)] + frame(b"t" * size))
     waiting = steady_wal(fs, files.wal)
     assert waiting is not None
-    assert waiting_behind(fs, files, waiting, QueuePosition(0, len(fs.files()[files.data(0)]))) is None
+    assert waiting_after(fs, files, waiting, QueuePosition(0, len(fs.files()[files.data(0)]))) is None
     assert set(messages(fs)) <= {*bodies(12), b"t" * size}
 
 
