@@ -834,8 +834,8 @@ def group_of(path: Path, name: str) -> ConsumerGroup:
 
 
 def commit(path: Path, name: str, offset: int, partition: int = 0) -> None:
-    with group_of(path, name).marker(partition) as marker:
-        marker.commit(offset)
+    with group_of(path, name).committed_offset(partition) as committed_offset:
+        committed_offset.commit(offset)
 
 
 def committed(path: Path, name: str) -> dict[int, int | None]:
@@ -845,7 +845,7 @@ def committed(path: Path, name: str) -> dict[int, int | None]:
 def test_groups_tell_how_far_they_are(run, path):
     fill(path, b"0", b"1", b"2", b"3", b"4")
     commit(path, "billing", 1)
-    group_of(path, "mail").marker(0).close()
+    group_of(path, "mail").committed_offset(0).close()
     header, *rows = run("stream", "groups", path).out.decode().splitlines()
     assert header.split() == ["group", "partition", "committed", "lag"]
     assert [row.split() for row in rows] == [["billing", "0", "1", "3"], ["mail", "0", "-", "5"]]
@@ -1079,7 +1079,7 @@ def test_a_group_takes_over_from_one_that_was_killed(path):
 )
 def test_a_terminal_shows_tables(path, command, last):
     fill(path, b"one")
-    group_of(path, "billing").marker(0).close()
+    group_of(path, "billing").committed_offset(0).close()
     verb, *options = command
     with Terminal() as terminal:
         assert program("stream", verb, path, *options, stdout=terminal.outer).code == 0

@@ -129,9 +129,9 @@ def read_in_a_group(fs: FileSystem) -> None:
     membership = Membership(ConsumerGroup(fs, files, "g"), diskq.ConsumerOptions(), fs.monotonic)
     try:
         for number in range(2):
-            marker = membership.claim(number)
-            assert marker is not None
-            marker.commit(5)
+            committed_offset = membership.claim(number)
+            assert committed_offset is not None
+            committed_offset.commit(5)
     finally:
         membership.close()
 

@@ -177,8 +177,8 @@ def fill(kind: Kind, path: Path, state: str) -> None:
         os.waitpid(pid, 0)
     if kind.name == "stream":
         fs = OsFileSystem()
-        with ConsumerGroup(fs, StreamFiles(fs, str(path)), "g").marker(0) as marker:
-            marker.commit(3)
+        with ConsumerGroup(fs, StreamFiles(fs, str(path)), "g").committed_offset(0) as committed_offset:
+            committed_offset.commit(3)
     elif kind.name == "journal":
         with diskq.JournalOffset(path, "me") as offset:
             offset.commit_to(3)

@@ -257,7 +257,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         StreamReader(places["stream"]).open(0) as stream,
         diskq.JournalReader(places["journal"]) as journal,
         diskq.JournalOffset(places["journal"], "me") as offset,
-        group.marker(0) as marker,
+        group.committed_offset(0) as committed_offset,
         closing(HubStore(str(places["hub"]), diskq.HubOptions(), OsFileSystem())) as hub,
     ):
         for reader in (stream, journal):
@@ -273,8 +273,8 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
             "journal, elsewhere": journal.seek_newest,
             "offset": lambda: offset.commit_to(5),
             "offset, closed": offset.close,
-            "marker": lambda: marker.commit(5),
-            "marker, closed": marker.close,
+            "committed offset": lambda: committed_offset.commit(5),
+            "committed offset, closed": committed_offset.close,
             "hub, put": lambda: put(hub, [message(1)]),
             "hub, get": lambda: get(hub),
             "hub, closed": hub.close,
@@ -282,7 +282,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
         assert content(tmp_path) == before
         offset.commit_to(3)
-        marker.commit(4)
+        committed_offset.commit(4)
         assert put(hub, [message(1)]).next == 2
         assert [message.value for message in journal.take_many(99)] == bodies(8, start=1)
         assert [message.value for message in stream.take_many(99)] == bodies(8, start=1)

@@ -35,13 +35,13 @@ class GroupPlace:
             if claim is None:
                 raise LockedError(PATH, "another member")
             opened.callback(claim.release)
-            self.marker = opened.enter_context(GroupOffset(fs, files, "bill", 0, **options))
+            self.committed_offset = opened.enter_context(GroupOffset(fs, files, "bill", 0, **options))
             self._all = opened.pop_all()
-        self.done = self.marker.next_offset or 0
-        self.sync = self.marker.sync
+        self.done = self.committed_offset.next_offset or 0
+        self.sync = self.committed_offset.sync
 
     def commit(self, done: int) -> None:
-        self.marker.commit(done - 1 if type(done) is int else done)
+        self.committed_offset.commit(done - 1 if type(done) is int else done)
 
     def close(self) -> None:
         self._all.close()

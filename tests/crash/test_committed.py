@@ -24,12 +24,12 @@ def crashed(seed: int) -> CrashFS:
         stream.append(b"%d" % number + rng.randbytes(rng.randrange(150)), key="k")
         if rng.random() < 0.1:
             stream.sync()
-    with ConsumerGroup(fs, StreamFiles(fs, "/s"), "g").marker(0) as marker:
+    with ConsumerGroup(fs, StreamFiles(fs, "/s"), "g").committed_offset(0) as committed_offset:
         for offset in range(10):
-            marker.commit(offset)
+            committed_offset.commit(offset)
             if rng.random() < 0.3:
-                marker.sync()
-        marker.sync()
+                committed_offset.sync()
+        committed_offset.sync()
         return fs.crash(rng)
 
 

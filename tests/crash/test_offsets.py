@@ -17,7 +17,7 @@ from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
-from tests.engine.markers import disk, group, marker, read
+from tests.engine.offsets import disk, group, open_offset, read
 from tests.sampling import stride
 
 PARTITIONS = 2
@@ -49,55 +49,57 @@ class Session:
         self.group = group(fs)
         self.claims = [self.group.claim(partition) for partition in range(PARTITIONS)]
         assert None not in self.claims
-        self.markers = [self.group.marker(partition, sync_every=4) for partition in range(PARTITIONS)]
+        self.committed_offsets = [
+            self.group.committed_offset(partition, sync_every=4) for partition in range(PARTITIONS)
+        ]
 
     def commit(self, rng: random.Random, *, seek: bool = False) -> None:
-        open_marker = rng.choice(self.markers)
-        before = -1 if open_marker.committed is None else open_marker.committed
+        committed_offset = rng.choice(self.committed_offsets)
+        before = -1 if committed_offset.committed is None else committed_offset.committed
         offset = rng.randrange(before + 1) if seek and before >= 0 else before + rng.randrange(1, 300)
-        self.promises.committed(open_marker.partition, offset)
-        open_marker.commit(offset, seek=seek)
-        self.note(open_marker)
+        self.promises.committed(committed_offset.partition, offset)
+        committed_offset.commit(offset, seek=seek)
+        self.note(committed_offset)
 
     def forget(self, rng: random.Random) -> None:
-        open_marker = rng.choice(self.markers)
-        self.promises.committed(open_marker.partition, None)
-        open_marker.commit(None, seek=True)
-        self.note(open_marker)
+        committed_offset = rng.choice(self.committed_offsets)
+        self.promises.committed(committed_offset.partition, None)
+        committed_offset.commit(None, seek=True)
+        self.note(committed_offset)
 
     def sync(self, rng: random.Random) -> None:
-        open_marker = rng.choice(self.markers)
-        open_marker.sync()
-        self.note(open_marker)
+        committed_offset = rng.choice(self.committed_offsets)
+        committed_offset.sync()
+        self.note(committed_offset)
 
     def sync_together(self, rng: random.Random) -> None:
         """As a channel does it: commits go on while a thread pays."""
         prepared: list[tuple[GroupOffset, Sync]] = []
-        for open_marker in self.markers:
-            if (sync := open_marker.prepare()) is not None:
-                prepared.append((open_marker, sync))
-        for open_marker in self.markers:
-            offset = (open_marker.committed or 0) + 1
-            self.promises.committed(open_marker.partition, offset)
-            open_marker.move(offset)
+        for committed_offset in self.committed_offsets:
+            if (sync := committed_offset.prepare()) is not None:
+                prepared.append((committed_offset, sync))
+        for committed_offset in self.committed_offsets:
+            offset = (committed_offset.committed or 0) + 1
+            self.promises.committed(committed_offset.partition, offset)
+            committed_offset.move(offset)
         assert joint_barrier(sync for _, sync in prepared).execute(self.fs)
-        for open_marker, sync in prepared:
-            open_marker.complete(sync, True)
-            self.note(open_marker)
+        for committed_offset, sync in prepared:
+            committed_offset.complete(sync, True)
+            self.note(committed_offset)
 
     def wait(self, rng: random.Random) -> None:
         """Mostly it stands still: less than a tick of a kernel's clock passes between two syncs."""
         self.fs.clock += 0.01
 
-    def note(self, open_marker: GroupOffset) -> None:
-        self.promises.durable(open_marker.partition, open_marker.durable)
+    def note(self, committed_offset: GroupOffset) -> None:
+        self.promises.durable(committed_offset.partition, committed_offset.durable)
 
     def close(self) -> None:
-        for open_marker, claim in zip(self.markers, self.claims, strict=True):
-            open_marker.close()
+        for committed_offset, claim in zip(self.committed_offsets, self.claims, strict=True):
+            committed_offset.close()
             assert claim is not None
             claim.release()
-            self.note(open_marker)
+            self.note(committed_offset)
 
 
 ACTS: list[Callable[[Session, random.Random], None]] = [
@@ -130,10 +132,10 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     for partition, said in enumerate(promises.said):
         passing_by = read(fs, partition)
         assert passing_by is None or passing_by.repair is None, "a crash is no rot"
-        with marker(fs, partition) as open_marker:
-            assert open_marker.repairs == (), "a crash is no rot"
-            assert open_marker.committed == (passing_by.offset if passing_by else None)
-            assert open_marker.committed in said, "undone, or never committed"
+        with open_offset(fs, partition) as committed_offset:
+            assert committed_offset.repairs == (), "a crash is no rot"
+            assert committed_offset.committed == (passing_by.offset if passing_by else None)
+            assert committed_offset.committed in said, "undone, or never committed"
 
 
 def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:

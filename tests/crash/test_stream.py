@@ -147,14 +147,14 @@ class Session:
 
     def stage(self, count: int) -> None:
         """As a channel does: they stand on the write-ahead log, and somebody is awake to write them soon."""
-        self.stream.steps.door.is_awake = True
-        append = self.stream.steps.door.appender(Mode.STAGED, Admission.COUNTED).append
+        self.stream.steps.router.is_awake = True
+        append = self.stream.steps.router.appender(Mode.STAGED, Admission.COUNTED).append
         for _ in range(count):
             ((key, timestamp, value),) = self.attempt(1)
             position = append(value, key, timestamp)
             if position is None:
                 position = self.stream.append(value, key, timestamp)
-                self.stream.steps.door.is_awake = True
+                self.stream.steps.router.is_awake = True
             # Of the other partitions something may be in memory still.
             self.promises.written[position.partition] = position.offset + 1
 
@@ -433,7 +433,7 @@ SEGMENT = tripletsegment.__name__
 FORMAT = streamrecovery.__name__
 RECOVERY, SEGMENTS, TRUST = recovery.__name__, segmentrecovery.__name__, trust.__name__
 CHECKSUMS = checksums.__name__
-MENDING = mending.__name__
+INDEX_REBUILD = mending.__name__
 MISSINGSTART = missingstart.__name__
 
 MUTATIONS = [
@@ -493,12 +493,16 @@ MUTATIONS = [
     Mutation(STREAM, "wals.replay(in_place=was_ours)", "pass", by=0),
     Mutation(STREAM, "wals.replay(in_place=was_ours)", "wals.replay()", by=a_wal_of_long_ago),
     Mutation(STREAM, "self._append_displaced(wals)", "wals.displaced.clear()", by=a_wal_of_long_ago),
-    Mutation(MENDING, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"),
     Mutation(
-        MENDING, "self._write(self.timeindex, self.rows.timeindex_patches()", "self._write(self.timeindex, []"
+        INDEX_REBUILD, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"
     ),
-    Mutation(MENDING, 'self._cut(path, count * row_size, "rows of no record")', "pass"),
-    Mutation(MENDING, "mended.given = max(mended.given, self.rows.given())", "pass"),
+    Mutation(
+        INDEX_REBUILD,
+        "self._write(self.timeindex, self.rows.timeindex_patches()",
+        "self._write(self.timeindex, []",
+    ),
+    Mutation(INDEX_REBUILD, 'self._cut(path, count * row_size, "rows of no record")', "pass"),
+    Mutation(INDEX_REBUILD, "rebuilt.given = max(rebuilt.given, self.rows.given())", "pass"),
 ]
 
 

@@ -118,7 +118,7 @@ def written(fs: FileSystem, *segments: Iterable[int], marks: bool = True) -> Par
 
 def remove_segment(fs: FileSystem, files: PartitionFiles, base: int) -> None:
     """As retention does."""
-    Barrier(removals=(*files.segment(base), *files.beside(base))).execute(fs)
+    Barrier(removals=(*files.segment(base), *files.private_files(base))).execute(fs)
 
 
 # --- what a plain look says -------------------------------------------------------------------

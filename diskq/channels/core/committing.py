@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import TailReceiver
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.log.reader import Sized
@@ -39,7 +39,7 @@ class CommittingReceiver(TailReceiver[M]):
     _no_commits = ""
     """The error text for a receiver without a group or a name."""
 
-    def __init__(self, tail: Tail, commits: MarkerLoop[Any] | None, *, autocommit: bool) -> None:
+    def __init__(self, tail: Tail, commits: OffsetLoop[Any] | None, *, autocommit: bool) -> None:
         self._commits = commits
         super().__init__(tail, autocommit=autocommit)
 
@@ -81,8 +81,8 @@ class CommittingReceiver(TailReceiver[M]):
 
     def _committed(self, index: int) -> int | None:
         """Return the committed value; None: nothing is committed, or nothing can be."""
-        marker = self._commits.engine.marker(index) if self._commits is not None else None
-        return marker.committed if marker is not None else None
+        committed_offset = self._commits.engine.committed_offset(index) if self._commits is not None else None
+        return committed_offset.committed if committed_offset is not None else None
 
     def _commit_received(self) -> None:
         self._commit_parts(self._unprocessed)
@@ -105,15 +105,15 @@ class CommittingReceiver(TailReceiver[M]):
 
     def _mark(self, index: int, marked: int | None, *, seek: bool = False) -> None:
         commits = self._committing()
-        marker = commits.engine.marker(index)
-        if marker is None:
+        committed_offset = commits.engine.committed_offset(index)
+        if committed_offset is None:
             raise ValueError(self._not_here(index))
         try:
-            commits.move(marker, marked, seek=seek)
+            commits.move(committed_offset, marked, seek=seek)
         except StorageFailedError as failure:
             commits.broke(failure)
 
-    def _committing(self) -> MarkerLoop[Any]:
+    def _committing(self) -> OffsetLoop[Any]:
         if self._commits is None:
             raise ValueError(self._no_commits)
         return self._commits

@@ -11,21 +11,21 @@ from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import NO_ROOM
 
-__all__ = ["MarkerLoop"]
+__all__ = ["OffsetLoop"]
 
 E = TypeVar("E", bound=Engine)
 
 
-class MarkerLoop(CommitLoop[E]):
+class OffsetLoop(CommitLoop[E]):
     """Committed offsets, and the task that syncs them."""
 
     def __init__(self, engine: E, thread: BarrierThread, path: str) -> None:
         self._path = path
         super().__init__(engine, thread)
 
-    def move(self, marker: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
+    def move(self, committed_offset: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
         """Commit `offset`; the next sync makes it durable. Raises what `CommittedOffset.move` does."""
-        if marker.move(offset, seek=seek) or not self._has_deadline:
+        if committed_offset.move(offset, seek=seek) or not self._has_deadline:
             self._after()
 
     def _after(self) -> None:

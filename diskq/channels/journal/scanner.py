@@ -19,7 +19,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import notifier_of
-from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.journal.files import checked_offset_name
@@ -61,7 +61,7 @@ class ScannerStatistics:
     tasks_waiting_receive: int
 
 
-class ScannerLoop(MarkerLoop[ReaderOffsets]):
+class ScannerLoop(OffsetLoop[ReaderOffsets]):
     """A named reader's offsets, and the task that syncs them."""
 
     kind = "reader"
@@ -181,7 +181,7 @@ class OpeningScanner(OpeningReceiver[S]):
         self._fs = fs or OsFileSystem()
         self._offsets: ReaderOffsets | None = None
 
-    def _open_offsets(self, clock: Callable[[], float]) -> None:
+    def _committed_offsets(self, clock: Callable[[], float]) -> None:
         """Those of the named reader, if it is to have a name."""
         if self._reader is not None:
             self._offsets = ReaderOffsets(self._reader, self._options, clock)
@@ -263,7 +263,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
             reader = open_reader(self._path, self._fs, self._options.checkpoint_slice)
             opened.callback(reader.close)
             opened.callback(self._close_offsets)
-            self._open_offsets(clock)
+            self._committed_offsets(clock)
             limit = self._find_place(reader, 0, self._start)
             opened.pop_all()
         return reader, limit

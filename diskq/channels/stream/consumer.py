@@ -233,14 +233,14 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     def _open_part(self, stream: StreamReader, index: int) -> TailPart | None:
         """None: another member of the group has it."""
         reader = stream.open(index)
-        marker: GroupOffset | None = None
-        if self._membership is not None and (marker := self._membership.claim(index)) is None:
+        committed_offset: GroupOffset | None = None
+        if self._membership is not None and (committed_offset := self._membership.claim(index)) is None:
             return None
         limit: float = math.inf
         try:
-            if marker is not None and marker.next_offset is not None:
+            if committed_offset is not None and committed_offset.next_offset is not None:
                 # Whether it is there is found out when it is received: others may be read all the same.
-                reader.ahead.next_offset = marker.next_offset
+                reader.ahead.next_offset = committed_offset.next_offset
             else:
                 stream.seek(reader, index, self._start_of(index))
             if isinstance(self._end, int):

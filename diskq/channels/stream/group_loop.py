@@ -10,13 +10,13 @@ from collections.abc import Callable
 import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread
-from diskq.channels.core.offset_loop import MarkerLoop
+from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.engine.stream.membership import Membership
 
 __all__ = ["GroupLoop"]
 
 
-class GroupLoop(MarkerLoop[Membership]):
+class GroupLoop(OffsetLoop[Membership]):
     """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
 
     kind = "group"

@@ -37,11 +37,11 @@ class GatheredStreamMessages(GatheredMessages[Position]):
     __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
 
     def __init__(self, engine: StreamSteps, fs: FileSystem) -> None:
-        super().__init__(engine.door.room)
+        super().__init__(engine.router.room)
         self._engine = engine
         self._fs = fs
-        self._first_odd = engine.door.first_odd
-        self._beside = engine.door.beside + _MOST_FRAMING
+        self._first_odd = engine.router.first_odd
+        self._beside = engine.router.beside + _MOST_FRAMING
         self._batch: list[tuple[bytes, bytes, int | None]] = []
         self._partitions: list[int] = []
         self._before: tuple[int, ...] = ()
@@ -85,10 +85,10 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     def __init__(
         self, engine: StreamSteps, thread: BarrierThread, notifier: Notifier, fs: FileSystem
     ) -> None:
-        self._rows = engine.door
+        self._rows = engine.router
         self._is_dropping = False  # old segments are being removed
         self._place = BudgetPlace(engine.share, self._hear_of_budget)
-        super().__init__(engine, thread, notifier, fs, engine.door)
+        super().__init__(engine, thread, notifier, fs, engine.router)
 
     def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)

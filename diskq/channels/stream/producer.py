@@ -48,7 +48,7 @@ class StreamProducer(Sender[Position]):
     _loop: StreamLoop
 
     def __init__(self, loop: StreamLoop) -> None:
-        door = loop.engine.door
+        door = loop.engine.router
         timed = door.appender(Mode.STAGED, Admission.TIMED)
         super().__init__(loop, timed.append, door.appender(Mode.STAGED, Admission.COUNTED).append)
         self._engine = loop.engine

@@ -103,6 +103,6 @@ def _reset(args: argparse.Namespace, view: StreamView) -> None:
             stack.callback(claim.release)
         offsets = {partition: view.offset_of(partition, args.to) for partition in partitions}
         for partition, offset in offsets.items():
-            with group.marker(partition) as marker:
-                marker.commit(offset - 1 if offset else None, seek=True)
+            with group.committed_offset(partition) as committed_offset:
+                committed_offset.commit(offset - 1 if offset else None, seek=True)
             print(f"partition={partition} offset={offset}")

@@ -121,9 +121,9 @@ class Journal(LogEngine):
         if len(data):
             self.steps.check_offset(int.from_bytes(data[:8], "big"))
         first = self.next_offset
-        told = sej.count(data, first)
-        if told.stop != "END":
-            raise ValueError(f"no whole record that comes next at byte {told.valid_end} of {len(data)}")
+        found = sej.count(data, first)
+        if found.stop != "END":
+            raise ValueError(f"no whole record that comes next at byte {found.valid_end} of {len(data)}")
         self.steps.accept_encoded(data, is_held=word == "memory")
         self.log.after_append(word)
         return range(first, self.next_offset)

@@ -186,8 +186,8 @@ def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repa
         try:
             fs.make_directory(files.private_offsets)
             reason = f"it says {found.offset}, and {next_offset} is the next one; it is set back"
-            with CommittedOffset(fs, place) as marker:
-                marker.commit(next_offset, seek=True)
+            with CommittedOffset(fs, place) as committed_offset:
+                committed_offset.commit(next_offset, seek=True)
             repairs.append(Repair(path=place.path, kept=0, dropped=0, reason=reason))
         finally:
             lock.release()

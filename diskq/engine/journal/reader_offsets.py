@@ -37,7 +37,7 @@ class ReaderOffsets(CommittedOffsets):
         self._has[number] = offset
         return offset
 
-    def marker(self, number: int) -> JournalOffset | None:
+    def committed_offset(self, number: int) -> JournalOffset | None:
         """In the journal of that number; None: it is not read."""
         return self._has.get(number)
 

@@ -22,7 +22,7 @@ class JournalSegment(OffsetSegment[SejBuffer]):
     def __init__(
         self, fs: FileSystem, files: JournalFiles, framing: SejFraming, gate: Gate, segment_size: int
     ) -> None:
-        super().__init__(fs, gate, lambda tell: SejBuffer(fs, framing, gate, tell))
+        super().__init__(fs, gate, lambda report: SejBuffer(fs, framing, gate, report))
         self._files = files
         self._segment_size = segment_size
 

@@ -53,11 +53,11 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
             if row is None or row.is_seal or row.start < best[0] or row.end > self.size:
                 high = middle
                 continue
-            told = self._offset_at(row.start)
-            if told is None or told > offset or not self._is_as_written(row):
+            stated = self._offset_at(row.start)
+            if stated is None or stated > offset or not self._is_as_written(row):
                 high = middle
                 continue
-            best = (row.start, told)
+            best = (row.start, stated)
             low = max(middle + 1, row.end)
         self.begin_at(*best)
 
@@ -113,23 +113,23 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
         self._messages.next_offset = next_offset
         return Loss(start, end, next_offset - offset, reason)
 
-    def _told_behind(self, position: int, end: int) -> int | None:
+    def _stated_offset_after(self, position: int, end: int) -> int | None:
         """The offset at byte `end`, behind a broken part that begins at `position`; None: nothing tells."""
         expected = self._messages.next_offset
         if end >= self._readable_end:
             return None if self._known_end is None else max(expected, self._known_end)
-        told = self._offset_at(end)
-        if told is None or not 0 <= told - expected <= (end - position) // RECORD_OVERHEAD:
+        stated = self._offset_at(end)
+        if stated is None or not 0 <= stated - expected <= (end - position) // RECORD_OVERHEAD:
             return None
-        return told
+        return stated
 
     # --- bytes with checksums ---------------------------------------------------------------------
 
     def _numbered(self, corrupt: CorruptBlock) -> Loss:
         loss, row = corrupt
         offset = self._messages.next_offset
-        told = self._told_behind(loss.start, row.end)
-        self._messages.next_offset = offset + (loss.records or 0) if told is None else told
+        stated = self._stated_offset_after(loss.start, row.end)
+        self._messages.next_offset = offset + (loss.records or 0) if stated is None else stated
         return replace(loss, records=self._messages.next_offset - offset)
 
     # --- bytes without ----------------------------------------------------------------------------
@@ -140,11 +140,11 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
 
     def _give_up(self, broken: BrokenFraming) -> Loss | None:
         """No record is where one was believed to be: what follows? None: that may still change."""
-        position, behind, _, reason, is_torn = broken
-        end = min(behind, self._readable_end)
+        position, broken_end, _, reason, is_torn = broken
+        end = min(broken_end, self._readable_end)
         offset = self._messages.next_offset
         is_growing = end == self._readable_end and self._known_end is None
-        told = self._told_behind(position, end)
+        stated = self._stated_offset_after(position, end)
         most = offset + (end - position) // RECORD_OVERHEAD + 1
         self._messages.seek(position)
         found = find_next(
@@ -153,7 +153,7 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
             position,
             end,
             offset,
-            None if is_growing else most if told is None else told,
+            None if is_growing else most if stated is None else stated,
             may_be_torn=is_torn and is_growing,
         )
         if found is not None:
@@ -162,4 +162,4 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
             self.tail = "TORN" if is_torn else "CORRUPT"
             self._undecided = self._state(self._readable_end, self._known_end)
             return None
-        return self._lose(end, offset if told is None else told, reason)
+        return self._lose(end, offset if stated is None else stated, reason)

@@ -122,7 +122,7 @@ class JournalSteps(DirectorySteps):
         self._segments.bases[:] = found.bases
         self._segment.resume(found.bases[-1], found.end, found.rows, writer.pending)
         writer.sign_lock()
-        told = log.report_repairs(writer.repairs)
+        logged = log.report_repairs(writer.repairs)
         (noted,) = self.metadata()
         if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
             raise DiskFullError(self.path, NO_ROOM)
@@ -130,7 +130,7 @@ class JournalSteps(DirectorySteps):
         for displaced in wals.displaced:
             self._append_again(displaced)
         wals.clear()
-        log.report_repairs(writer.repairs, told)
+        log.report_repairs(writer.repairs, logged)
         # Only now, with what stood on the old one written and synced, may there be a new one.
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
 
@@ -145,9 +145,10 @@ class JournalSteps(DirectorySteps):
         self.log.sync()
         if is_in_place:
             return
-        told = f"messages {first} to {self.next_offset - 1}" if len(messages) > 1 else f"message {first}"
+        last = self.next_offset - 1
+        which = f"messages {first} to {last}" if len(messages) > 1 else f"message {first}"
         reason = f"its bytes from {waiting.start} on are another writer's: {len(messages)} accepted before "
-        reason += f"are appended again as {told}"
+        reason += f"are appended again as {which}"
         self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
 
     def _beginning(self) -> RecoveryPoint | None:

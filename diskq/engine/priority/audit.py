@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from diskq._native.priority.audit import CommandTally
 from diskq._native.priority.codec import ADD, CREATE, DELETE, FILE_HEAD, scan
 from diskq._native.priority.state_codec import METADATA_SIZE, decode_metadata
-from diskq.engine.priority.command_log import SegmentScan, go_over_segment, records_behind
+from diskq.engine.priority.command_log import SegmentScan, go_over_segment, has_records_after
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
 from diskq.engine.priority.state import State, UnknownImplementation
@@ -97,7 +97,7 @@ class StoreReport:
 
 
 def inspect_store(
-    path: AnyPath, *, fs: FileSystem | None = None, saw: Callable[[int], object] | None = None
+    path: AnyPath, *, fs: FileSystem | None = None, on_bytes: Callable[[int], object] | None = None
 ) -> StoreReport:
     """What lies in the store at `path`, which may be in use meanwhile: it then tells of some moment's files.
 
@@ -108,18 +108,18 @@ def inspect_store(
     for _ in range(_MOST_LOOKS):
         before = disk.stamp_of(files.snapshot)
         with contextlib.suppress(FileNotFoundError):
-            return _inspected(disk, files, saw)
+            return _inspected(disk, files, on_bytes)
         if disk.stamp_of(files.snapshot) == before:
             break
-    return _inspected(disk, files, saw)
+    return _inspected(disk, files, on_bytes)
 
 
-def _inspected(disk: FileSystem, files: StoreFiles, saw: Callable[[int], object] | None) -> StoreReport:
+def _inspected(disk: FileSystem, files: StoreFiles, on_bytes: Callable[[int], object] | None) -> StoreReport:
     """Raises FileNotFoundError also where a segment goes meanwhile: behind a new snapshot."""
     term, trouble = _metadata(disk, files)
     snapshot, state = _snapshot(disk, files)
-    if snapshot is not None and saw is not None:
-        saw(snapshot.size)
+    if snapshot is not None and on_bytes is not None:
+        on_bytes(snapshot.size)
     covered = -1 if snapshot is None else snapshot.lsn
     tally = CommandTally({queue.encoded_name: queue.table for queue in state.queues.values()})
     bases = files.segments()
@@ -130,7 +130,7 @@ def _inspected(disk: FileSystem, files: StoreFiles, saw: Callable[[int], object]
         following = bases[number + 1] if number + 1 < len(bases) else None
         is_covered = following is not None and following <= covered + 1
         counted = tally if is_unbroken and not is_covered else CommandTally({})
-        scanned = _segment(disk, files, base, counted, max(0, covered + 1 - base), saw)
+        scanned = _segment(disk, files, base, counted, max(0, covered + 1 - base), on_bytes)
         next_lsn = base + scanned.records
         if following is not None and not is_covered and next_lsn != following:
             gaps.append(next_lsn)
@@ -201,10 +201,10 @@ def _segment(
     base: int,
     tally: CommandTally,
     skip: int,
-    saw: Callable[[int], object] | None,
+    on_bytes: Callable[[int], object] | None,
 ) -> SegmentScan:
     with opened(fs, files.segment(base)) as handle:
-        return go_over_segment(fs, handle, tally, skip, saw)
+        return go_over_segment(fs, handle, tally, skip, on_bytes)
 
 
 def _report(
@@ -220,7 +220,7 @@ def _report(
     has_more = False
     if trouble is not None and not scanned.is_blank:
         with opened(fs, files.segment(base)) as handle:
-            has_more = records_behind(fs, handle, scanned.end)
+            has_more = has_records_after(fs, handle, scanned.end)
     return SegmentReport(
         path=files.segment(base),
         lsn=base,

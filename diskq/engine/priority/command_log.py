@@ -16,9 +16,9 @@ __all__ = [
     "BadCommand",
     "SegmentScan",
     "go_over_segment",
+    "has_records_after",
     "is_ended",
     "read_segment",
-    "records_behind",
 ]
 
 # A window of a file, which grows where a record is larger.
@@ -71,7 +71,7 @@ class SegmentScan:
 
 
 def read_segment(
-    fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, bears_bad: bool = False
+    fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, allows_bad: bool = False
 ) -> SegmentScan:
     """Scan the file, and hand its commands to `apply` but for the first `skip` records'.
 
@@ -87,7 +87,7 @@ def read_segment(
         found.trailing += scanned.trailing
         return scanned
 
-    return _read(fs, handle, look, bears_bad=bears_bad)
+    return _read(fs, handle, look, allows_bad=allows_bad)
 
 
 def go_over_segment(
@@ -95,7 +95,7 @@ def go_over_segment(
     handle: int,
     tally: CommandTally,
     skip: int = 0,
-    saw: Callable[[int], object] | None = None,
+    on_bytes: Callable[[int], object] | None = None,
 ) -> SegmentScan:
     """Judge every record and every command in the file, and count what it leaves, but for the first `skip`.
 
@@ -104,11 +104,11 @@ def go_over_segment(
 
     def look(window: bytes, rest: int, found: SegmentScan) -> Gone:
         gone = tally.go_over(window, rest, max(0, skip - found.records))
-        if saw is not None:
-            saw(gone.end)
+        if on_bytes is not None:
+            on_bytes(gone.end)
         return gone
 
-    return _read(fs, handle, look, bears_bad=True)
+    return _read(fs, handle, look, allows_bad=True)
 
 
 def _read(
@@ -116,7 +116,7 @@ def _read(
     handle: int,
     look: Callable[[bytes, int, SegmentScan], CommandScan | Gone],
     *,
-    bears_bad: bool,
+    allows_bad: bool,
 ) -> SegmentScan:
     found = SegmentScan(fs.size(handle))
     head = fs.pread(handle, len(FILE_HEAD), 0)
@@ -147,7 +147,7 @@ def _read(
             kind = "unknown_delta" if scanned.stop == "UNKNOWN" else "bad_delta"
             is_known = scanned.stop == "BAD"
             reason = "a command that is cut, or names no queue" if is_known else "an unknown command"
-            if bears_bad:
+            if allows_bad:
                 found.trouble, found.is_bad = reason, True
                 return found
             raise BadCommand(found.end, found.records, kind, reason)
@@ -172,7 +172,7 @@ def _apply(
         )
 
 
-def records_behind(fs: FileSystem, handle: int, start: int) -> bool:
+def has_records_after(fs: FileSystem, handle: int, start: int) -> bool:
     """Is there a whole record somewhere behind byte `start`?"""
     size = fs.size(handle)
     width = 2 * _WINDOW

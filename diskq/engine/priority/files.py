@@ -127,10 +127,10 @@ class StorePoint:
         content = read_small(fs, files.point, _LARGEST_POINT)
         if content is None or not is_checked(content, len(content) - CHECK_SIZE):
             return None
-        told = _POINT.match(content)
-        if told is None:
+        parsed = _POINT.match(content)
+        if parsed is None:
             return None
-        base, *more = told.groups()
+        base, *more = parsed.groups()
         return cls(int(base), *(None if each is None else int(each) for each in more))
 
     def replacing(self, files: StoreFiles) -> Replacement:
@@ -180,11 +180,11 @@ def read_settings(fs: FileSystem, path: str) -> StoreSettings:
             rf"({_STRING})|//[^\n]*|/\*.*?\*/", lambda found: found[1] or " ", text, flags=re.DOTALL
         )
         text = re.sub(rf"({_STRING})|,(?=\s*[}}\]])", lambda found: found[1] or "", text)
-        told = json.loads(text)
-        if not isinstance(told, dict):
+        parsed = json.loads(text)
+        if not isinstance(parsed, dict):
             raise ValueError("no object")
         found: dict[str, Any] = {}
-        for key, value in told.items():
+        for key, value in parsed.items():
             name = _KEYS.get(key.lower())
             if name == "data_directory":
                 found[name] = str(value)

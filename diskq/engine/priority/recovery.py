@@ -24,9 +24,9 @@ from diskq.engine.log.trust import Trust
 from diskq.engine.priority.command_log import (
     BadCommand,
     SegmentScan,
+    has_records_after,
     is_ended,
     read_segment,
-    records_behind,
 )
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.salvage import DamagedStretch, pass_over
@@ -42,7 +42,7 @@ __all__ = ["FoundStore", "recover_store"]
 
 TORN = "torn at the end"
 STALE = "stale bytes behind the end marker"
-BEHIND = "behind the end of the log"
+AFTER_END = "behind the end of the log"
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class FoundStore:
     """Of that segment; -1: it has to be begun."""
     snapshot_lsn: int = -1
     is_snapshot_damaged: bool = False
-    is_mended: bool = False
+    has_passed_damage: bool = False
     """Damage was passed over: the state is to be a snapshot before anything is written, and `old` is due."""
     old: Barrier = field(default_factory=Barrier)
     """Sets the damaged segments aside, and removes the others: a new one may get the name of one of them."""
@@ -144,10 +144,10 @@ class _StoreRecovery:
             if not self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
                 self._drop(needed[number + 1 :])
                 break
-        self._tell_of_the_closed(needed, bases)
-        self._tell_of_the_newest()
-        if found.is_mended:
-            self._begin_behind(needed)
+        self._report_missing_last(needed, bases)
+        self._report_missing_newest()
+        if found.has_passed_damage:
+            self._begin_anew(needed)
         elif self.next_lsn <= found.snapshot_lsn:
             self._restart()
         elif not found.bases:
@@ -250,8 +250,8 @@ class _StoreRecovery:
             stack.callback(self.fs.close, handle)
             skip = max(0, found.snapshot_lsn + 1 - base)
             try:
-                bears_bad = self.repairs_damage
-                scanned = read_segment(self.fs, handle, self._apply, skip, bears_bad=bears_bad)
+                allows_bad = self.repairs_damage
+                scanned = read_segment(self.fs, handle, self._apply, skip, allows_bad=allows_bad)
             except BadCommand as bad:
                 position, record, kind, reason = bad.args
                 if kind == "unknown_implementation":
@@ -309,7 +309,7 @@ class _StoreRecovery:
             return self.trust is Trust.KILLED and following is None
         # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
         is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
-        return self.trust is Trust.KILLED and (is_cut or records_behind(self.fs, handle, scanned.end))
+        return self.trust is Trust.KILLED and (is_cut or has_records_after(self.fs, handle, scanned.end))
 
     def _pass_over(
         self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
@@ -325,25 +325,25 @@ class _StoreRecovery:
         aside = self._keep_aside(base)
         at = len(FILE_HEAD) if is_headless else scanned.end
         if is_headless and data[: len(FILE_HEAD)] != FILE_HEAD:
-            self._tell_of_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
-        told = len(self.found.repairs)
+            self._report_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
+        reported = len(self.found.repairs)
         read: list[DamagedStretch | tuple[Any, ...]] = []
         while at < end:
-            behind = scan(memoryview(data)[at:], len(data) - at)
-            read += behind.commands
-            at += behind.end
-            if behind.stop in ("UNKNOWN", "BAD"):
+            scanned_on = scan(memoryview(data)[at:], len(data) - at)
+            read += scanned_on.commands
+            at += scanned_on.end
+            if scanned_on.stop in ("UNKNOWN", "BAD"):
                 self._refuse(path, at, "a command that nobody knows", "unknown_delta")
-            if at >= end or (behind.stop == "END" and not data[at:end].strip(b"\0")):
+            if at >= end or (scanned_on.stop == "END" and not data[at:end].strip(b"\0")):
                 break
             stretch = pass_over(data, at, end)
             if stretch.record:
                 read += scan(stretch.record).commands
-                self._tell_of_damage(path, at, stretch.end, "a record's head", 0, aside)
+                self._report_damage(path, at, stretch.end, "a record's head", 0, aside)
             else:
                 read.append(stretch)
-                self._tell_of_damage(
-                    path, at, stretch.end, behind.stop, None if stretch.has_added else 0, aside
+                self._report_damage(
+                    path, at, stretch.end, scanned_on.stop, None if stretch.has_added else 0, aside
                 )
             at = stretch.end
         self._carry_out(read, base, following, scanned, skip)
@@ -351,15 +351,15 @@ class _StoreRecovery:
         if expected is not None and self.next_lsn < expected:
             if not any(isinstance(each, DamagedStretch) for each in read):
                 reason = f"commands {self.next_lsn} to {expected - 1} are missing behind it"
-                self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
+                self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
             self.state.doubt()
             self.next_lsn = expected
-        elif len(self.found.repairs) == told:
+        elif len(self.found.repairs) == reported:
             # So a full disk leaves it. Where the point knows how many there were, they are all there.
             reason = "the file ends here, without the marker of an end"
             lost = None if is_headless and expected is None else 0
-            self._tell_of_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
-        self.found.is_mended = True
+            self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
+        self.found.has_passed_damage = True
 
     def _carry_out(
         self,
@@ -397,7 +397,7 @@ class _StoreRecovery:
         self.kept.append((path, aside))
         return aside
 
-    def _tell_of_damage(
+    def _report_damage(
         self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None
     ) -> None:
         repair = Repair(
@@ -405,7 +405,7 @@ class _StoreRecovery:
         )
         self.found.repairs.append(repair)
 
-    def _tell_of_the_closed(self, needed: list[int], bases: list[int]) -> None:
+    def _report_missing_last(self, needed: list[int], bases: list[int]) -> None:
         """Is the segment there in which the log was closed, or written to when this machine last ran?"""
         point = self.point
         if point is None or point.base in needed:
@@ -418,17 +418,17 @@ class _StoreRecovery:
         reason = "the log went on in this segment, which is gone"
         # Of a log that was not closed the snapshot may have the beginning alone.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
-        self._tell_of_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
+        self._report_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
 
-    def _tell_of_the_newest(self) -> None:
+    def _report_missing_newest(self) -> None:
         """After a kill: has the segment that was written to last a command?"""
         if self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
             return
         path = self.files.segment(self.newest)
         if path not in [repair.path for repair in self.found.repairs]:
-            self._tell_of_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
+            self._report_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
 
-    def _begin_behind(self, needed: list[int]) -> None:
+    def _begin_anew(self, needed: list[int]) -> None:
         """The old segments are written to no more: the state is a snapshot, and the log begins anew."""
         found = self.found
         self._warn("damage_passed_over")
@@ -492,7 +492,7 @@ class _StoreRecovery:
         found.end, found.records = scanned.ending, scanned.records
         if scanned.trouble is not None:
             self._warn("tail_truncated")
-            self._warn("valid_records_dropped", records_behind(fs, handle, scanned.end))
+            self._warn("valid_records_dropped", has_records_after(fs, handle, scanned.end))
             self.acts.check(path, scanned.end, scanned.trouble)
             self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")
         elif last_byte(fs, handle, scanned.end) is not None:
@@ -520,11 +520,11 @@ class _StoreRecovery:
             return  # looked at from beside: whoever has the store took it back in this moment
         fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
         # The marker of an end was written over it: no command of the log is there.
-        lost = 0 if reason == STALE and not records_behind(fs, handle, end) else None
+        lost = 0 if reason == STALE and not has_records_after(fs, handle, end) else None
         try:
             self.acts.cut(path, end, reason, lost, aside_base=self.files.aside(base), handle=handle)
         except OSError as failure:
-            if failure.errno not in FULL_DISK_ERRNOS or records_behind(fs, handle, end):
+            if failure.errno not in FULL_DISK_ERRNOS or has_records_after(fs, handle, end):
                 raise
             # No room for a copy of what is no record: opening must not fail for that.
             fs.truncate(handle, end)
@@ -541,7 +541,7 @@ class _StoreRecovery:
         """Segments behind the end of the log: they are there without what was before them."""
         for base in bases:
             self._warn("segments_dropped")
-            self._set_aside(self.files.segment(base), self.files.aside(base), BEHIND)
+            self._set_aside(self.files.segment(base), self.files.aside(base), AFTER_END)
 
     def _set_aside(self, path: str, aside_base: str, reason: str) -> None:
         """Keep the whole file under another name."""
@@ -552,8 +552,8 @@ class _StoreRecovery:
         """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""
         found = self.found
         # Not where it only came back: a removal that no power cut has to keep.
-        is_told = self.point is not None and found.bases[-1] < self.point.base
-        self._warn("log_behind_snapshot", not is_told)
+        is_known = self.point is not None and found.bases[-1] < self.point.base
+        self._warn("log_behind_snapshot", not is_known)
         self.pending_syncs.removals += map(self.files.segment, found.bases)
         self.next_lsn = found.snapshot_lsn + 1
         self._begin_at(self.next_lsn)

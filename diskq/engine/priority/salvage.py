@@ -39,10 +39,10 @@ def pass_over(data: bytes, at: int, end: int) -> DamagedStretch:
             if stop == end or (stop < end and _begins(data, stop)):
                 record = _made_anew(data, at, head, length)
                 return DamagedStretch(at, stop, 1, not record and length >= _LEAST_ADD, record)
-    behind = at
-    while (behind := data.find(MARKER, behind + 1, end)) >= 0:
-        if _begins(data, behind):
-            return DamagedStretch(at, behind, None, True)
+    following = at
+    while (following := data.find(MARKER, following + 1, end)) >= 0:
+        if _begins(data, following):
+            return DamagedStretch(at, following, None, True)
     return DamagedStretch(at, max(at, end), None, True)
 
 

@@ -203,11 +203,11 @@ def load_state(fs: FileSystem, handle: int, head: SnapshotHead, state: State) ->
 
 
 def _load_queue(window: _Window, state: State) -> None:
-    while (told := decode_queue_head(window.data, window.position)) is None:
+    while (parsed := decode_queue_head(window.data, window.position)) is None:
         window.extend()
-    window.position = told.end
-    table = state.add_from_snapshot(told).table
-    left = told.records
+    window.position = parsed.end
+    table = state.add_from_snapshot(parsed).table
+    left = parsed.records
     while left:
         count, window.position = table.load(window.data, window.position, left)
         left -= count

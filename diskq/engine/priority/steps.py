@@ -169,7 +169,7 @@ class PrioritySteps(DirectorySteps):
         self._queues: dict[str, StoredQueue] = {}
         self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
         self._held = _Held([])
-        self._told_newest = -1
+        self._noted_newest = -1
         # Counted since the open, for its writer. Attributes: they are asked for with every message.
         self.passed = 0  # commands
         self.accepted_bytes = 0
@@ -229,14 +229,14 @@ class PrioritySteps(DirectorySteps):
         writer.on_release(self._segment.abandon)
         if found.handle >= 0:
             self._segment.resume(found.bases[-1], found.end, found.records, found.handle)
-        if found.is_mended:
+        if found.has_passed_damage:
             self._keep_state(found)
         self._go_on(found, metadata)
         writer.sign_lock()
-        told = log.report_repairs(writer.repairs)
+        logged = log.report_repairs(writer.repairs)
         writer.sync()
         lock.note_newest(-1)  # from here on the point tells
-        log.report_repairs(writer.repairs, told)
+        log.report_repairs(writer.repairs, logged)
 
     def _give_up_snapshot(self) -> None:
         if self._snapshot is not None:
@@ -538,11 +538,11 @@ class PrioritySteps(DirectorySteps):
 
     def _write(self, data: bytes, records: int) -> None:
         self._segment.write(data, records)
-        if self._segment.base != self._told_newest:
+        if self._segment.base != self._noted_newest:
             # After a kill nothing else tells that there was one, before a sync has noted it.
-            self._told_newest = self._segment.base
+            self._noted_newest = self._segment.base
             with contextlib.suppress(OSError):
-                self.log.lock.note_newest(self._told_newest)
+                self.log.lock.note_newest(self._noted_newest)
 
     # --- snapshots --------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def last_command(path: AnyPath, *, fs: FileSystem | None = None) -> int:
                 read = None
             last = -1 if read is None else read[0].lsn
         for base in StoreFiles(overlay, files.root).segments()[-1:]:
-            scanned = read_segment(overlay, overlay.open(files.segment(base)), bears_bad=True)
+            scanned = read_segment(overlay, overlay.open(files.segment(base)), allows_bad=True)
             last = max(last, base + scanned.records - 1)
         return last
 

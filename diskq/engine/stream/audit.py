@@ -150,10 +150,10 @@ def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[
         if files.bases():
             return None
     problem = "the partition has no segment"
-    return _told(task, problem=problem), [Trouble(files.directory, None, problem)]
+    return _segment_audit(task, problem=problem), [Trouble(files.directory, None, problem)]
 
 
-def _told(
+def _segment_audit(
     task: AuditTask,
     *,
     records: int = 0,
@@ -229,7 +229,7 @@ class _Audit:
         task = self._task
         records, times = self._pass_through()
         self._verify_rest()
-        self._tell_of_checksums()
+        self._report_checksums()
         if self._is_complete:
             self._check_ends(records)
         size = self._fs.size(self._data)
@@ -238,7 +238,7 @@ class _Audit:
         if problems:
             records, times, lost = self._read()
             problems.append(f"{lost} messages cannot be read" if lost else "every message can be read")
-        return _told(
+        return _segment_audit(
             task,
             records=records,
             size=size,
@@ -264,33 +264,33 @@ class _Audit:
             loaded = self._ahead.load(self._data, position, size)
             end = self._verify_loaded(position, position + loaded)
             stretch = self._ahead.view(position, end)
-            told = count(stretch, self._framing.varuint, most - records)
-            if not told.records:
+            found = count(stretch, self._framing.varuint, most - records)
+            if not found.records:
                 # What the loaded bytes do not hold may be a large record, or none at all.
                 claimed = self._claimed(stretch)
                 is_all = loaded < size and end == position + loaded
-                if told.stop != "TORN" or is_all or position + claimed > self._fs.size(self._data):
+                if found.stop != "TORN" or is_all or position + claimed > self._fs.size(self._data):
                     break
                 size = max(2 * size, claimed)
                 continue
-            times = self._compare(stretch[: told.valid_end], told.records, records, position)
+            times = self._compare(stretch[: found.valid_end], found.records, records, position)
             first, last = times[0] if first is None else first, times[1]
-            records += told.records
-            position += told.valid_end
+            records += found.records
+            position += found.valid_end
             size = _STRETCH
-        self._tell_of_end(position, records, most)
+        self._report_end(position, records, most)
         return records, (first, last)
 
     def _claimed(self, stretch: memoryview) -> int:
         """Bytes that the torn record at its start needs at least."""
         return rows_of(self._framing, stretch, 0, 0).claimed
 
-    def _tell_of_end(self, position: int, records: int, most: int) -> None:
+    def _report_end(self, position: int, records: int, most: int) -> None:
         if self._is_complete and position < (end := self._fs.size(self._data)):
-            what = f"at byte {position} of the data begins no record, {end - position} bytes are left"
-            self._tell(DATA, position, what)
+            what = f"no record begins at byte {position} of the data: {end - position} bytes are left"
+            self._report(DATA, position, what)
         elif not self._is_complete and records < most:
-            self._tell(DATA, position, f"the index tells of {most} messages, the data holds {records}")
+            self._report(DATA, position, f"the index has {most} messages, the data has {records}")
         elif not self._is_complete and self._judges_tail:
             self._judge_tail(position, records)
 
@@ -299,26 +299,26 @@ class _Audit:
         size = self._fs.size(self._data)
         if position < size:
             data = self._fs.pread(self._data, size - position, position)
-            told = rows_of(self._framing, data, self._task.base + records, position)
-            whole = f"{told.records} whole messages, and " if told.records else ""
-            left = size - position - told.valid_end
-            if told.stop == "CORRUPT" and data[told.valid_end :].strip(b"\0"):
-                what = (
-                    f"at byte {position + told.valid_end} of the data begins no record, {left} bytes are left"
-                )
-                self._tell(DATA, position + told.valid_end, what)
+            found = rows_of(self._framing, data, self._task.base + records, position)
+            whole = f"{found.records} whole messages, and " if found.records else ""
+            left = size - position - found.valid_end
+            if found.stop == "CORRUPT" and data[found.valid_end :].strip(b"\0"):
+                at = position + found.valid_end
+                self._report(DATA, at, f"no record begins at byte {at} of the data: {left} bytes are left")
             elif left:
-                self._tell(DATA, position, f"{whole}{left} bytes are behind the last one in the index", True)
+                self._report(DATA, position, f"{whole}{left} bytes follow the last one in the index", True)
             else:
-                what = f"{told.records} whole messages are behind the last one in the index"
-                self._tell(DATA, position, what, True)
+                what = f"{found.records} whole messages follow the last one in the index"
+                self._report(DATA, position, what, True)
         for which, handle, row_size in self._row_files():
             surplus = self._size(handle) - records * row_size
             if surplus >= row_size and which == TIMEINDEX and position == size:
-                self._tell(which, records * row_size, f"{surplus} bytes of the timeindex belong to no record")
+                self._report(
+                    which, records * row_size, f"{surplus} bytes of the timeindex belong to no record"
+                )
             elif surplus % row_size:
-                what = f"{surplus % row_size} bytes of a row are at the end of the {NAMES[which]}"
-                self._tell(which, records * row_size, what, True)
+                what = f"{surplus % row_size} bytes of an entry are at the end of the {NAMES[which]}"
+                self._report(which, records * row_size, what, True)
 
     def _row_files(self) -> tuple[tuple[int, int | None, int], ...]:
         return (INDEX, self._index, INDEX_ROW_SIZE), (TIMEINDEX, self._timeindex, TIMEINDEX_ROW_SIZE)
@@ -333,7 +333,7 @@ class _Audit:
         for (which, handle, row_size), content, good in zip(self._row_files(), rows, found[:2], strict=True):
             if good < count and which not in self._unlike:
                 self._unlike.add(which)
-                self._tell_of_row(which, handle, before + good, len(content) < (good + 1) * row_size)
+                self._report_entry(which, handle, before + good, len(content) < (good + 1) * row_size)
         return found.first_timestamp, found.last_timestamp
 
     def _read_rows(self, handle: int | None, which: int, count: int, before: int, row_size: int) -> bytes:
@@ -341,17 +341,17 @@ class _Audit:
             return b""
         return self._fs.pread(handle, count * row_size, before * row_size)
 
-    def _tell_of_row(self, which: int, handle: int | None, number: int, is_missing: bool) -> None:
+    def _report_entry(self, which: int, handle: int | None, number: int, is_missing: bool) -> None:
         offset, name = self._task.base + number, NAMES[which]
         at = number * (INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE)[which - INDEX]
         if handle is None:
-            self._tell(which, None, f"there is no {name}")
+            self._report(which, None, f"there is no {name}")
         elif is_missing:
             # It is written behind the index: of the last messages its rows may be missing.
             is_torn = not self._is_complete and which == TIMEINDEX
-            self._tell(which, at, f"the {name} ends before offset {offset}", is_torn)
+            self._report(which, at, f"the {name} ends before offset {offset}", is_torn)
         else:
-            self._tell(which, at, f"the {name}'s row of offset {offset} is not that of its record")
+            self._report(which, at, f"the {name}'s entry of offset {offset} disagrees with its record")
 
     # --- checksums --------------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class _Audit:
             self._bad += 1
             self._first_bad = self._first_bad or (broken, row.start + len(data))
 
-    def _tell_of_checksums(self) -> None:
+    def _report_checksums(self) -> None:
         """The first block that is not as it was written."""
         if self._first_bad is None:
             return
@@ -411,16 +411,18 @@ class _Audit:
         for which, handle, row_size in self._row_files():
             if (surplus := self._size(handle) - records * row_size) > 0:
                 what = f"{surplus} bytes of the {NAMES[which]} belong to no record"
-                self._tell(which, records * row_size, what)
+                self._report(which, records * row_size, what)
         if base + records < next_base:
-            what = f"offsets {base + records} to {next_base - 1} are missing: the next segment is behind"
+            what = (
+                f"offsets {base + records} to {next_base - 1} are missing: the next segment begins after them"
+            )
             end = self._fs.size(self._data)
-            self._tell(DATA, end, what, missing=range(base + records, next_base))
+            self._report(DATA, end, what, missing=range(base + records, next_base))
         elif base + records > next_base:
             what = f"it holds {base + records - next_base} messages more than offsets"
-            self._tell(DATA, self._fs.size(self._data), what)
+            self._report(DATA, self._fs.size(self._data), what)
 
-    def _tell(
+    def _report(
         self, which: int, at: int | None, what: str, is_torn: bool = False, missing: range = range(0)
     ) -> None:
         self.troubles.append(Trouble(self._paths[which], at, what, is_torn, missing))
@@ -436,8 +438,8 @@ class _Audit:
         with PartitionReader(self._fs, self._files, varuint=self._framing.varuint) as reader:
             with contextlib.suppress(OffsetOutOfRangeError, StreamNotFoundError):
                 reader.seek(task.base)
-                while reader.position < end and (told := reader.columns(_STRETCH)) is not None:
-                    first, columns = told
+                while reader.position < end and (found := reader.columns(_STRETCH)) is not None:
+                    first, columns = found
                     count = min(columns.records, end - first)
                     if count > 0:
                         stamps = columns.timestamps

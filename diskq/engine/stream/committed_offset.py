@@ -29,10 +29,10 @@ def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) 
 def _place_of(files: StreamFiles, group: str, partition: int) -> OffsetFile:
     private = files.private_group(group)
     return OffsetFile(
-        path=files.marker(group, partition),
+        path=files.committed_offset(group, partition),
         shadow=files.shadow(group, partition),
-        temporary=files.marker_temporary(group, partition),
-        leftovers=lambda: files.marker_leftovers(group, partition),
+        temporary=files.committed_offset_temporary(group, partition),
+        leftovers=lambda: files.committed_offset_leftovers(group, partition),
         above=(files.path, files.private, directory_of(private), private, files.groups),
     )
 

@@ -23,7 +23,7 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["CrossCheck", "GoodRow", "IndexRow"]
+__all__ = ["CrossCheck", "IndexEntry", "MatchingEntry"]
 
 _CHUNK = 256 * 1024
 _HEADER = 4 * 1024  # so much is loaded to see how large a record is
@@ -34,7 +34,7 @@ _ROWS_AT_ONCE = 2048
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
 
-class IndexRow(NamedTuple):
+class IndexEntry(NamedTuple):
     at: int
     """The byte of the index at which it begins."""
     offset: int
@@ -42,10 +42,10 @@ class IndexRow(NamedTuple):
     size: int
 
 
-class GoodRow(NamedTuple):
+class MatchingEntry(NamedTuple):
     """A row, and where the record is that it tells of."""
 
-    row: IndexRow
+    row: IndexEntry
     position: int
     standing: int = 0
     """How well it stands there: see `CrossCheck.standing`."""
@@ -97,36 +97,36 @@ class CrossCheck:
         row = self.row(at)
         return 0 if row is None else self._standing(row)
 
-    def row(self, at: int) -> IndexRow | None:
+    def row(self, at: int) -> IndexEntry | None:
         """The row that begins at this byte of the index, if one can."""
         data = self.rows(at, 1)
-        return IndexRow(at, *INDEX_ROW.unpack(data)) if len(data) == INDEX_ROW_SIZE else None
+        return IndexEntry(at, *INDEX_ROW.unpack(data)) if len(data) == INDEX_ROW_SIZE else None
 
     def place(self, offset: int) -> int:
         """The byte of the index at which the row of `offset` belongs."""
         return (offset - self.base) * INDEX_ROW_SIZE
 
-    def good_row(
+    def matching_entry(
         self, at: int, offset: int, start: int, end: int, *, drift: int = 0, limit: int = UNBOUNDED
-    ) -> GoodRow | None:
+    ) -> MatchingEntry | None:
         """The first row from byte `at` of the index on that tells of a record in bytes start:end.
 
         It is of message `offset` or a later one, but of none that belongs further on in the index, and
         begins before byte `limit` of it. The record has that size, and the time that the timeindex says.
         """
-        best: GoodRow | None = None
+        best: MatchingEntry | None = None
         for row in self._candidates(at, offset, start - drift, end, limit):
             if row.at >= limit:
                 break
             for position in (row.position, row.position + drift) if drift else (row.position,):
                 if start <= position < end and self.is_record(position, row.size, end, row.offset):
-                    good = GoodRow(row, position, self._standing(row))
+                    good = MatchingEntry(row, position, self._standing(row))
                     limit = min(limit, row.at + INDEX_ROW_SIZE)
                     if best is None or good.standing >= best.standing:
                         best = good
         return best
 
-    def overwriting(self, row: IndexRow, position: int, end: int) -> GoodRow | None:
+    def overwriting(self, row: IndexEntry, position: int, end: int) -> MatchingEntry | None:
         """A later row that tells of a record that begins inside this row's, which is at `position`.
 
         After it the index goes on as if what lies behind had never been: so it is the next row, or one
@@ -139,8 +139,8 @@ class CrossCheck:
             found += [scanned + at for at in descents(rows, front.position if front else 0)]
             scanned += len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE
         self._descents[phase] = scanned, found
-        behind = row.at + INDEX_ROW_SIZE
-        for at in (behind, *found[bisect_left(found, behind) :]):
+        following = row.at + INDEX_ROW_SIZE
+        for at in (following, *found[bisect_left(found, following) :]):
             later = self.row(at)
             if (
                 later is not None
@@ -148,21 +148,21 @@ class CrossCheck:
                 and position < later.position < position + row.size
                 and self.is_record(later.position, later.size, end, later.offset)
             ):
-                return GoodRow(later, later.position)
+                return MatchingEntry(later, later.position)
         return None
 
-    def _standing(self, row: IndexRow) -> int:
+    def _standing(self, row: IndexEntry) -> int:
         """Of rows that overlap, one is right: small numbers look like others, a few bytes on.
 
         2: the next row follows, as it must, or the index ends; 1: the beginning of one; 0: something else.
         """
-        behind = row.at + INDEX_ROW_SIZE
-        after = self.row(behind)
+        following = row.at + INDEX_ROW_SIZE
+        after = self.row(following)
         if after is None:
-            return 2 if behind == self.index_size else 1
+            return 2 if following == self.index_size else 1
         return 2 if after.offset == row.offset + 1 else 0
 
-    def _candidates(self, at: int, offset: int, start: int, end: int, limit: int) -> Iterator[IndexRow]:
+    def _candidates(self, at: int, offset: int, start: int, end: int, limit: int) -> Iterator[IndexEntry]:
         """Rows, at any byte near `at`, further on only where rows belong."""
         near = at + _NEAR
         most = min(_ROWS_AT_ONCE, (limit - at) // INDEX_ROW_SIZE + 1) + 1
@@ -170,7 +170,7 @@ class CrossCheck:
             step = 1 if at < near else INDEX_ROW_SIZE
             place = 0
             while (place := find_row(data, place, step, at, self.base, offset, start, end)) >= 0:
-                yield IndexRow(at + place, *INDEX_ROW.unpack_from(data, place))
+                yield IndexEntry(at + place, *INDEX_ROW.unpack_from(data, place))
                 place += step
             at += _ROWS_AT_ONCE * INDEX_ROW_SIZE
 
@@ -237,9 +237,9 @@ class CrossCheck:
             data = self._fs.pread(handle, 2 * _AROUND, start)
         finally:
             let_go(self._fs, handle)
-        told = offset.to_bytes(8, "little")
+        expected = offset.to_bytes(8, "little")
         times: set[int] = set()
         at = -1
-        while (at := data.find(told, at + 1)) >= 0 and at + TIMEINDEX_ROW_SIZE <= len(data):
+        while (at := data.find(expected, at + 1)) >= 0 and at + TIMEINDEX_ROW_SIZE <= len(data):
             times.add(TIMEINDEX_ROW.unpack_from(data, at)[1])
         return times

@@ -21,12 +21,12 @@ from diskq.options import Budget, OnFull
 from diskq.storage.budget import BLOCK, BudgetShare, Refusal
 from diskq.storage.fs import FileSystem
 
-__all__ = ["BESIDE", "RoomObstacle", "StreamRoom", "room_size"]
+__all__ = ["INDEX_BYTES", "BudgetObstacle", "StreamDiskShare", "size_on_disk"]
 
-RoomObstacle = Refusal
+BudgetObstacle = Refusal
 
 # Bytes that each record has beside the data, its part of a mark included.
-BESIDE = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
+INDEX_BYTES = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
 # Of the lock, the owner's files, settings, and points, which are replaced; of what is beside a partition's
 # segments, and of the segment that is next.
 _FIXED_BLOCKS = 8
@@ -46,12 +46,12 @@ class WrittenPartition(Protocol):
     log: SegmentedLog[TripletSegment]
 
 
-def room_size(size: int, records: int) -> int:
+def size_on_disk(size: int, records: int) -> int:
     """What so many bytes of records take on the disk at most, with all that lies beside them."""
-    return size + (size >> 7) + records * BESIDE
+    return size + (size >> 7) + records * INDEX_BYTES
 
 
-class StreamRoom:
+class StreamDiskShare:
     """The part of a budget that a stream has. For the thread that writes to it."""
 
     def __init__(
@@ -78,12 +78,12 @@ class StreamRoom:
         return self.roll_size
 
     def join(
-        self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, door: StreamRouter
+        self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, router: StreamRouter
     ) -> BudgetShare:
         """Count what is there, with the write-ahead logs' bytes, and be a member."""
         self._partitions = partitions
-        beside = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
-        self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * beside
+        fixed = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
+        self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * fixed
         self._fixed += wals
         for index in self._files.partitions():
             bases = self._files.partition(index).bases()
@@ -92,7 +92,7 @@ class StreamRoom:
                 self._seen[index] = len(partitions[index].log.bases) - partitions[index].segment.is_open
             self._look_at(index, bases)
         name = f"stream {self._files.path}"
-        self.share = self._budget.join(name, self._measured(door), self._fixed, on_full)
+        self.share = self._budget.join(name, self._measured(router), self._fixed, on_full)
         self._note_oldest()
         return self.share
 
@@ -101,13 +101,15 @@ class StreamRoom:
     def _look_at(self, index: int, bases: Iterable[int]) -> None:
         files = self._files.partition(index)
         for base in bases:
-            sizes = [self._fs.size_of(path) or 0 for path in (*files.segment(base), *files.beside(base))]
+            sizes = [
+                self._fs.size_of(path) or 0 for path in (*files.segment(base), *files.private_files(base))
+            ]
             stamp = self._fs.stamp_of(files.data(base))
             if stamp is not None:
                 on_disk = sum(-(-size // BLOCK) * BLOCK for size in sizes)
                 self._complete[index, base] = (on_disk, stamp.modified_ns)
 
-    def _measured(self, door: StreamRouter) -> int:
+    def _measured(self, router: StreamRouter) -> int:
         """Bytes on the disk now."""
         size = records = 0
         for index, partition in enumerate(self._partitions):
@@ -119,18 +121,20 @@ class StreamRoom:
                 self._note_oldest()
             size += segment.buffer.end
             records += segment.buffer.next_offset - segment.base
-        self._bytes, self._records = door.accepted_bytes, door.records
-        return self._fixed + sum(on_disk for on_disk, _ in self._complete.values()) + room_size(size, records)
+        self._bytes, self._records = router.accepted_bytes, router.records
+        return (
+            self._fixed + sum(on_disk for on_disk, _ in self._complete.values()) + size_on_disk(size, records)
+        )
 
-    def left(self, door: StreamRouter) -> int:
+    def left(self, router: StreamRouter) -> int:
         """So many bytes may be taken in without asking."""
-        written = door.accepted_bytes - self._bytes
-        return self._lease - room_size(written, door.records - self._records)
+        written = router.accepted_bytes - self._bytes
+        return self._lease - size_on_disk(written, router.records - self._records)
 
-    def settle(self, door: StreamRouter) -> None:
+    def settle(self, router: StreamRouter) -> None:
         """Give back what is not needed."""
         assert self.share is not None
-        used = self._measured(door)
+        used = self._measured(router)
         self.share.settle(used)
         self._lease = self.share.granted - used
 
@@ -153,24 +157,24 @@ class StreamRoom:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def obstacle(self, size: int, door: StreamRouter, *, may_drop: bool) -> RoomObstacle | None:
+    def obstacle(self, size: int, router: StreamRouter, *, may_drop: bool) -> BudgetObstacle | None:
         """What keeps `size` more bytes, by `room_size`, from being taken in, after all that helps at once.
 
         `may_drop` is False after nothing could be. Raises DiskFullError where they will never fit.
         """
         share = self.share
         assert share is not None
-        left = self.left(door)
+        left = self.left(router)
         if size + _LITTLE <= left:
             return None
         if size <= left:
             # It fits; but the compiled door stops somewhat before the end: have more for those who follow.
-            used = self._measured(door)
+            used = self._measured(router)
             share.reserve(used, size + _LITTLE)
             self._lease = share.granted - used
             return None
         while True:
-            used = self._measured(door)
+            used = self._measured(router)
             if share.reserve(used, size):
                 self._lease = share.granted - used
                 return None

@@ -80,11 +80,11 @@ class StreamFiles:
         """The directory of what is ours of a group."""
         return join(self.private, "groups", name)
 
-    def marker(self, group: str, partition: int) -> str:
+    def committed_offset(self, group: str, partition: int) -> str:
         """What a group has processed of a partition."""
         return join(self.group(group), _PARTITION.name(partition))
 
-    def markers(self, group: str) -> list[int]:
+    def committed_partitions(self, group: str) -> list[int]:
         """The partitions of which a group has a marker, ascending; none where there is no such group."""
         try:
             return _PARTITION.listed(self._fs, self.group(group))
@@ -119,7 +119,7 @@ class StreamFiles:
         """How the temporaries of a file in the root, or in its private directory, are called."""
         return lambda number: f"{join(self.private, base_name(path))}.{number}.tmp"
 
-    def marker_temporary(self, group: str, partition: int) -> Callable[[int], str]:
+    def committed_offset_temporary(self, group: str, partition: int) -> Callable[[int], str]:
         name = join(self.private_group(group), _PARTITION.name(partition))
         return lambda number: f"{name}.{number}.tmp"
 
@@ -127,7 +127,7 @@ class StreamFiles:
         """Temporaries in the private directory that a crash left, if asked by who holds the lock."""
         return [join(self.private, name) for name in self._temporaries(self.private)]
 
-    def marker_leftovers(self, group: str, partition: int) -> list[str]:
+    def committed_offset_leftovers(self, group: str, partition: int) -> list[str]:
         """The same of one marker, if asked by who holds the claim."""
         directory, mine = self.private_group(group), _PARTITION.name(partition)
         return [join(directory, name) for name, of in self._temporaries(directory).items() if of == mine]
@@ -181,7 +181,7 @@ class PartitionFiles:
         """The three files in the order in which they are made, and removed: readers list data files only."""
         return self.data(base), self.index_of(base), self.timeindex(base)
 
-    def beside(self, base: int) -> tuple[str, str]:
+    def private_files(self, base: int) -> tuple[str, str]:
         """What is ours beside a segment."""
         return self.checksum_file(base), self.marks(base)
 
@@ -205,12 +205,12 @@ class PartitionFiles:
         except FileNotFoundError:
             raise self._not_found() from None
 
-    def behind(self, base: int) -> list[int]:
+    def bases_after(self, base: int) -> list[int]:
         """The segments behind `base`, ascending, as `bases`: without a look at all that lie before it."""
-        last = max(self._listed_behind(base), default=-1)
-        return sorted(number for number in self._listed_behind(base) if number <= last)
+        last = max(self._listed_after(base), default=-1)
+        return sorted(number for number in self._listed_after(base) if number <= last)
 
-    def _listed_behind(self, base: int) -> list[int]:
+    def _listed_after(self, base: int) -> list[int]:
         try:
             names = self._fs.list_directory(self.directory)
         except FileNotFoundError:
@@ -254,7 +254,7 @@ class PartitionFiles:
                         orphans.append(join(directory, name))
         return orphans
 
-    def halves(self, bases: Iterable[int]) -> list[int]:
+    def without_index(self, bases: Iterable[int]) -> list[int]:
         """Those of the segments whose index or timeindex is not there."""
         names = set(self._fs.list_directory(self.directory))
         return [base for base in bases if not names.issuperset({_INDEX.name(base), _TIMEINDEX.name(base)})]

@@ -95,7 +95,7 @@ class ConsumerGroup:
                 raise
         return Claim(lock, partition)
 
-    def marker(
+    def committed_offset(
         self,
         partition: int,
         *,
@@ -103,7 +103,7 @@ class ConsumerGroup:
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> GroupOffset:
-        """The group's place in a partition that was claimed. Raises as `GroupOffset`."""
+        """The group's place in a partition that was claimed. Raises as `OffsetMarker`."""
         return GroupOffset(
             self._fs,
             self._files,
@@ -163,13 +163,15 @@ def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> i
 
 def _found(fs: FileSystem, files: StreamFiles, partition: int) -> list[FoundOffset]:
     """The partition's markers, of all groups that read it."""
-    readers = (name for name in _names(fs, files) if partition in files.markers(name))
+    readers = (name for name in _names(fs, files) if partition in files.committed_partitions(name))
     found = (read_offset(fs, files, name, partition) for name in readers)
     return [mark for mark in found if mark is not None]
 
 
 def _offsets(fs: FileSystem, files: StreamFiles, name: str) -> GroupOffsets:
-    marks = {partition: read_offset(fs, files, name, partition) for partition in files.markers(name)}
+    marks = {
+        partition: read_offset(fs, files, name, partition) for partition in files.committed_partitions(name)
+    }
     found = {partition: mark for partition, mark in marks.items() if mark is not None}
     repairs = tuple(mark.repair for mark in found.values() if mark.repair is not None)
     return GroupOffsets(name, {partition: mark.offset for partition, mark in found.items()}, repairs)

@@ -33,7 +33,7 @@ from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, cut_tail, keep_copy
 
-__all__ = ["Mended", "SegmentRows", "mend", "rows_in"]
+__all__ = ["RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
 
 _CHUNK = 1024 * 1024
 # So many bytes of rows are read, however small the data is that there is of them,
@@ -45,7 +45,7 @@ _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
 
 @dataclass(slots=True)
-class Mended:
+class RebuiltSegment:
     """A segment whose files agree: its data ends at byte `end`, and the next record has `next_offset`."""
 
     end: int
@@ -62,26 +62,28 @@ class _IndexPlace(NamedTuple):
     offset: int
 
 
-def mend(fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int) -> Mended:
+def rebuild_index(
+    fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int
+) -> RebuiltSegment:
     """Make the files of the segment at `base` agree. Raises OSError."""
-    mender = _Mender(fs, files, framing, base)
+    rebuild = _IndexRebuild(fs, files, framing, base)
     try:
-        return mender.run()
+        return rebuild.run()
     finally:
-        mender.close()
+        rebuild.close()
 
 
-class _Mender:
+class _IndexRebuild:
     def __init__(self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int) -> None:
         self.fs = fs
         self.files = files
         self.framing = framing
         self.base = base
         self.data, self.index, self.timeindex = files.segment(base)
-        self.rows = SegmentRows(
-            base, rows_in(fs, self.index, self.data), rows_in(fs, self.timeindex, self.data)
+        self.rows = SegmentEntries(
+            base, read_entries(fs, self.index, self.data), read_entries(fs, self.timeindex, self.data)
         )
-        self.mended = Mended(0, base, base)
+        self.rebuilt = RebuiltSegment(0, base, base)
         self.losses: list[Loss] = []
         self.sums = Rows(fs, files.checksum_file(base))
         try:
@@ -96,31 +98,31 @@ class _Mender:
         self.sums.close()
         let_go(self.fs, self.handle)
 
-    def run(self) -> Mended:
+    def run(self) -> RebuiltSegment:
         self.size = self.fs.size(self.handle)
         self.sums.seek(self.size)
         self.covered = self.sums.last_end
         self.sums.seek(0)
-        mended = self.mended
+        rebuilt = self.rebuilt
         made = self._skipped()
         if made is not None:
             self.rows.put(self.base, made, 0, made.records)
-            mended.end, mended.next_offset = made.valid_end, self.base + made.records
+            rebuilt.end, rebuilt.next_offset = made.valid_end, self.base + made.records
         else:
-            (mended.end, mended.next_offset), mended.given = self._walk()
-        if mended.end < self.size:
-            self._cut(self.data, mended.end, f"a record that is not whole ({self.size - mended.end} bytes)")
-        mended.given = max(mended.given, self.rows.given())
-        count = mended.next_offset - self.base
-        told = len(mended.repairs)
+            (rebuilt.end, rebuilt.next_offset), rebuilt.given = self._walk()
+        if rebuilt.end < self.size:
+            self._cut(self.data, rebuilt.end, f"a record that is not whole ({self.size - rebuilt.end} bytes)")
+        rebuilt.given = max(rebuilt.given, self.rows.given())
+        count = rebuilt.next_offset - self.base
+        before = len(rebuilt.repairs)
         self._write(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE)
         self._write(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE)
-        if len(mended.repairs) > told:
-            # Where nothing is mended, it was told before, and whoever reads is told again.
+        if len(rebuilt.repairs) > before:
+            # Where nothing is rebuilt, it was told before, and whoever reads is told again.
             for loss in self.losses:
-                if loss.start < mended.end:
+                if loss.start < rebuilt.end:
                     self._report(self.data, loss.start, loss.end, loss.reason, loss.records)
-        return mended
+        return rebuilt
 
     # --- the records ------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class _Mender:
                     continue
                 if made.stop == "END":
                     continue
-            further, good = self._further(place, good)
+            further, good = self._after_contradiction(place, good)
             if further.position <= place.position:
                 number = self._uncontradicted(made, settled, made.records)
                 if number == settled:
@@ -220,13 +222,13 @@ class _Mender:
             if block is not None:
                 if not self._matches(block):
                     break
-                settled = self._first_behind(made, number, block.end)
+                settled = self._first_at_or_after(made, number, block.end)
             elif self.rows.has_index(offset):
                 settled = self.rows.agreed(place.offset, made, number, without_time=True)
                 if settled == number:
                     break  # neither the index row nor both sources say so
             else:
-                limit = self._first_behind(made, number, self._uncovered_to(start))
+                limit = self._first_at_or_after(made, number, self._uncovered_to(start))
                 settled = self._uncontradicted(made, number, limit)
                 if settled == number:
                     break
@@ -236,7 +238,7 @@ class _Mender:
 
     def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
         """Behind those of the records number:limit of which no row tells anything else."""
-        if number < limit and not self.rows.tells_of(self._place_of(made, number).offset):
+        if number < limit and not self.rows.has_any_from(self._place_of(made, number).offset):
             return limit
         while number < limit:
             row = made.timeindex_rows[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
@@ -254,22 +256,22 @@ class _Mender:
         offset, position, _ = INDEX_ROW.unpack_from(made.index_rows, number * INDEX_ROW_SIZE)
         return _IndexPlace(position, offset)
 
-    def _first_behind(self, made: RowsOf, number: int, end: int) -> int:
+    def _first_at_or_after(self, made: RowsOf, number: int, end: int) -> int:
         """The first of the records from the next one on that begins at byte `end` or behind it."""
         number += 1
         while number < made.records and self._place_of(made, number).position < end:
             number += 1
         return number
 
-    def _further(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
+    def _after_contradiction(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
         """Nothing can be said of what begins here by looking at it alone. Where does it go on?
 
         Nowhere, if that is not further on. The other place is behind the last record on the way.
         """
         block = self._block_at(place.position)
         if block is not None and block.end <= self.size:
-            behind = self._behind(block, place)
-            return behind, behind
+            after = self._after_block(block, place)
+            return after, after
         if self.covered <= self.last.position and self.last.offset + 1 == place.offset:
             # What is wrong here may throw a light on the record before, which nobody vouches for either.
             self.rows.take_back(self.last.offset)
@@ -308,7 +310,7 @@ class _Mender:
     def _matches(self, block: Row) -> bool:
         return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
 
-    def _behind(self, block: Row, place: _IndexPlace) -> _IndexPlace:
+    def _after_block(self, block: Row, place: _IndexPlace) -> _IndexPlace:
         """Behind a rotten block. Its checksum's row knows how many records it held."""
         whole = self.fs.pread(self.handle, place.position - block.start, block.start)
         before = rows_of(self.framing, whole, 0, block.start).records
@@ -321,7 +323,7 @@ class _Mender:
         with opened(self.fs, path, write=True, create=True) as handle:
             size = self.fs.size(handle)
             if size > count * row_size:
-                self.mended.is_changed |= size >= (count + 1) * row_size
+                self.rebuilt.is_changed |= size >= (count + 1) * row_size
                 self._cut(path, count * row_size, "rows of no record")
             whole = min(size // row_size, count) * row_size
             there = [self.fs.pread(handle, len(content), start) for start, content in patches]
@@ -330,7 +332,7 @@ class _Mender:
                 start for (start, content), old in other if old[: whole - start] != content[: whole - start]
             ]
             if wrong and wrong[0] < whole:
-                self.mended.is_changed = True
+                self.rebuilt.is_changed = True
                 aside = keep_copy(self.fs, handle, self.files.kept(path))
                 self._report(path, wrong[0], whole, "rows that disagree with their records", 0, aside)
             for (start, content), _ in other:
@@ -339,19 +341,19 @@ class _Mender:
     def _cut(self, path: str, end: int, reason: str) -> None:
         """What a torn write left was never acknowledged, and is no message lost."""
         with opened(self.fs, path, write=True) as handle:
-            self.mended.repairs.append(
+            self.rebuilt.repairs.append(
                 cut_tail(self.fs, handle, path, end, reason, 0, aside_base=self.files.kept(path))
             )
 
     def _report(
         self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None = None
     ) -> None:
-        self.mended.repairs.append(
+        self.rebuilt.repairs.append(
             Repair(path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside)
         )
 
 
-class SegmentRows:
+class SegmentEntries:
     """The rows of a segment as they are on disk, and as they are to be."""
 
     def __init__(self, base: int, index: bytes, timeindex: bytes) -> None:
@@ -365,7 +367,7 @@ class SegmentRows:
         """Is there a row at the offset's place, whatever it says?"""
         return offset - self.base < self.index_count
 
-    def tells_of(self, offset: int) -> bool:
+    def has_any_from(self, offset: int) -> bool:
         """Is there any row at the offset's place or behind it?"""
         rows = len(self._timeindex) - (offset - self.base) * TIMEINDEX_ROW_SIZE
         return rows > 0 or self.has_index(offset)
@@ -500,7 +502,7 @@ def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(start, bytes(content)) for start, content in joined]
 
 
-def rows_in(fs: FileSystem, path: str, data: str) -> bytes:
+def read_entries(fs: FileSystem, path: str, data: str) -> bytes:
     """All of an index or a timeindex, as far as `data` can need rows; nothing where there is none.
 
     Rows may be of data that is gone: so many are read in any case.

@@ -39,7 +39,7 @@ class Membership(CommittedOffsets):
         if claim is None:
             return None
         try:
-            marker = self._group.marker(
+            committed_offset = self._group.committed_offset(
                 partition,
                 sync_every=self.options.sync_every,
                 sync_timeout=self.options.sync_timeout,
@@ -48,10 +48,10 @@ class Membership(CommittedOffsets):
         except BaseException:
             claim.release()
             raise
-        self._has[partition] = (claim, marker)
-        return marker
+        self._has[partition] = (claim, committed_offset)
+        return committed_offset
 
-    def marker(self, partition: int) -> GroupOffset | None:
+    def committed_offset(self, partition: int) -> GroupOffset | None:
         """Of a partition that we have; None: we have not."""
         had = self._has.get(partition)
         return had[1] if had else None
@@ -65,9 +65,9 @@ class Membership(CommittedOffsets):
         had = list(self._has.values())
         self._has.clear()
         with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
-            for claim, marker in had:
+            for claim, committed_offset in had:
                 stack.callback(claim.release)
-                stack.callback(marker.close)
+                stack.callback(committed_offset.close)
 
     def _committed_offsets(self) -> Iterable[GroupOffset]:
-        return [marker for _, marker in self._has.values()]
+        return [committed_offset for _, committed_offset in self._has.values()]

@@ -21,7 +21,7 @@ from diskq.engine.log.trust import Trust
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.groups import furthest
 from diskq.engine.stream.index_entries import INDEX_ROW
-from diskq.engine.stream.index_rebuild import SegmentRows, mend, rows_in
+from diskq.engine.stream.index_rebuild import SegmentEntries, read_entries, rebuild_index
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.unindexed import find_unindexed
 from diskq.storage.barrier import PendingSyncs
@@ -85,11 +85,11 @@ class _StreamJudge:
         first = self.first
         if first > point.base and first in self.found.bases:
             if trust is Trust.POWER_CUT:
-                self._judge_the_removed(point)
+                self._judge_removed(point)
             return RecoveryPoint(first, 0, first)
         return point
 
-    def _judge_the_removed(self, point: RecoveryPoint) -> None:
+    def _judge_removed(self, point: RecoveryPoint) -> None:
         """Of what retention had removed before the first segment something is back. Keep what is complete."""
         for base in [base for base in self.found.bases if point.base <= base < self.first]:
             start = point.end if base == point.base else 0
@@ -102,8 +102,8 @@ class _StreamJudge:
 
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         # Retention did not get far, or somebody took them away.
-        halves = self.files.halves(self.found.bases[:-1])
-        return [base for base in halves if base < point.base or trust is not Trust.POWER_CUT]
+        without_index = self.files.without_index(self.found.bases[:-1])
+        return [base for base in without_index if base < point.base or trust is not Trust.POWER_CUT]
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
         data, index, timeindex = self.files.segment(base)
@@ -112,12 +112,12 @@ class _StreamJudge:
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Make the segment's files agree."""
-        mended = mend(self.fs, self.files, self.framing, base)
-        for repair in mended.repairs:
+        rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
+        for repair in rebuilt.repairs:
             self.repairs.report(repair)
-        if mended.is_changed:
+        if rebuilt.is_changed:
             self.found.note_changed(base)
-        return Followed(mended.end, mended.next_offset, mended.given)
+        return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def complete(self, base: int, following: int) -> None:
         """Keep aside what of ours a peer has written after, and rolled: its messages have those offsets."""
@@ -160,10 +160,10 @@ class _StreamJudge:
 
     def set_aside(self, base: int) -> int:
         data, *others = self.files.segment(base)
-        given = SegmentRows(
-            base, rows_in(self.fs, self.files.index_of(base), self.files.data(base)), b""
+        given = SegmentEntries(
+            base, read_entries(self.fs, self.files.index_of(base), self.files.data(base)), b""
         ).given()
-        removals = (*others, *self.files.beside(base))
+        removals = (*others, *self.files.private_files(base))
         self.repairs.set_aside(data, UNSYNCED, aside_base=self.files.kept(data), removals=removals)
         self.found.note_changed(base)
         return max(base, given)

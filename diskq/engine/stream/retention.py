@@ -165,7 +165,7 @@ class _RetainedPartition:
             if stamp is None or (kept is not None and next_base > kept):
                 return
             written = max(written, stamp.modified_ns)
-            paths = (*self._files.segment(base), *self._files.beside(base))
+            paths = (*self._files.segment(base), *self._files.private_files(base))
             yield written, index, base, sum(self._fs.size_of(path) or 0 for path in paths)
 
     def remove_first(self, removed: list[int]) -> PartitionRetention:
@@ -194,10 +194,16 @@ class _RetainedPartition:
     def _remove(self, bases: list[int], removed: list[int]) -> None:
         # A segment that a producer begins meanwhile is behind the last one that was listed.
         leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
-        paths = [path for base in removed for path in (*self._files.segment(base), *self._files.beside(base))]
-        Barrier(replacements=self._told(bases, removed), removals=(*leftovers, *paths)).execute(self._fs)
+        paths = [
+            path
+            for base in removed
+            for path in (*self._files.segment(base), *self._files.private_files(base))
+        ]
+        Barrier(replacements=self._first_noted(bases, removed), removals=(*leftovers, *paths)).execute(
+            self._fs
+        )
 
-    def _told(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
+    def _first_noted(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
         """Recovery is to know, durably, before anything is removed; if a producer of ours was ever here."""
         if not removed or self._fs.size_of(self._files.stream.points) is None:
             return ()

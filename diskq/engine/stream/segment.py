@@ -23,7 +23,7 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
     def __init__(
         self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, gate: Gate, roll_size: int
     ) -> None:
-        super().__init__(fs, gate, lambda tell: TripletBuffer(fs, framing, gate, tell))
+        super().__init__(fs, gate, lambda report: TripletBuffer(fs, framing, gate, report))
         self._files = files
         self._roll_size = roll_size
         self._index = self._timeindex = -1

@@ -20,7 +20,7 @@ from dataclasses import replace
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.read_ahead import TripletAhead
 from diskq.engine.log.segment_reader import LogSegmentReader
-from diskq.engine.stream.cross_check import CrossCheck, GoodRow, IndexRow
+from diskq.engine.stream.cross_check import CrossCheck, IndexEntry, MatchingEntry
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.storage.block_reader import STRETCH, BrokenFraming, CorruptBlock, Loss, Unverified, WalRows
@@ -55,7 +55,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         self._checksum_file = files.checksum_file(base)
         self._cross_check = CrossCheck(fs, files, base, self.blocks.handle, framing)
         self._believed_to = 0  # up to this byte of the data, lengths are believed
-        self._behind = 0  # so many bytes do rows lie behind their places in the index
+        self._shift = 0  # so many bytes do rows lie behind their places in the index
         self._drift = 0  # so many bytes do records lie behind where their rows say
 
     def close(self) -> None:
@@ -75,17 +75,17 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             return
         size = self.size
         last = min(offset, self.base + self.index_size // INDEX_ROW_SIZE)
-        for behind in range(INDEX_ROW_SIZE):
-            if last > self.base and (position := self._told_by_rows(last, behind, size)) is not None:
+        for shift in range(INDEX_ROW_SIZE):
+            if last > self.base and (position := self._position_by_index(last, shift, size)) is not None:
                 self.begin_at(position, last)
-                self._behind = behind
+                self._shift = shift
                 return
-        self.begin_at(*self._told_by_checksums(offset, size))
+        self.begin_at(*self._position_by_checksums(offset, size))
 
-    def _told_by_rows(self, offset: int, behind: int, size: int) -> int | None:
+    def _position_by_index(self, offset: int, shift: int, size: int) -> int | None:
         """The byte behind the two records before message `offset`, if their rows agree with them."""
         first = max(self.base, offset - 2)
-        rows = self._cross_check.rows(self._cross_check.place(first) + behind, offset - first)
+        rows = self._cross_check.rows(self._cross_check.place(first) + shift, offset - first)
         if len(rows) < (offset - first) * INDEX_ROW_SIZE:
             return None
         end = 0 if first == self.base else INDEX_ROW.unpack_from(rows)[1]
@@ -97,7 +97,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             end = position + length
         return end
 
-    def _told_by_checksums(self, offset: int, end: int) -> tuple[int, int]:
+    def _position_by_checksums(self, offset: int, end: int) -> tuple[int, int]:
         """How far blocks without a gap lead from the beginning: to `offset`, and to byte `end`, at most."""
         rows = Rows(self._fs, self._checksum_file)
         position, reached = 0, self.base
@@ -186,7 +186,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return expected - offset
 
     def _place(self, offset: int) -> int:
-        return self._cross_check.place(offset) + self._behind
+        return self._cross_check.place(offset) + self._shift
 
     def _lose(self, end: int, records: int, reason: str) -> Loss:
         """Go on at byte `end`, `records` messages further on."""
@@ -204,9 +204,9 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         if first is None:
             return None
         data = self._cross_check.rows(self._place(first), row.records)
-        told = list(INDEX_ROW.iter_unpack(data[: len(data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]))
-        for number in reversed(range(len(told))):
-            said, start, size = told[number]
+        found = list(INDEX_ROW.iter_unpack(data[: len(data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]))
+        for number in reversed(range(len(found))):
+            said, start, size = found[number]
             end = start + self._drift + size
             if said == first + number and position < end <= row.end:
                 return row._replace(end=end, records=number + 1)
@@ -215,8 +215,8 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _offset_before(self, row: Row, offset: int) -> int | None:
         """The offset of the first message of a block in which message `offset` is."""
         for number in range(offset - 1, max(self.base, offset - row.records) - 1, -1):
-            told = self._cross_check.row(self._place(number))
-            if told is not None and (told.offset, told.position + self._drift) == (number, row.start):
+            found = self._cross_check.row(self._place(number))
+            if found is not None and (found.offset, found.position + self._drift) == (number, row.start):
                 return number
         return None
 
@@ -224,17 +224,17 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         loss, row = corrupt
         offset = self._messages.next_offset
         if loss.records is None:
-            loss = replace(loss, records=max(0, self._offset_behind(row, offset) - offset))
+            loss = replace(loss, records=max(0, self._offset_after(row, offset) - offset))
         self._messages.next_offset += loss.records or 0
         return loss
 
-    def _offset_behind(self, row: Row, offset: int) -> int:
+    def _offset_after(self, row: Row, offset: int) -> int:
         """The offset behind a rotten block of which message `offset` is not the first."""
         for number in range(offset, offset + row.records):
-            told = self._cross_check.row(self._place(number))
-            if told and told.offset == number and told.position + self._drift + told.size == row.end:
+            found = self._cross_check.row(self._place(number))
+            if found and found.offset == number and found.position + self._drift + found.size == row.end:
                 return number + 1
-        position, reached = self._told_by_checksums(UNBOUNDED, row.end)
+        position, reached = self._position_by_checksums(UNBOUNDED, row.end)
         return reached if position == row.end else offset
 
     # --- bytes without ----------------------------------------------------------------------------
@@ -263,10 +263,10 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         if (offset, first + self._drift) != (self._messages.next_offset, position):
             size = 0  # another row's, or nobody's
         _, last, last_size = INDEX_ROW.unpack_from(rows, (len(rows) // INDEX_ROW_SIZE - 1) * INDEX_ROW_SIZE)
-        told = last + self._drift + last_size - position
-        if not 0 < told <= STRETCH:
-            told = STRETCH
-        self._messages.load(self.blocks.handle, position, min(max(told, size), end - position))
+        found = last + self._drift + last_size - position
+        if not 0 < found <= STRETCH:
+            found = STRETCH
+        self._messages.load(self.blocks.handle, position, min(max(found, size), end - position))
 
     def _take_framed(self, unverified: Unverified) -> Loss | None:
         """Admit records whose lengths are believed."""
@@ -275,11 +275,11 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     def _give_up(self, broken: BrokenFraming) -> Loss:
         """No record is where one was believed to be."""
-        position, behind, _, reason, is_torn = broken
+        position, broken_end, _, reason, is_torn = broken
         self._believed_to = 0
         self._messages.seek(position)
-        if behind == self._readable_end and self._known_end is not None:
-            return self._lose(behind, max(0, self._known_end - self._messages.next_offset), reason)
+        if broken_end == self._readable_end and self._known_end is not None:
+            return self._lose(broken_end, max(0, self._known_end - self._messages.next_offset), reason)
         return Loss(position, position, 0, reason, is_torn)
 
     # --- where row and record contradict each other -----------------------------------------------
@@ -294,7 +294,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             return self._unless_disputed(position, end, self._place(offset))
         # From its place on, wherever the rows before lay: recovery may have put them in order meanwhile.
         at = self._cross_check.place(offset)
-        good = self._cross_check.good_row(at, offset, position, end, drift=self._drift)
+        good = self._cross_check.matching_entry(at, offset, position, end, drift=self._drift)
         if good is not None:
             return self._resume(position, end, good)
         known = self._known_end
@@ -303,16 +303,16 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             if known is None and self._known_end is not None:
                 lost = max(0, self._known_end - offset)
                 return self._lose(self._readable_end, lost, CONTRADICTION)
-        told = self._behind_fragments(position, end, known)
-        if told is None and known is not None:
-            told = self._fill_gap(position, end, known - offset)
-        elif told is None and cut_short is not None:
-            told = self.missing_end()
-        elif told is None:
-            told = self._judge_last(position, end)
-        if told is None and not self._messages.is_ready:
+        found = self._after_fragments(position, end, known)
+        if found is None and known is not None:
+            found = self._fill_gap(position, end, known - offset)
+        elif found is None and cut_short is not None:
+            found = self.missing_end()
+        elif found is None:
+            found = self._judge_last(position, end)
+        if found is None and not self._messages.is_ready:
             self._undecided = state
-        return told
+        return found
 
     def _state(self, end: int) -> object:
         """What is judged by: where nothing can be told, nothing can until it changes."""
@@ -328,7 +328,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         offset = self._messages.next_offset
         row = self._cross_check.row(at)
         assert row is not None, "it is the one that holds"
-        rival = self._cross_check.good_row(
+        rival = self._cross_check.matching_entry(
             at + 1, offset, position + 1, end, drift=self._drift, limit=at + INDEX_ROW_SIZE
         )
         if rival is None or rival.standing < self._cross_check.standing(at):
@@ -338,7 +338,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         self._messages.seek(position)
         return self._go_on_at(rival, OVERWRITTEN if rival.row.offset > offset else NO_RECORD)
 
-    def _resume(self, position: int, end: int, good: GoodRow) -> Loss | None:
+    def _resume(self, position: int, end: int, good: MatchingEntry) -> Loss | None:
         """A row further on is right: what lies before its record?"""
         row = good.row
         between = row.offset - self._messages.next_offset
@@ -352,7 +352,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             return self._believe(position, position + row.size)
         return self._go_on_at(good, CONTRADICTION if between else NO_RECORD)
 
-    def _is_out_of_line(self, position: int, end: int, good: GoodRow) -> bool:
+    def _is_out_of_line(self, position: int, end: int, good: MatchingEntry) -> bool:
         """Do its neighbours say that this row's record is at `position`, and not where the row says?"""
         row = good.row
         after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
@@ -362,18 +362,20 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             and self._cross_check.is_record(position, row.size, end, row.offset)
         )
 
-    def _behind_fragments(self, position: int, end: int, known: int | None) -> Loss | None:
+    def _after_fragments(self, position: int, end: int, known: int | None) -> Loss | None:
         """Does the record lie behind bytes of which its row does not know? So after a write that failed."""
         offset = self._messages.next_offset
         for at in range(self._place(offset), self._place(offset) + INDEX_ROW_SIZE):
             row = self._cross_check.row(at)
             if row is not None and (row.offset, row.position + self._drift) == (offset, position):
-                found = self._found_behind(row, position, end, known)
+                found = self._find_shifted(row, position, end, known)
                 if found is not None:
                     return self._go_on_at(found, NO_RECORD)
         return None
 
-    def _found_behind(self, row: IndexRow, position: int, end: int, known: int | None) -> GoodRow | None:
+    def _find_shifted(
+        self, row: IndexEntry, position: int, end: int, known: int | None
+    ) -> MatchingEntry | None:
         """The record of this row, behind byte `position`, where the next one follows it too."""
         after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
         if after is not None and (after.offset, after.position) != (row.offset + 1, row.position + row.size):
@@ -384,13 +386,13 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             start = self._cross_check.find(start + 1, row.size, end)
             if start is None:
                 break
-            behind = start + row.size
+            record_end = start + row.size
             if after is None:
-                is_followed = behind == end and known in (None, row.offset + 1)
+                is_followed = record_end == end and known in (None, row.offset + 1)
             else:
-                is_followed = self._cross_check.is_record(behind, after.size, end, after.offset)
+                is_followed = self._cross_check.is_record(record_end, after.size, end, after.offset)
             if is_followed and self._cross_check.is_record(start, row.size, end, row.offset):
-                return GoodRow(row, start)
+                return MatchingEntry(row, start)
         return None
 
     def _fill_gap(self, position: int, end: int, expected: int) -> Loss | None:
@@ -404,7 +406,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _known_at(self, start: int) -> int | None:
         """The offset of the first message of the block that begins at byte `start`, behind these bytes."""
         offset, position = self._messages.next_offset, self._messages.position
-        good = self._cross_check.good_row(
+        good = self._cross_check.matching_entry(
             self._place(offset), offset, start, self._readable_end, drift=self._drift
         )
         if good is not None:
@@ -444,12 +446,12 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
 
     # --- what follows from it ---------------------------------------------------------------------
 
-    def _follow(self, good: GoodRow) -> None:
+    def _follow(self, good: MatchingEntry) -> None:
         """From here on rows, and records, are where this row is, and its record."""
-        self._behind = good.row.at - self._cross_check.place(good.row.offset)
+        self._shift = good.row.at - self._cross_check.place(good.row.offset)
         self._drift = good.position - good.row.position
 
-    def _go_on_at(self, good: GoodRow, reason: str) -> Loss:
+    def _go_on_at(self, good: MatchingEntry, reason: str) -> Loss:
         lost = good.row.offset - self._messages.next_offset
         self._follow(good)
         return self._lose(good.position, lost, reason)

@@ -197,7 +197,7 @@ class SegmentTimes:
         self._check()
         if not self.base <= offset < self.base + self.entries:
             return None
-        timestamp = self._told_of(offset)
+        timestamp = self._recorded_timestamp(offset)
         if timestamp is not None:
             return timestamp
         if not self._starts:
@@ -218,7 +218,7 @@ class SegmentTimes:
         at = first_from(rows, bound)
         if at >= 0:
             offset, timestamp = TIMEINDEX_ROW.unpack_from(rows, at * TIMEINDEX_ROW_SIZE)
-            if is_sure or self._told_of(offset) == timestamp:
+            if is_sure or self._recorded_timestamp(offset) == timestamp:
                 return int(offset)
             raise _Doubt
         if number < count:
@@ -244,10 +244,10 @@ class SegmentTimes:
             self._hold(count)
             size = min((wanted - count) * CHUNK, _AT_ONCE)
             rows = self._fs.pread(self._timeindex, size, count * CHUNK)
-            told = survey(rows, self.base + count * ROWS_IN_A_MARK, greatest_of(self._marks))
-            if told is None or len(rows) != size:
+            read = survey(rows, self.base + count * ROWS_IN_A_MARK, greatest_of(self._marks))
+            if read is None or len(rows) != size:
                 raise _Doubt
-            self._marks += make_marks(rows, told.maxima)
+            self._marks += make_marks(rows, read.maxima)
             count += size // CHUNK
         self._held += bytes(count + 1 - len(self._held))
         return count
@@ -279,7 +279,7 @@ class SegmentTimes:
             return rows, False
         raise _Doubt
 
-    def _told_of(self, offset: int) -> int | None:
+    def _recorded_timestamp(self, offset: int) -> int | None:
         """The timestamp of the record that its row of the index leads to; None: it leads nowhere."""
         self._open_index()
         if self._index == _NONE:
@@ -344,7 +344,7 @@ class SegmentTimes:
         rows = []
         first, window, start = offset, b"", 0
         while True:
-            told = times_of(
+            read = times_of(
                 framing,
                 window,
                 start,
@@ -354,11 +354,11 @@ class SegmentTimes:
                 position,
                 end_offset,
             )
-            rows.append(told.rows)
-            offset, position = told.next_offset, told.position
-            if told.wanted is None:
+            rows.append(read.rows)
+            offset, position = read.next_offset, read.position
+            if read.wanted is None:
                 break
-            start, needed = told.wanted
+            start, needed = read.wanted
             window = self._fs.pread(self._data, max(needed, stretch), start)
             if len(window) < needed:
                 break  # somebody cut the file

@@ -22,7 +22,7 @@ from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
-from diskq.engine.stream.disk_share import BESIDE, RoomObstacle, StreamRoom, room_size
+from diskq.engine.stream.disk_share import INDEX_BYTES, BudgetObstacle, StreamDiskShare, size_on_disk
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.groups import slowest
 from diskq.engine.stream.owner import OwnerFile, owner_state
@@ -54,7 +54,7 @@ Key = str | bytes | None
 When = datetime | int | None
 Item = Value | tuple[Key, Value] | tuple[Key, Value, When]
 
-StreamObstacle = Literal["unsynced"] | RoomObstacle
+StreamObstacle = Literal["unsynced"] | BudgetObstacle
 """Why a message cannot be accepted now: it waits for a sync, or for room in the budget."""
 
 # So many bytes of encoded records go into one write; and of so many records rows wait.
@@ -120,7 +120,7 @@ class StreamSteps(DirectorySteps):
         self._uses_wal = uses_wal
         self.share: BudgetShare | None = None
         """What it has of a budget,"""
-        self._room: StreamRoom | None = None  # and what for
+        self._disk_share: StreamDiskShare | None = None  # and what for
         self._could_not_drop = False
 
     # --- opening ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class StreamSteps(DirectorySteps):
         )
         if self.options.budget is not None:
             bounds = (self.settings.retention_max_bytes, self.settings.retention_max_age_ns)
-            self._room = StreamRoom(
+            self._disk_share = StreamDiskShare(
                 fs,
                 files,
                 self.options.budget,
@@ -178,9 +178,9 @@ class StreamSteps(DirectorySteps):
             )
         intent = pending(fs, files)
         self._open_partitions(was_ours, wals, intent)
-        self._open_door()
+        self._make_router()
         writer.sign_lock()
-        told = log.report_repairs(writer.repairs)
+        logged = log.report_repairs(writer.repairs)
         settings = () if self.settings == existing else (settings_as(files, self.settings),)
         (points,) = self.metadata()
         if not writer.commit(metadata=(*settings, points)) and (settings or not write_over(fs, points)):
@@ -193,10 +193,10 @@ class StreamSteps(DirectorySteps):
             rollforward.forget(fs, files)
         writer.note()
         self._append_displaced(wals)
-        log.report_repairs(writer.repairs, told)
+        log.report_repairs(writer.repairs, logged)
 
-    def _open_door(self) -> None:
-        self.door = StreamRouter(
+    def _make_router(self) -> None:
+        self.router = StreamRouter(
             [partition.buffer for partition in self._partitions],
             self._framing,
             self._gate,
@@ -204,8 +204,8 @@ class StreamSteps(DirectorySteps):
             None if self._fs.native else self._wall_clock_ns,
             self._on_full,
         )
-        self._write = self.door.appender(Mode.WRITTEN, Admission.FORCED)
-        self._hold = self.door.appender(Mode.HELD, Admission.FORCED)
+        self._write = self.router.appender(Mode.WRITTEN, Admission.FORCED)
+        self._hold = self.router.appender(Mode.HELD, Admission.FORCED)
 
     def _retire(self, count: int) -> None:
         """Partitions beyond the first `count` were open for a transaction, which is done."""
@@ -215,7 +215,7 @@ class StreamSteps(DirectorySteps):
             self._others[partition.files.index] = partition.point
             partition.segment.abandon()
         del self._partitions[count:]
-        self._open_door()
+        self._make_router()
 
     def _abandon_segments(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -297,8 +297,8 @@ class StreamSteps(DirectorySteps):
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
         roll_size = self.settings.roll_size
-        if self._room is not None:
-            roll_size = self._room.settle_roll_size(self.settings.partitions)
+        if self._disk_share is not None:
+            roll_size = self._disk_share.settle_roll_size(self.settings.partitions)
         segment = TripletSegment(self._fs, files, self._framing, self._gate, roll_size)
         segment.buffer.number(index, found.next_offset)
         partition = _WrittenPartition(files, segment, bases)
@@ -365,17 +365,17 @@ class StreamSteps(DirectorySteps):
         before = self.next_offsets
         done = 0
         mode = Mode.HELD if is_held else Mode.STAGED
-        self.door.begin_batch()
+        self.router.begin_batch()
         try:
             while done < len(batch):
                 self._make_way()
                 try:
-                    done = self.door.append_many(batch, done, key, timestamp, mode)
+                    done = self.router.append_many(batch, done, key, timestamp, mode)
                 except OSError as failure:
                     self.log.append_failed(failure)
         except DiskFullError as full:
             taken = self._taken_since(before)
-            rest = self.door.left_out(batch, taken)
+            rest = self.router.left_out(batch, taken)
             raise DiskFullError(full.path, full.reason, sum(taken), rest) from full.__cause__
         except OSError as failure:
             failure.add_note(f"{sum(self._taken_since(before))} messages of the batch were accepted")
@@ -401,7 +401,7 @@ class StreamSteps(DirectorySteps):
                 self.log.sync()
             self._make_way(its)
             try:
-                at = self.door.append_encoded(partition, data, at)
+                at = self.router.append_encoded(partition, data, at)
             except OSError as failure:
                 self.log.append_failed(failure)
             if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
@@ -425,7 +425,7 @@ class StreamSteps(DirectorySteps):
         self.log.check_usable()
         self.checked(b"x" * self.options.min_message_size, key, timestamp)
         batch: list[Any] = list(items)
-        odd = self.door.first_odd(batch)
+        odd = self.router.first_odd(batch)
         while odd >= 0:
             item = batch[odd]
             if isinstance(item, tuple):
@@ -436,29 +436,29 @@ class StreamSteps(DirectorySteps):
                 batch[odd] = self.checked(item[1], item[0], item[2] if len(item) == 3 else timestamp)
             else:
                 batch[odd] = self.checked(item, None, None)[1]
-            odd = self.door.first_odd(batch, odd + 1)
+            odd = self.router.first_odd(batch, odd + 1)
         return batch
 
     def obstacle(self, size: int) -> StreamObstacle | None:
         """What keeps `size` more bytes (`size_of`) from being accepted now."""
         if super().obstacle(size):
             return "unsynced"
-        if self._room is None:
+        if self._disk_share is None:
             return None
         may_drop, self._could_not_drop = not self._could_not_drop, False
-        return self._room.obstacle(size, self.door, may_drop=may_drop)
+        return self._disk_share.obstacle(size, self.router, may_drop=may_drop)
 
     def size_of(self, value: bytes, key: Key) -> int:
         """What an `obstacle` is asked about for one message: with a budget, all that it takes on the disk."""
-        if self._room is None:
+        if self._disk_share is None:
             return len(value)
         return self.size_of_many([(key, value)], None)
 
     def size_of_many(self, batch: list[Any], key: Key) -> int:
         """The same for a batch that was `checked_many`."""
-        if self._room is None:
-            return self.door.size_of(batch)
-        return room_size(self.door.room_of(batch, as_key(key, self.options.max_key_size)), len(batch))
+        if self._disk_share is None:
+            return self.router.size_of(batch)
+        return size_on_disk(self.router.room_of(batch, as_key(key, self.options.max_key_size)), len(batch))
 
     def roll_forward(self, intent: Intent, *, is_new: bool) -> None:
         """Carry out what is committed. Where that fails nothing more is appended: the next open goes on."""
@@ -523,17 +523,17 @@ class StreamSteps(DirectorySteps):
             # A hint that is too long costs a little time, and no more.
             with contextlib.suppress(OSError):
                 forget_removed(self._fs, self.files.partition(removed.partition))
-        if self._room is not None:
-            self._room.forget((p.partition, base) for p in report.partitions for base in p.removed)
+        if self._disk_share is not None:
+            self._disk_share.forget((p.partition, base) for p in report.partitions for base in p.removed)
             self.relieve()
 
     # --- the budget that it shares ----------------------------------------------------------------
 
     def _join_budget(self) -> None:
-        if self._room is not None:
-            self.door.beside = BESIDE
+        if self._disk_share is not None:
+            self.router.beside = INDEX_BYTES
             wals = self.log.wals.size if self.log.wals is not None else 0
-            self.share = self._room.join(self._partitions, wals, self.options.on_full, self.door)
+            self.share = self._disk_share.join(self._partitions, wals, self.options.on_full, self.router)
             self.log.note()
 
     @property
@@ -549,7 +549,7 @@ class StreamSteps(DirectorySteps):
         In any thread, as `remove_old`.
         """
         kept: tuple[PartitionRetention, ...] = ()
-        if self._room is not None and self._room.has_retention:
+        if self._disk_share is not None and self._disk_share.has_retention:
             report = self.remove_old()
             kept, wanted = report.partitions, wanted - report.removed_bytes
         if self.options.on_full == "drop_oldest" and wanted > 0:
@@ -567,20 +567,20 @@ class StreamSteps(DirectorySteps):
     @property
     def is_contended(self) -> bool:
         """Do others want room that `make_room` might find here?"""
-        if self._room is None or self.share is None:
+        if self._disk_share is None or self.share is None:
             return False
-        return self.share.asked > 0 or (self._room.has_retention and self.share.is_contended)
+        return self.share.asked > 0 or (self._disk_share.has_retention and self.share.is_contended)
 
     @exclusive
     def relieve(self) -> None:
         """Give back of the budget what is not needed."""
-        if self._room is not None and self.share is not None:
-            self._room.settle(self.door)
+        if self._disk_share is not None and self.share is not None:
+            self._disk_share.settle(self.router)
 
     def full_error(self, size: int) -> DiskFullError:
         """What `over_budget` and `others` mean to a caller that will not wait."""
-        assert self._room is not None
-        return self._room.full_error(size)
+        assert self._disk_share is not None
+        return self._disk_share.full_error(size)
 
     @property
     def partition_count(self) -> int:
@@ -609,11 +609,11 @@ class StreamSteps(DirectorySteps):
 
     @property
     def passed(self) -> int:
-        return self.door.records
+        return self.router.records
 
     @property
     def accepted_bytes(self) -> int:
-        return self.door.accepted_bytes
+        return self.router.accepted_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -621,21 +621,21 @@ class StreamSteps(DirectorySteps):
 
     def open_gates(self, left: int, unsynced: int) -> None:
         room = self.log.policy.bytes_until_check(unsynced)
-        if self._room is not None and self.share is not None:
+        if self._disk_share is not None and self.share is not None:
             # Of which checksums take a part, and the key of the last one that fits.
-            most = self._room.left(self.door)
+            most = self._disk_share.left(self.router)
             room = min(room, most - (most >> 7) - BLOCK)
-        self.door.room = room
+        self.router.room = room
         is_ready = not self.has_pending_rows and all(its.segment.is_ready for its in self._partitions)
         self._gate.left = left if is_ready else 0
 
     @property
     def is_flushed(self) -> bool:
-        return self.door.is_flushed
+        return self.router.is_flushed
 
     def flush(self) -> None:
         try:
-            self.door.flush()
+            self.router.flush()
         finally:
             self._write_rows()
 
@@ -643,7 +643,7 @@ class StreamSteps(DirectorySteps):
         """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
         self.has_pending_rows = True
         try:
-            self.door.write_rows()
+            self.router.write_rows()
             self.has_pending_rows = False
         finally:
             for partition in self._partitions:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from diskq._native.core.message import Position
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
-from diskq.engine.stream.disk_share import room_size
+from diskq.engine.stream.disk_share import size_on_disk
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, new_key
 from diskq.engine.stream.transactions import roll_forward as rollforward
@@ -136,7 +136,7 @@ class Stream(LogEngine):
         if steps.share is not None:
             # Once it is committed there is no way back: all of it has to find room before.
             size = sum(extent.size for file in transaction.staged for extent in file.extents)
-            self._clear_way(room_size(size, sum(records.values())))
+            self._clear_way(size_on_disk(size, sum(records.values())))
         intent = rollforward.intent_of(transaction, records, self.next_offsets)
         try:
             if records:

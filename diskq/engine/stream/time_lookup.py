@@ -104,7 +104,7 @@ class TimeLookup(LogTimeLookup[SegmentTimes]):
             later = [following]
         else:
             # Mostly there is none. But where messages were lost, their offsets are not given again.
-            later = self._files.behind(segment.base)
+            later = self._files.bases_after(segment.base)
         if later:
             self._bases += later
             segment.settle(later[0])

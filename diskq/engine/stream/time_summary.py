@@ -278,15 +278,15 @@ class TimeSummary:
     def _take(self, size: int) -> bytes | None:
         """So many bytes of rows behind those that are marked, taken note of. None: they are not in order."""
         rows = self._fs.pread(self._timeindex, size, self._marked * CHUNK)
-        told = survey(rows, self.base + self._marked * ROWS_IN_A_MARK, self._greatest)
-        if told is None or len(rows) != size:
+        surveyed = survey(rows, self.base + self._marked * ROWS_IN_A_MARK, self._greatest)
+        if surveyed is None or len(rows) != size:
             self._is_lost = True
             return None
-        self._greatest = told.greatest
+        self._greatest = surveyed.greatest
         if self._least is not None:
-            self._least = min(self._least, told.least)
-        if told.maxima:
-            self._unwritten += make_marks(rows, told.maxima)
+            self._least = min(self._least, surveyed.least)
+        if surveyed.maxima:
+            self._unwritten += make_marks(rows, surveyed.maxima)
         return rows
 
     def _write(self) -> None:

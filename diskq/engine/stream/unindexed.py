@@ -16,7 +16,7 @@ from diskq._native.stream.codec import TripletFraming
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
-from diskq.engine.stream.index_rebuild import SegmentRows, rows_in
+from diskq.engine.stream.index_rebuild import SegmentEntries, read_entries
 from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum, pack_row, rows_before
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -95,7 +95,7 @@ def find_unindexed(
     they had rows, and readers do without.
     """
     size = fs.size_of(files.data(base)) or 0
-    rows = SegmentRows(base, rows_in(fs, files.index_of(base), files.data(base)), b"")
+    rows = SegmentEntries(base, read_entries(fs, files.index_of(base), files.data(base)), b"")
     if rows.fill(size) or size > _LARGEST:
         return None
     data = _read(fs, files, base, 0, size)

@@ -128,7 +128,7 @@ def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
         for partition, offset in group.offsets.items():
             end = points[partition].next_offset if partition in points else 0
             is_beyond = offset is not None and offset >= end
-            if files.marker(group.name, partition) not in wrong and not is_beyond:
+            if files.committed_offset(group.name, partition) not in wrong and not is_beyond:
                 continue
             member = ConsumerGroup(fs, files, group.name)
             claim = member.claim(partition)
@@ -137,13 +137,13 @@ def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
                     f"partition {partition} for group {group.name!r}", "another reader of the group"
                 )
             try:
-                with member.marker(partition) as marker:
-                    repairs += marker.repairs
+                with member.committed_offset(partition) as committed_offset:
+                    repairs += committed_offset.repairs
                     if is_beyond:
                         last = end - 1 if end else None
                         reason = f"it says {offset}, and {'none' if last is None else last} is the last one"
-                        repairs.append(Repair(path=marker.path, kept=0, dropped=0, reason=reason))
-                        marker.commit(last, seek=True)
+                        repairs.append(Repair(path=committed_offset.path, kept=0, dropped=0, reason=reason))
+                        committed_offset.commit(last, seek=True)
             finally:
                 claim.release()
     return repairs
@@ -251,7 +251,7 @@ class _StreamRebuild:
             checksum_file = sums(path, run.pieces, triplet_blocks(framing), is_sealed=not is_active)
             swap.install(files.checksum_file(run.first), checksum_file)
         if all(run.first != found.base for run in runs):
-            for each in (*files.segment(found.base), *files.beside(found.base)):
+            for each in (*files.segment(found.base), *files.private_files(found.base)):
                 swap.remove(each)
             self._renamed.add(files.index)
 

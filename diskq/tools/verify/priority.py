@@ -56,7 +56,7 @@ def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
         return False
     handle = fs.open(files.segment(bases[-1]))
     try:
-        scanned = read_segment(fs, handle, bears_bad=True)
+        scanned = read_segment(fs, handle, allows_bad=True)
         is_stale = last_byte(fs, handle, scanned.end) is not None
     finally:
         fs.close(handle)
@@ -105,7 +105,7 @@ class _StoreVerification:
 
     def run(self) -> None:
         files, report = self._files, self._report
-        found = inspect_store(files.root, fs=self._fs, saw=report.saw)
+        found = inspect_store(files.root, fs=self._fs, on_bytes=report.saw)
         report.messages = found.messages
         if found.metadata_trouble is not None:
             report.damage(files.metadata, 0, found.metadata_trouble)

@@ -223,7 +223,7 @@ class _StreamVerification:
                 tell(repair.path, 0, repair.reason)
             wrong = {repair.path for repair in group.repairs}
             for partition, offset in group.offsets.items():
-                path = self._files.marker(group.name, partition)
+                path = self._files.committed_offset(group.name, partition)
                 if offset is None or path in wrong:
                     continue
                 newest = self._next_offset(partition)

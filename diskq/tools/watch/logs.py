@@ -81,7 +81,7 @@ class StreamGauge:
         files = self._files.partition(number)
 
         def paths(base: int) -> tuple[str, ...]:
-            return (*files.segment(base), *files.beside(base))
+            return (*files.segment(base), *files.private_files(base))
 
         return SegmentList(self._fs, files.directory, files.bases, paths)
 

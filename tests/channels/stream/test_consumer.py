@@ -750,8 +750,8 @@ async def test_a_commit_is_durable_with_sync_and_before_long(autojump_clock, dis
     await fill(disk, 10)
 
     def committed(after: CrashFS) -> int:
-        marker = after.files().get(f"{STREAM}/groups/g/000000", b"")
-        return int.from_bytes(marker, "little") if marker else -1
+        committed_offset = after.files().get(f"{STREAM}/groups/g/000000", b"")
+        return int.from_bytes(committed_offset, "little") if committed_offset else -1
 
     async with consuming(disk, group="g", sync_every=4, sync_timeout=2.0) as consumer:
         messages = drain(consumer)

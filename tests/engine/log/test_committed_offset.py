@@ -18,7 +18,7 @@ from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS, FaultFS
-from tests.engine.markers import (
+from tests.engine.offsets import (
     GROUP,
     MARKER,
     ROOT,
@@ -27,9 +27,9 @@ from tests.engine.markers import (
     disk,
     found,
     group,
-    marker,
     move_as_go_does,
     offset,
+    open_offset,
     packed,
 )
 
@@ -43,7 +43,7 @@ def fs():
 
 
 def test_a_new_marker_is_an_empty_file_and_says_nothing(fs):
-    with marker(fs) as new:
+    with open_offset(fs) as new:
         assert (new.committed, new.durable, new.next_offset) == (None, None, None)
         assert fs.read(MARKER) == b""
         new.sync()
@@ -54,12 +54,12 @@ def test_a_new_marker_is_an_empty_file_and_says_nothing(fs):
 def test_it_holds_the_last_offset_that_was_processed_and_reading_goes_on_behind_it(fs):
     committed(fs, 2)
     assert fs.read(MARKER) == packed(2)
-    with marker(fs) as again:
+    with open_offset(fs) as again:
         assert (again.committed, again.durable, again.next_offset) == (2, 2, 3)
 
 
 def test_ten_commits_and_a_close_leave_the_last_of_them(fs):
-    with marker(fs) as new:
+    with open_offset(fs) as new:
         for each in range(10):
             new.commit(each)
         assert fs.read(MARKER) == b""
@@ -71,7 +71,7 @@ def test_what_is_committed_is_read_back(fs, value):
     committed(fs, value)
     assert fs.read(MARKER) == packed(value)
     assert offset(fs) == value
-    assert marker(fs).next_offset == value + 1
+    assert open_offset(fs).next_offset == value + 1
 
 
 def test_on_a_real_disk_too(tmp_path):
@@ -79,9 +79,9 @@ def test_on_a_real_disk_too(tmp_path):
     (tmp_path / "parts").mkdir()
     path = tmp_path / "groups" / GROUP / "000001"
     for value in (7, 8, 9):
-        with ConsumerGroup(fs, StreamFiles(fs, str(tmp_path)), GROUP).marker(1) as open_marker:
-            assert open_marker.repairs == ()
-            open_marker.commit(value)
+        with ConsumerGroup(fs, StreamFiles(fs, str(tmp_path)), GROUP).committed_offset(1) as committed_offset:
+            assert committed_offset.repairs == ()
+            committed_offset.commit(value)
         assert path.read_bytes() == packed(value)
     assert [each.name for each in (tmp_path / ".diskq" / "groups" / GROUP).iterdir()] == ["000001.mark"]
 
@@ -90,23 +90,23 @@ def test_on_a_real_disk_too(tmp_path):
 
 
 def test_a_commit_goes_forward_only_unless_it_is_a_seek(fs):
-    with marker(fs) as open_marker:
+    with open_offset(fs) as committed_offset:
         for each in (5, 3, 5):
-            open_marker.commit(each)
-        assert open_marker.committed == 5
-        open_marker.commit(3, seek=True)
-        assert open_marker.committed == 3
+            committed_offset.commit(each)
+        assert committed_offset.committed == 5
+        committed_offset.commit(3, seek=True)
+        assert committed_offset.committed == 3
     assert offset(fs) == 3
 
 
 def test_a_seek_may_go_back_to_where_nothing_was_processed(fs):
     committed(fs, 5)
-    with marker(fs) as open_marker:
-        open_marker.commit(None, seek=True)
+    with open_offset(fs) as committed_offset:
+        committed_offset.commit(None, seek=True)
     assert fs.read(MARKER) == b""
     assert found(fs) == found(fs.crash())
-    with marker(fs) as open_marker:
-        assert (open_marker.next_offset, open_marker.repairs) == (None, ())
+    with open_offset(fs) as committed_offset:
+        assert (committed_offset.next_offset, committed_offset.repairs) == (None, ())
     committed(fs, 1)
     assert offset(fs) == 1
 
@@ -123,56 +123,56 @@ def test_a_seek_may_go_back_to_where_nothing_was_processed(fs):
     ],
 )
 def test_what_is_no_offset_is_refused(fs, offset, error):
-    with marker(fs) as open_marker:
+    with open_offset(fs) as committed_offset:
         with pytest.raises(error):
-            open_marker.commit(offset)
-        assert open_marker.committed is None
+            committed_offset.commit(offset)
+        assert committed_offset.committed is None
 
 
 def test_a_sync_is_due_after_so_many_commits(fs):
-    with marker(fs, sync_every=3) as open_marker:
+    with open_offset(fs, sync_every=3) as committed_offset:
         for each, on_disk in enumerate([b"", b"", packed(2), packed(2), packed(2), packed(5)]):
-            open_marker.commit(each)
+            committed_offset.commit(each)
             assert fs.read(MARKER) == on_disk
 
 
 def test_a_sync_is_due_so_many_seconds_after_the_first_commit(fs):
-    with marker(fs, sync_timeout=2.0) as open_marker:
-        assert open_marker.deadline() == math.inf
-        open_marker.commit(0)
-        assert open_marker.deadline() == 2.0
+    with open_offset(fs, sync_timeout=2.0) as committed_offset:
+        assert committed_offset.deadline() == math.inf
+        committed_offset.commit(0)
+        assert committed_offset.deadline() == 2.0
         fs.clock = 1.9
-        open_marker.commit(1)
-        assert open_marker.durable is None
+        committed_offset.commit(1)
+        assert committed_offset.durable is None
         fs.clock = 2.0
-        assert open_marker.note()
-        open_marker.commit(2)
-        assert open_marker.deadline() == math.inf
+        assert committed_offset.note()
+        committed_offset.commit(2)
+        assert committed_offset.deadline() == math.inf
     assert offset(fs) == 2
 
 
 def test_repeating_a_commit_syncs_what_is_due_and_nothing_else(fs):
-    with marker(fs, sync_every=2) as open_marker:
-        open_marker.commit(0)
-        open_marker.commit(0)
-        assert open_marker.durable is None
-        open_marker.commit(1)
-        assert open_marker.durable == 1
+    with open_offset(fs, sync_every=2) as committed_offset:
+        committed_offset.commit(0)
+        committed_offset.commit(0)
+        assert committed_offset.durable is None
+        committed_offset.commit(1)
+        assert committed_offset.durable == 1
 
 
 def test_the_clock_may_be_another_one(fs):
     now = 100.0
-    with marker(fs, sync_timeout=2.0, clock=lambda: now) as open_marker:
-        open_marker.commit(0)
-        assert open_marker.deadline() == 102.0
+    with open_offset(fs, sync_timeout=2.0, clock=lambda: now) as committed_offset:
+        committed_offset.commit(0)
+        assert committed_offset.deadline() == 102.0
 
 
 def test_nothing_works_once_it_is_closed_but_closing(fs):
-    open_marker = marker(fs)
-    open_marker.commit(1)
-    open_marker.close()
-    open_marker.close()
-    for call in (open_marker.sync, open_marker.prepare, lambda: open_marker.commit(2)):
+    committed_offset = open_offset(fs)
+    committed_offset.commit(1)
+    committed_offset.close()
+    committed_offset.close()
+    for call in (committed_offset.sync, committed_offset.prepare, lambda: committed_offset.commit(2)):
         with pytest.raises(ValueError, match=f"{MARKER} is closed"):
             call()
     assert fs.kill().read(MARKER) == packed(1)
@@ -187,30 +187,30 @@ def test_no_handle_is_kept_open(fs):
 
 
 def test_a_sync_is_of_what_was_committed_when_it_was_prepared(fs):
-    open_marker = marker(fs)
-    assert open_marker.prepare() is None
-    open_marker.move(4)
-    sync = open_marker.prepare()
+    committed_offset = open_offset(fs)
+    assert committed_offset.prepare() is None
+    committed_offset.move(4)
+    sync = committed_offset.prepare()
     assert sync is not None
-    open_marker.move(7)
+    committed_offset.move(7)
     assert sync.barrier.execute(fs)
-    open_marker.complete(sync, True)
-    assert (open_marker.durable, open_marker.committed) == (4, 7)
+    committed_offset.complete(sync, True)
+    assert (committed_offset.durable, committed_offset.committed) == (4, 7)
     assert fs.read(MARKER) == packed(4)
-    assert open_marker.deadline() < math.inf
-    open_marker.sync()
-    assert open_marker.prepare() is None
+    assert committed_offset.deadline() < math.inf
+    committed_offset.sync()
+    assert committed_offset.prepare() is None
     assert fs.read(MARKER) == packed(7)
 
 
 def test_several_markers_share_a_barrier(fs):
-    markers = [marker(fs, partition) for partition in range(3)]
+    committed_offsets = [open_offset(fs, partition) for partition in range(3)]
     for round_number in (1, 2):
-        for each in markers:
+        for each in committed_offsets:
             each.move(round_number * 10 + each.partition)
-        syncs = [sync for each in markers if (sync := each.prepare()) is not None]
+        syncs = [sync for each in committed_offsets if (sync := each.prepare()) is not None]
         assert joint_barrier(syncs).execute(fs)
-        for each, sync in zip(markers, syncs, strict=True):
+        for each, sync in zip(committed_offsets, syncs, strict=True):
             each.complete(sync, True)
     after = fs.crash()
     assert [offset(after, partition) for partition in range(3)] == [20, 21, 22]
@@ -219,12 +219,12 @@ def test_several_markers_share_a_barrier(fs):
 
 def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_too():
     fs = FaultFS(disk())
-    with marker(fs) as open_marker:
+    with open_offset(fs) as committed_offset:
         syncs = []
         for each in range(3):
             fs.calls.clear()
-            open_marker.commit(each)
-            open_marker.sync()
+            committed_offset.commit(each)
+            committed_offset.sync()
             syncs.append([call.path for call in fs.calls if call.verb.startswith("sync")])
     temporaries = [f"{ROOT}/.diskq/groups/{GROUP}/000000.{number}.tmp" for number in (1, 2, 3)]
     directory = f"{ROOT}/groups/{GROUP}"
@@ -243,16 +243,16 @@ def test_a_barrier_syncs_three_times_and_the_first_one_the_names_of_the_group_to
 @pytest.mark.parametrize("verb", ["sync_files", "sync_directory", "rename"])
 def test_a_broken_promise_of_the_disk_is_final(verb):
     fs = FaultFS(disk())
-    open_marker = marker(fs)
-    open_marker.commit(1)
+    committed_offset = open_offset(fs)
+    committed_offset.commit(1)
     fs.fail(verb)
     with pytest.raises(StorageFailedError, match=MARKER) as failed:
-        open_marker.sync()
+        committed_offset.sync()
     assert isinstance(failed.value.__cause__, OSError)
-    for call in (open_marker.sync, lambda: open_marker.commit(2)):
+    for call in (committed_offset.sync, lambda: committed_offset.commit(2)):
         with pytest.raises(StorageFailedError):
             call()
-    open_marker.close()
+    committed_offset.close()
     committed(fs, 3)
     assert offset(fs) == 3
 
@@ -260,12 +260,12 @@ def test_a_broken_promise_of_the_disk_is_final(verb):
 def test_a_shadow_whose_sync_failed_is_written_again_before_it_is_synced():
     fs = FaultFS(disk())
     committed(fs, 1)
-    open_marker = marker(fs)
-    open_marker.commit(2)
+    committed_offset = open_offset(fs)
+    committed_offset.commit(2)
     fs.fail("sync_files", path=SHADOW)
     with pytest.raises(StorageFailedError):
-        open_marker.sync()
-    open_marker.close()
+        committed_offset.sync()
+    committed_offset.close()
     stamp = fs.stamp_of(MARKER)
     committed(fs, 3)
     assert stamp is not None
@@ -274,19 +274,19 @@ def test_a_shadow_whose_sync_failed_is_written_again_before_it_is_synced():
 
 def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
     fs = FaultFS(disk())
-    open_marker = marker(fs)
-    open_marker.commit(1)
-    open_marker.sync()
-    open_marker.commit(2)
+    committed_offset = open_offset(fs)
+    committed_offset.commit(1)
+    committed_offset.sync()
+    committed_offset.commit(2)
     fs.fail("pwrite", path="*.tmp", error=errno.ENOSPC, times=None)
     with pytest.raises(DiskFullError, match="not durable"):
-        open_marker.sync()
-    assert (open_marker.durable, open_marker.committed, offset(fs)) == (1, 2, 1)
-    assert open_marker.deadline() < math.inf
+        committed_offset.sync()
+    assert (committed_offset.durable, committed_offset.committed, offset(fs)) == (1, 2, 1)
+    assert committed_offset.deadline() < math.inf
     with pytest.raises(DiskFullError):
-        open_marker.sync()
+        committed_offset.sync()
     fs.heal()
-    open_marker.close()
+    committed_offset.close()
     assert offset(fs.inner.crash()) == 2
     assert [name for name in fs.list_directory(f"{ROOT}/.diskq/groups/{GROUP}") if "tmp" in name] == []
 
@@ -295,7 +295,7 @@ def test_a_marker_that_is_there_can_be_opened_and_read_on_a_full_disk():
     fs = FaultFS(disk())
     committed(fs, 1)
     fs.capacity(0)
-    assert marker(fs).next_offset == 2
+    assert open_offset(fs).next_offset == 2
 
 
 def test_a_new_one_cannot_and_says_so():
@@ -303,7 +303,7 @@ def test_a_new_one_cannot_and_says_so():
     group(fs)
     fs.fail("open", path=MARKER, nth=2, error=errno.ENOSPC)
     with pytest.raises(DiskFullError, match=MARKER):
-        marker(fs)
+        open_offset(fs)
 
 
 def test_without_room_for_a_shadow_the_marker_is_believed_as_it_is():
@@ -319,7 +319,7 @@ def test_an_error_on_reading_is_no_rot(verb):
     committed(fs, 1)
     fs.fail(verb, path=MARKER, error=errno.EACCES)
     with pytest.raises(PermissionError):
-        marker(fs)
+        open_offset(fs)
 
 
 # --- rot --------------------------------------------------------------------------------------
@@ -347,9 +347,9 @@ def test_a_flipped_bit_in_a_marker_is_noticed_reported_and_mended(written, bit):
     assert mark.repair is not None
     assert mark.repair.path == MARKER
     assert f"known is {VALUE}" in mark.repair.reason
-    with marker(written) as open_marker:
-        assert (open_marker.committed, open_marker.repairs) == (VALUE, (mark.repair,))
-        assert open_marker.deadline() < math.inf
+    with open_offset(written) as committed_offset:
+        assert (committed_offset.committed, committed_offset.repairs) == (VALUE, (mark.repair,))
+        assert committed_offset.deadline() < math.inf
     assert written.read(MARKER) == packed(VALUE)
     assert found(written).repair is None
 
@@ -370,8 +370,8 @@ def test_a_marker_that_lost_its_end_to_rot_is_its_shadow(written, size):
     written.rot(MARKER, packed(VALUE)[:size])
     mark = found(written)
     assert (mark.offset, mark.repair is None) == (VALUE, False)
-    with marker(written) as open_marker:
-        assert open_marker.committed == VALUE
+    with open_offset(written) as committed_offset:
+        assert committed_offset.committed == VALUE
     assert written.read(MARKER) == packed(VALUE)
 
 
@@ -381,7 +381,7 @@ def test_a_flipped_bit_in_a_shadow_costs_nothing(written, bit):
     assert len(shadow) == 28
     written.rot(SHADOW, flipped(shadow, bit))
     assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
-    marker(written).close()
+    open_offset(written).close()
     assert found(written).has_shadow
 
 
@@ -389,7 +389,7 @@ def test_a_flipped_bit_in_a_shadow_costs_nothing(written, bit):
 def test_a_shadow_that_lost_its_end_costs_nothing(written, size):
     written.rot(SHADOW, written.read(SHADOW)[:size])
     assert found(written) == (VALUE, written.stamp_of(MARKER), False, None)
-    marker(written).close()
+    open_offset(written).close()
     assert found(written).has_shadow
 
 
@@ -405,8 +405,8 @@ def test_whatever_the_two_files_hold_there_is_an_answer(content, shadow, has_rot
     else:
         assert mark.offset is None
         assert (mark.repair is not None) == bool(content)
-    with marker(fs) as open_marker:
-        assert open_marker.committed == mark.offset
+    with open_offset(fs) as committed_offset:
+        assert committed_offset.committed == mark.offset
 
 
 def test_rot_in_a_marker_without_a_shadow_cannot_be_noticed_but_a_short_one_can(fs):
@@ -415,7 +415,7 @@ def test_rot_in_a_marker_without_a_shadow_cannot_be_noticed_but_a_short_one_can(
     assert mark.offset is None
     assert mark.repair is not None
     assert "3 bytes instead of 8; the last offset that is known is none" in str(mark.repair)
-    marker(fs).close()
+    open_offset(fs).close()
     assert fs.read(MARKER) == b""
     assert found(fs).repair is None
 
@@ -433,14 +433,14 @@ def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
     committed(fs, 5)
     move_as_go_does(fs, value)
     assert found(fs)[::3] == (value, None)
-    with marker(fs) as open_marker:
-        assert (open_marker.committed, open_marker.repairs) == (value, ())
+    with open_offset(fs) as committed_offset:
+        assert (committed_offset.committed, committed_offset.repairs) == (value, ())
         if value < NO_NUMBER - 1:
-            open_marker.commit(value + 1)
-            open_marker.sync()
+            committed_offset.commit(value + 1)
+            committed_offset.sync()
             assert offset(fs) == value + 1
         else:
-            assert open_marker.next_offset == NO_NUMBER, (
+            assert committed_offset.next_offset == NO_NUMBER, (
                 "nobody has counted so far: whoever reads there is told so"
             )
 
@@ -448,7 +448,7 @@ def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
 def test_a_peers_marker_has_a_shadow_once_it_was_opened(fs):
     move_first(fs, packed(7))
     assert not found(fs).has_shadow
-    marker(fs).close()
+    open_offset(fs).close()
     assert fs.read(MARKER) == packed(7)
     assert found(fs).has_shadow
     fs.rot(MARKER, packed(6))
@@ -468,10 +468,10 @@ def test_a_peers_that_starts_the_group_anew_is_believed(fs):
 def test_a_group_whose_marker_was_removed_begins_anew(fs):
     committed(fs, 1000)
     fs.unlink(MARKER)
-    marker(fs).close()
-    with marker(fs) as open_marker:
-        assert (open_marker.committed, open_marker.repairs) == (None, ())
-        open_marker.commit(3)
+    open_offset(fs).close()
+    with open_offset(fs) as committed_offset:
+        assert (committed_offset.committed, committed_offset.repairs) == (None, ())
+        committed_offset.commit(3)
     assert offset(fs) == 3
 
 
@@ -529,13 +529,13 @@ def test_who_reads_it_meanwhile_reads_one_that_was_there(moves):
 
 
 def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
-    open_marker = marker(fs)
-    open_marker.move(5)
-    sync = open_marker.prepare()
+    committed_offset = open_offset(fs)
+    committed_offset.move(5)
+    sync = committed_offset.prepare()
     assert sync is not None
     assert sync.barrier.execute(fs)
     move_as_go_does(fs, 8)
-    open_marker.complete(sync, True)
+    committed_offset.complete(sync, True)
     assert found(fs)[::3] == (8, None)
 
 
@@ -544,9 +544,9 @@ def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
 
 def test_a_marker_that_is_durable_and_has_no_shadow_yet_is_believed(fs):
     committed(fs, 5)
-    open_marker = marker(fs)
-    open_marker.move(6)
-    sync = open_marker.prepare()
+    committed_offset = open_offset(fs)
+    committed_offset.move(6)
+    sync = committed_offset.prepare()
     assert sync is not None
     assert sync.barrier.execute(fs)
     for after in (fs.kill(), fs.crash()):
@@ -556,9 +556,9 @@ def test_a_marker_that_is_durable_and_has_no_shadow_yet_is_believed(fs):
 
 
 def test_the_first_commit_is_there_after_a_power_cut_with_all_names_above_it(fs):
-    with marker(fs) as open_marker:
-        open_marker.commit(1)
-        open_marker.sync()
+    with open_offset(fs) as committed_offset:
+        committed_offset.commit(1)
+        committed_offset.sync()
         for seed in range(50):
             assert offset(fs.crash(random.Random(seed))) == 1
 
@@ -600,8 +600,8 @@ def test_whatever_happens_to_a_marker_it_is_what_was_written_last(steps):
     for verb, value in steps:
         match verb:
             case "commit" | "seek":
-                with marker(fs) as open_marker:
-                    open_marker.commit(value, seek=verb == "seek")
+                with open_offset(fs) as committed_offset:
+                    committed_offset.commit(value, seek=verb == "seek")
                 truth, has_shadow = value if verb == "seek" else max(truth, value), True
             case "peer":
                 move_as_go_does(fs, value)
@@ -609,13 +609,13 @@ def test_whatever_happens_to_a_marker_it_is_what_was_written_last(steps):
             case "rot" if has_shadow:
                 fs.rot(MARKER, flipped(packed(truth), value))
             case "reopen":
-                marker(fs).close()
+                open_offset(fs).close()
                 has_shadow = True
             case "kill":
                 fs = fs.kill()
             case "power":
                 truth = (truth + 1) % NO_NUMBER
-                with marker(fs) as open_marker:
-                    open_marker.commit(truth, seek=True)
+                with open_offset(fs) as committed_offset:
+                    committed_offset.commit(truth, seek=True)
                 fs, has_shadow = fs.crash(random.Random(value)), False
         assert offset(fs) == truth

@@ -217,15 +217,15 @@ def test_all_files_of_a_stream_are_counted():
 def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
     budget = DiskBudget(4096 * KIB)
     with stream(disk(), budget, partition_count=1, sync_every=10**6) as its:
-        assert its.steps._room is not None
+        assert its.steps._disk_share is not None
         its.append(b"", b"k")
-        its.steps.door.is_awake = True
+        its.steps.router.is_awake = True
         count = 0
-        append = its.steps.door.appender(Mode.STAGED, Admission.COUNTED).append
+        append = its.steps.router.appender(Mode.STAGED, Admission.COUNTED).append
         while append(b"", b"k") is not None:
             count += 1
         assert count > 200
-        assert 0 <= its.steps._room.left(its.steps.door) < 8 * KIB
+        assert 0 <= its.steps._disk_share.left(its.steps.router) < 8 * KIB
 
 
 def test_a_stream_of_a_budget_is_synced_after_so_many_records_as_any_other():
@@ -281,8 +281,8 @@ def test_a_stream_spares_what_groups_have_to_read_where_it_was_told_to():
     options: dict[str, Any] = {"on_full": "drop_oldest", "partition_count": 1, "keep_for_groups": True}
     with stream(fs, budget, **options) as its:
         appended(its, 200)
-        with ConsumerGroup(fs, its.files, "g").marker(0) as marker:
-            marker.commit(100)
+        with ConsumerGroup(fs, its.files, "g").committed_offset(0) as committed_offset:
+            committed_offset.commit(100)
         count = 200 + appended(its, 5000)
         assert 500 < count < 2000
         assert its.files.partition(0).bases()[0] <= 101

@@ -161,7 +161,7 @@ def test_a_rotten_block_is_told_with_what_it_costs(patient):
 def test_an_index_that_is_wrong_costs_no_message_where_checksums_vouch(patient):
     flip(patient.fs, index(0), 24 * 3)
     assert problems(patient.fs) == {
-        0: "the index's row of offset 3 is not that of its record; every message can be read"
+        0: "the index's entry of offset 3 disagrees with its record; every message can be read"
     }
 
 

@@ -440,7 +440,7 @@ def crashed() -> CrashFS:
     fs.fail_sync(0)
     stream.append_many(items(triples(20, start=60)))
     stream.append_many(items(triples(10, start=80)), durability="memory")
-    stream.steps.door.flush()  # the data is written, rows are not
+    stream.steps.router.flush()  # the data is written, rows are not
     return fs.kill()
 
 

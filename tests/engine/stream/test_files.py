@@ -40,7 +40,7 @@ def test_no_segment_is_missing_between_two_others(partition: PartitionFiles):
 
 
 def test_nor_behind_one(partition: PartitionFiles):
-    assert partition.behind(10) == [20, 30]
+    assert partition.bases_after(10) == [20, 30]
 
 
 def test_a_segment_that_is_made_between_two_looks_is_seen_by_the_next(partition: PartitionFiles):
@@ -60,6 +60,6 @@ def test_a_segment_that_is_made_between_two_looks_is_seen_by_the_next(partition:
 
 def test_a_partition_that_is_not_there_is_named(partition: PartitionFiles):
     missing = StreamFiles(OsFileSystem(), partition.stream.path).partition(7)
-    for look in (missing.bases, lambda: missing.behind(0)):
+    for look in (missing.bases, lambda: missing.bases_after(0)):
         with pytest.raises(diskq.StreamNotFoundError, match="there is no partition 7"):
             look()

@@ -20,7 +20,7 @@ from diskq.engine.stream.groups import ConsumerGroup, GroupOffsets, check_group_
 from diskq.errors import DiskFullError, GroupNameError, StreamNotFoundError
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
-from tests.engine.markers import GROUP, MARKER, ROOT, committed, disk, files, group, packed
+from tests.engine.offsets import GROUP, MARKER, ROOT, committed, disk, files, group, packed
 
 THREE_PARTS = Path(__file__).parents[2] / "golden" / "diskq" / "three_parts"
 
@@ -32,10 +32,10 @@ from diskq.storage.fs import OsFileSystem
 fs = OsFileSystem()
 group = ConsumerGroup(fs, StreamFiles(fs, sys.argv[1]), "g")
 claim = group.claim(0)
-with group.marker(0) as marker:
-    marker.commit(7)
-    marker.sync()
-    marker.commit(9)
+with group.committed_offset(0) as committed_offset:
+    committed_offset.commit(7)
+    committed_offset.sync()
+    committed_offset.commit(9)
     print(claim is not None, flush=True)
     sys.stdin.read()
 """
@@ -54,7 +54,7 @@ def fs():
 )
 def test_a_name_is_any_that_a_directory_can_have(fs, name):
     check_group_name(name)
-    group(fs, name).marker(0).close()
+    group(fs, name).committed_offset(0).close()
     assert [each.name for each in groups(fs, files(fs))] == [name]
 
 
@@ -124,15 +124,15 @@ def test_groups_do_not_share_claims(fs):
 def test_a_killed_reader_has_no_claims_and_its_marker_is_taken_up(fs):
     killed = group(fs)
     claims = [killed.claim(partition) for partition in range(3)]
-    with killed.marker(0) as marker:
-        marker.commit(5)
-        marker.sync()
-        marker.commit(8)
+    with killed.committed_offset(0) as committed_offset:
+        committed_offset.commit(5)
+        committed_offset.sync()
+        committed_offset.commit(8)
         after = fs.kill()
     assert None not in claims
     next_one = group(after)
     assert all(next_one.claim(partition) is not None for partition in range(3))
-    assert next_one.marker(0).next_offset == 6
+    assert next_one.committed_offset(0).next_offset == 6
 
 
 @contextmanager
@@ -158,8 +158,8 @@ def test_a_second_process_takes_over_when_the_first_one_dies(tmp_path):
         process.wait()
         claim = mine.claim(0)
         assert claim is not None
-        with mine.marker(0) as marker:
-            assert marker.next_offset == 8
+        with mine.committed_offset(0) as committed_offset:
+            assert committed_offset.next_offset == 8
         claim.release()
 
 
@@ -219,10 +219,10 @@ def test_and_taken_up_where_they_left_off(partition, following):
     fs = CrashFS.from_directory(THREE_PARTS / "data", at=ROOT)
     path = f"{ROOT}/groups/group-α/{partition:06d}"
     before = fs.read(path)
-    with group(fs, "group-α").marker(partition) as marker:
-        assert (marker.next_offset, marker.repairs) == (following, ())
+    with group(fs, "group-α").committed_offset(partition) as committed_offset:
+        assert (committed_offset.next_offset, committed_offset.repairs) == (following, ())
         assert fs.read(path) == before
-        marker.commit(following)
+        committed_offset.commit(following)
     assert fs.read(path) == packed(following)
 
 
@@ -234,14 +234,14 @@ def test_a_stream_without_groups_has_none(fs):
 def test_the_slowest_group_decides_and_only_groups_that_read_the_partition_count(fs):
     for name, offsets in {"fast": {0: 90, 1: 5}, "slow": {0: 10}, "done": {1: 7}}.items():
         for partition, offset in offsets.items():
-            with group(fs, name).marker(partition) as marker:
-                marker.commit(offset)
+            with group(fs, name).committed_offset(partition) as committed_offset:
+                committed_offset.commit(offset)
     assert [slowest(fs, files(fs), partition) for partition in range(3)] == [11, 6, None]
 
 
 def test_a_group_that_reads_a_partition_and_has_processed_nothing_needs_all_of_it(fs):
     committed(fs, 10)
-    group(fs, "new").marker(0).close()
+    group(fs, "new").committed_offset(0).close()
     assert slowest(fs, files(fs), 0) == 0
 
 

@@ -47,7 +47,7 @@ def everything(fs) -> list[str]:
 
 def of_segments(fs, *there: int) -> list[str]:
     files = partition(fs)
-    paths = [path for base in there for path in (*files.segment(base), *files.beside(base))]
+    paths = [path for base in there for path in (*files.segment(base), *files.private_files(base))]
     return sorted(path.rpartition("/")[2] for path in paths if fs.size_of(path) is not None)
 
 

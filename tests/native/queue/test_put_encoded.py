@@ -14,7 +14,7 @@ def put_all(stream, encoded: bytes, partition: int = 0) -> int:
     """How many calls it took."""
     calls = at = 0
     while at < len(encoded):
-        after = stream.steps.door.append_encoded(partition, encoded, at)
+        after = stream.steps.router.append_encoded(partition, encoded, at)
         assert after > at
         at, calls = after, calls + 1
     stream.flush()
@@ -52,7 +52,7 @@ def test_of_bytes_that_are_no_records_nothing_is_taken(end):
     with opened(fs, partition_count=1) as stream:
         stream.append(b"before", b"k", 1)
         with pytest.raises(ValueError, match="no whole record at byte"):
-            stream.steps.door.append_encoded(0, bad)
+            stream.steps.router.append_encoded(0, bad)
         assert stream.next_offsets == (1,)
         put_all(stream, encoded)
     assert held(fs)[0] == [(b"k", 1, b"before"), *triples(5)]
@@ -63,16 +63,16 @@ def test_what_the_disk_refuses_is_not_in():
     messages = triples(3000, length=500)
     encoded = encode(messages).data
     with opened(fs, partition_count=1) as stream:
-        at = stream.steps.door.append_encoded(0, encoded)
+        at = stream.steps.router.append_encoded(0, encoded)
         there = stream.next_offsets
         accepted = stream.accepted_bytes
         fs.fail("pwrite", error=errno.EIO, path="*.data")
         with pytest.raises(OSError, match="/s"):
-            stream.steps.door.append_encoded(0, encoded, at)
+            stream.steps.router.append_encoded(0, encoded, at)
         assert stream.next_offsets == there
         assert stream.accepted_bytes == accepted
         while at < len(encoded):
-            at = stream.steps.door.append_encoded(0, encoded, at)
+            at = stream.steps.router.append_encoded(0, encoded, at)
     assert held(fs.inner)[0] == messages
 
 
@@ -81,7 +81,7 @@ def test_it_goes_no_further_than_a_segment_that_is_full():
     encoded = encode(triples(10)).data
     with opened(fs, partition_count=1, segment_size=1) as stream:
         for number in range(10):
-            at = stream.steps.door.append_encoded(0, encoded[number * len(encoded) // 10 :])
+            at = stream.steps.router.append_encoded(0, encoded[number * len(encoded) // 10 :])
             assert at == len(encoded) // 10
         stream.flush()
         assert fs.size_of(index(9)) == 24
@@ -92,7 +92,7 @@ def test_it_goes_no_further_than_a_segment_that_is_full():
 def test_places_outside_are_refused(start):
     with opened(disk(), partition_count=1) as stream:
         with pytest.raises(IndexError):
-            stream.steps.door.append_encoded(0, b"12345", start)
+            stream.steps.router.append_encoded(0, b"12345", start)
         with pytest.raises(IndexError):
-            stream.steps.door.append_encoded(1, b"", 0)
-        assert stream.steps.door.append_encoded(0, b"") == 0
+            stream.steps.router.append_encoded(1, b"", 0)
+        assert stream.steps.router.append_encoded(0, b"") == 0

@@ -281,8 +281,8 @@ def test_a_group_beyond_the_end_is_set_back(tmp_path):
     store = made("stream", str(tmp_path))
     fs = OsFileSystem()
     member = ConsumerGroup(fs, StreamFiles(fs, store.path), "bills")
-    with member.marker(0) as marker:
-        marker.commit(9999)
+    with member.committed_offset(0) as committed_offset:
+        committed_offset.commit(9999)
     assert repair(store, apply=True).repairs
     assert member.offsets().offsets == {0: COUNT - 1}
 

@@ -285,11 +285,11 @@ def test_a_row_of_acknowledgements_that_rotted_is_noted(tmp_path):
 
 def test_a_group_that_is_ahead_of_its_stream_is_damage(tmp_path):
     a_stream(tmp_path)
-    marker = tmp_path / "groups" / "billing" / "000000"
-    marker.parent.mkdir(parents=True)
-    marker.write_bytes((COUNT).to_bytes(8, "little"))
+    committed_offset = tmp_path / "groups" / "billing" / "000000"
+    committed_offset.parent.mkdir(parents=True)
+    committed_offset.write_bytes((COUNT).to_bytes(8, "little"))
     assert looked_at(tmp_path).verdict == "damaged"
-    marker.write_bytes((COUNT - 1).to_bytes(8, "little"))
+    committed_offset.write_bytes((COUNT - 1).to_bytes(8, "little"))
     assert looked_at(tmp_path).verdict == "clean"
 
 

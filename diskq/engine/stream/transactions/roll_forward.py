@@ -198,17 +198,17 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
         if at == stream.next_offsets[partition]:
             return at - share.start
         expected = _staged(stream, fs, intent, partition, share.skip + at - share.start, varuint)
-        told = 0
+        seen = 0
         while at < share.offsets.stop:
             message = reader.take()
-            for gap in reader.losses[told:]:
+            for gap in reader.losses[seen:]:
                 if gap.start == gap.end:
                     return max(at, gap.offset) - share.start  # nobody was given these offsets
                 # CorruptBlock bytes: what they held was there.
                 for _ in range(min(gap.offset + gap.count, share.offsets.stop) - max(at, gap.offset)):
                     next(expected, None)
                     at += 1
-            told = len(reader.losses)
+            seen = len(reader.losses)
             if message is None or message.offset != at or not _is_same(message, next(expected, None)):
                 break
             at += 1

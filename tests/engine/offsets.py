@@ -32,8 +32,8 @@ def group(fs: FileSystem, name: str = GROUP) -> ConsumerGroup:
     return ConsumerGroup(fs, files(fs), name)
 
 
-def marker(fs: FileSystem, partition: int = 0, **options: Any) -> GroupOffset:
-    return group(fs).marker(partition, **options)
+def open_offset(fs: FileSystem, partition: int = 0, **options: Any) -> GroupOffset:
+    return group(fs).committed_offset(partition, **options)
 
 
 def read(fs: FileSystem, partition: int = 0) -> FoundOffset | None:
@@ -54,10 +54,10 @@ def offset(fs: FileSystem, partition: int = 0) -> int | None:
 
 def committed(fs: FileSystem, *offsets: int) -> None:
     """The group processes these, one sync each, and leaves."""
-    with marker(fs) as open_marker:
+    with open_offset(fs) as committed_offset:
         for each in offsets:
-            open_marker.commit(each)
-            open_marker.sync()
+            committed_offset.commit(each)
+            committed_offset.sync()
 
 
 def packed(value: int) -> bytes:
