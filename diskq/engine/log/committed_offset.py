@@ -126,7 +126,7 @@ def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | No
     if content and value is None:
         reason = f"{len(content)} bytes instead of {OFFSET_SIZE}"
     elif shadow is not None and shadow.value != value and shadow.stamp == stamp:
-        reason = f"it says {value}, which was never written: bits rotted"
+        reason = f"its value {value} was never written: bits rotted"
     else:
         return FoundOffset(value, stamp, shadow == (value, stamp), None)
     offset = shadow.value if shadow is not None else None
@@ -263,7 +263,7 @@ class CommittedOffset(Synced, Closing):
         self.check_usable()
         if offset is None:
             if not seek:
-                raise ValueError("only a seek goes back to where nothing was processed")
+                raise ValueError("no offset is given: only a seek may go back to where nothing was processed")
         elif isinstance(offset, bool) or not isinstance(offset, int):
             raise TypeError(f"an offset is a whole number, got {offset!r}")
         elif not 0 <= offset <= LARGEST_OFFSET:
@@ -337,7 +337,7 @@ class CommittedOffset(Synced, Closing):
                 self._fs.truncate(self._shadow, 0)
             log.report(
                 "unguarded",
-                "%s: rot in it would not be noticed: %s",
+                "%s: its shadow copy cannot be written, rot would not be noticed: %s",
                 self.path,
                 failure,
                 path=self.path,

@@ -38,6 +38,6 @@ def missing_start(
         path=data(start),
         kept=0,
         dropped=0,
-        reason=f"it begins with message {now}, and began with {start}: diskq did not remove those before",
+        reason=f"it begins with message {now}, but began with {start}: diskq did not remove the others",
         records=now - start,
     )

@@ -27,13 +27,13 @@ def as_timestamp(when: datetime | int) -> int:
     if isinstance(when, datetime):
         if when.utcoffset() is None:
             raise ValueError(
-                f"{when!r} has no time zone: say which, as in datetime.now(UTC) or when.astimezone()"
+                f"{when!r} has no time zone: add one, as in datetime.now(UTC) or when.astimezone()"
             )
         return (when - _EPOCH) // _MICROSECOND * 1000
     if isinstance(when, bool) or not isinstance(when, int):
         raise TypeError(f"a moment is an aware datetime or nanoseconds since 1970, not {type(when).__name__}")
     if not -(2**63) <= when < 2**63:
-        raise ValueError(f"{when} ns since 1970 is more than 64 bits hold")
+        raise ValueError(f"{when} ns since 1970 is more than 64 bits can hold")
     return when
 
 
@@ -47,12 +47,12 @@ def from_text(text: str) -> int:
     """Parse RFC 3339 text, to the nanosecond. Raises ValueError for anything else."""
     match = _RFC_3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no time: one is 2013-07-04T10:00:00.5Z")
+        raise ValueError(f"{text!r} is not a time like 2013-07-04T10:00:00.5Z")
     whole, part, zone = match.groups()
     try:
         return as_timestamp(_seconds(whole, zone) * _SECOND + int((part or "").ljust(9, "0")))
     except ValueError as failure:
-        raise ValueError(f"{text!r} is no time: {failure}") from None
+        raise ValueError(f"{text!r} is not a time: {failure}") from None
 
 
 # Consecutive messages mostly fall in the same second.

@@ -193,7 +193,9 @@ class FifoHead:
         """
         self._check_reader()
         if self._parts.has_tier:
-            raise ValueError("leases go by places in the files, which messages in memory do not have")
+            raise ValueError(
+                "leases need places in the files, and messages in memory have none: set no memory_size"
+            )
         known = read_ack_logs(self._fs, self._files)
         ack_log = AckLog(self._fs, self._files, self.log.pending)
         if self._peeked:
@@ -240,7 +242,7 @@ class FifoHead:
     def _check_reader(self) -> None:
         self.log.check_usable()
         if self.worker is not None:
-            raise ValueError(f"queue {self._files.name!r} is being worked on: close that first")
+            raise ValueError(f"queue {self._files.name!r} is being worked on: close the work first")
 
     # --- reading ahead ----------------------------------------------------------------------------
 

@@ -334,7 +334,7 @@ class FifoRecovery:
                 continue  # all of it is the peer's, and the checksums may be of a file consumed long ago
             if found.ours:
                 self._move(found.ours)
-            reason = f"another program has begun it anew, and written over {found.lost} messages"
+            reason = f"another program began this file anew, and overwrote {found.lost} messages"
             if found.end < self.sizes[number]:
                 self._cut(number, found.end, reason, found.lost)
             else:

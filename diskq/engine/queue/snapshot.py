@@ -287,7 +287,7 @@ class _Passage(Closing):
             self._reader = BlockReader(fs, self._ahead, path, checksum_file, start)
         except FileNotFoundError:
             self._view.close_all()
-            raise QueueMovedError(path, "its messages were taken out of the queue, and it is gone") from None
+            raise QueueMovedError(path, "its messages were consumed, and the file is gone") from None
         except BaseException:
             self._view.close_all()
             raise
@@ -397,7 +397,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
         if seen == before:
             return found
         before = seen
-    raise QueueMovedError(files.directory, "messages are taken out faster than one can look")
+    raise QueueMovedError(files.directory, "messages are removed faster than the queue can be read")
 
 
 def steady_wal(fs: FileSystem, path: str) -> Waiting | None:

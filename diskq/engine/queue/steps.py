@@ -179,14 +179,12 @@ class FifoSteps(LogSteps):
         while done < len(fitting):
             done = self.tail.write_many(fitting, done, is_held=True)
         self.sync()
-        reason = (
-            f"its bytes from {waiting.start} on are not what was accepted there: {len(fitting)} messages "
-        )
-        reason += "are appended again at the end"
+        reason = f"its bytes from {waiting.start} on are not the accepted ones: "
+        reason += f"{len(fitting)} messages are appended again at the end"
         aside = None
         if others := len(bodies) - len(fitting):
             aside = keep_content(self._fs, self._files.wal, waiting.records)
-            reason += f", {others} are not of the sizes that are allowed now"
+            reason += f", {others} do not have a size that is allowed now"
         self.head.lost += others
         self.log.repairs.append(
             Repair(path=path, kept=waiting.start, dropped=0, reason=reason, records=others, saved_as=aside)

@@ -365,7 +365,7 @@ class FifoTail:
                 done = self._buffer.append_many(bodies, 0, Mode.WRITTEN)
             except OSError as failure:
                 self.log.append_failed(failure)
-            assert done == len(bodies), "the way was made for all of them"
+            assert done == len(bodies), "the file was chosen to hold all of them"
             tier.let_go(done)
             self._gate_out.left = 0  # what is read from files is counted
             if peeked:

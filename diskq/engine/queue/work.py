@@ -473,7 +473,7 @@ class FifoWork(Closing):
         for lease in many:
             if not isinstance(lease, Lease):
                 self._lease_again(ended)
-                raise TypeError(f"a lease, not {type(lease).__name__}")
+                raise TypeError(f"expected a lease, got {type(lease).__name__}")
             if not self.holds(lease):
                 self._lease_again(ended)
                 raise LeaseError(self._queue.name, lease.id)

@@ -69,7 +69,7 @@ class DeadLetter:
                 return cls(
                     str(head["id"]), str(head["reason"]), int(head["time"]), int(head["attempts"]), body
                 )
-            reason = f"a letter of version {head['version']}, which this diskq does not read"
+            reason = f"a dead letter of version {head['version']}, which this diskq cannot read"
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             reason = "not written by a spool"
         return cls(place, reason, 0, 0, envelope)

@@ -474,7 +474,7 @@ def test_a_file_that_was_consumed_since_is_told():
     planned = snapshot.plan(3)
     with opened(fs) as queue:
         queue.take_many(100)
-    with pytest.raises(QueueMovedError, match=r"000000\.dat: its messages were taken out"):
+    with pytest.raises(QueueMovedError, match=r"000000\.dat: its messages were consumed"):
         read(fs, planned[0])
     with pytest.raises(QueueMovedError):
         snapshot.plan(2)

@@ -233,7 +233,7 @@ def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, w
     [
         ("triplet", {"key": "json:no"}, "field 'no': it is no text"),
         ("triplet", {"key": "json:which"}, "no field 'which'"),
-        ("triplet", {"timestamp": "json:user"}, "field 'user': 'anna' is no time"),
+        ("triplet", {"timestamp": "json:user"}, "field 'user': 'anna' is not a time"),
         ("triplet", {"timestamp": "json:no"}, "it is no time"),
         ("taskflux", {"priority": "json:user"}, "no whole number"),
         ("taskflux", {"priority": "key"}, "its key is no number"),

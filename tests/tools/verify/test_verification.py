@@ -603,7 +603,7 @@ def test_a_log_whose_oldest_segment_is_gone_is_damage_and_the_open_says_it_once(
     opened = Stream if kind == "stream" else Journal
     with opened(store.path) as log:
         assert [(repair.path, repair.records) for repair in log.repairs] == [(str(gone), first)]
-        assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
+        assert f"it begins with message {first}, but began with 0" in log.repairs[0].reason
     with opened(store.path) as log:
         assert log.repairs == ()
     assert verify(store).verdict == "clean"
@@ -651,7 +651,7 @@ def test_the_oldest_segment_is_missed_without_its_checksums(kind, was_empty, was
     opened = Stream if kind == "stream" else Journal
     with opened(store.path) as log:
         assert [repair.records for repair in log.repairs] == [first]
-        assert f"it begins with message {first}, and began with 0" in log.repairs[0].reason
+        assert f"it begins with message {first}, but began with 0" in log.repairs[0].reason
     assert verify(store).verdict == "clean"
     with opened(store.path) as log:
         assert log.repairs == ()
