@@ -213,8 +213,8 @@ class ForkedError(DiskqError, RuntimeError):
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(
-            f"{path or 'this'}: opened before a fork by process {pid}, which keeps it; open it here once that "
-            "has closed it"
+            f"{path or 'this'}: opened before a fork by process {pid}, which keeps it; open it here after "
+            "that process has closed it"
         )
         self.path = path
         self.pid = pid
