@@ -1,12 +1,12 @@
 """diskq: channels that live on disk.
 
-`open_queue` gives a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous
-programs. `open_spool` delivers what it is sent, when the destination is there, and keeps it so long.
-`open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is
-the producer for synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
-`open_priority_store` keeps queues of which the smallest priority comes first, in TaskFlux's files;
-`PriorityStore` is the same for synchronous programs. Engines and channels are imported when they are
-first used.
+`open_queue` opens a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous programs.
+`open_spool` keeps the messages sent to it until it has delivered them to their destination.
+`open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is the producer for
+synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
+`open_priority_store` keeps queues that deliver the smallest priority first, in TaskFlux's files;
+`PriorityStore` is the same for synchronous programs. Engines and channels are imported when they are first
+used.
 """
 
 from __future__ import annotations
@@ -14,211 +14,150 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from diskq.errors import (
-    BusyError,
-    CorruptionError,
-    DamagedStoreError,
-    DiskFullError,
-    DiskqError,
-    ForeignFilesError,
-    ForkedError,
-    GroupNameError,
-    HubError,
-    JournalNotFoundError,
-    KeySizeError,
-    LeaseError,
-    LockedError,
-    MessageSizeError,
-    NotAFileError,
-    OffsetMismatchError,
-    OffsetNameError,
-    OffsetOutOfRangeError,
-    Permanent,
-    PriorityRangeError,
-    QueueExistsError,
-    QueueFullError,
-    QueueMovedError,
-    QueueNameError,
-    QueueNotFoundError,
-    Retry,
-    ShardNameError,
-    SinkError,
-    SinkNameError,
-    StagedError,
-    StorageFailedError,
-    StreamNotFoundError,
-    UnsupportedFormatError,
-)
-from diskq.messages import NULL_TIMESTAMP, Batch, JournalMessage, Message, Position
-from diskq.options import (
-    ConsumerOptions,
-    HubOptions,
-    JournalOptions,
-    PriorityOptions,
-    QueueOptions,
-    ReplicationOptions,
-    ScannerOptions,
-    SpoolOptions,
-    StreamOptions,
-    WorkOptions,
-)
-
 if TYPE_CHECKING:
-    from diskq.channels.core.from_threads import ThreadSender, from_threads
-    from diskq.channels.core.merging import merge
-    from diskq.channels.core.selecting import select, select_nowait
-    from diskq.channels.journal.root_watch import RootWatch, watch_root
-    from diskq.channels.journal.scanner import JournalScanner, ScannerStatistics, open_scanner
-    from diskq.channels.journal.shard_scanner import ShardScanner, scan_shards
-    from diskq.channels.journal.shard_writer import ShardWriter, open_shards
-    from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open_journal
-    from diskq.channels.priority.queue import DiskPriorityQueue, PriorityQueueStatistics
-    from diskq.channels.priority.store import DiskPriorityStore, PriorityStoreStatistics, open_priority_store
-    from diskq.channels.queue.queue import ChannelStatistics, DiskQueue, open_queue
-    from diskq.channels.queue.work import DiskWork
-    from diskq.channels.replay import Replay, ReplayStatistics, replay
-    from diskq.channels.spool.spool import Spool, SpoolStatistics, open_spool
-    from diskq.channels.stream.consumer import ConsumerStatistics, StreamConsumer, open_consumer
-    from diskq.channels.stream.producer import ProducerStatistics, StreamProducer, open_producer
-    from diskq.channels.stream.time_lookup import offset_after, offset_at_or_after
-    from diskq.engine.journal.journal import Journal
-    from diskq.engine.journal.reader import JournalReader
-    from diskq.engine.journal.reader_offset import (
-        JournalOffset,
-        ReaderOffset,
-        read_journal_offset,
-        read_journal_offsets,
+    from diskq.channels.core.from_threads import ThreadSender as ThreadSender, from_threads as from_threads
+    from diskq.channels.core.merging import merge as merge
+    from diskq.channels.core.selecting import select as select, select_nowait as select_nowait
+    from diskq.channels.journal.root_watch import RootWatch as RootWatch, watch_root as watch_root
+    from diskq.channels.journal.scanner import (
+        JournalScanner as JournalScanner,
+        ScannerStatistics as ScannerStatistics,
+        open_scanner as open_scanner,
     )
-    from diskq.engine.journal.time_lookup import JournalTimes
-    from diskq.engine.priority.store import PriorityRecord, PriorityStore, QueueInfo, StoreStatistics
-    from diskq.engine.queue.fifo_queue import FifoQueue, QueueStatistics
-    from diskq.engine.queue.work import FifoWork, Lease, MessageId, WorkStatistics
-    from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
-    from diskq.engine.stream.stream import Stream
-    from diskq.storage.budget import BudgetMember, BudgetStatistics, DiskBudget
-    from diskq.storage.durations import Durations
-    from diskq.storage.repairs import Repair
+    from diskq.channels.journal.shard_scanner import ShardScanner as ShardScanner, scan_shards as scan_shards
+    from diskq.channels.journal.shard_writer import ShardWriter as ShardWriter, open_shards as open_shards
+    from diskq.channels.journal.writer import (
+        JournalStatistics as JournalStatistics,
+        JournalWriter as JournalWriter,
+        open_journal as open_journal,
+    )
+    from diskq.channels.priority.queue import (
+        DiskPriorityQueue as DiskPriorityQueue,
+        PriorityQueueStatistics as PriorityQueueStatistics,
+    )
+    from diskq.channels.priority.store import (
+        DiskPriorityStore as DiskPriorityStore,
+        PriorityStoreStatistics as PriorityStoreStatistics,
+        open_priority_store as open_priority_store,
+    )
+    from diskq.channels.queue.queue import (
+        ChannelStatistics as ChannelStatistics,
+        DiskQueue as DiskQueue,
+        open_queue as open_queue,
+    )
+    from diskq.channels.queue.work import DiskWork as DiskWork
+    from diskq.channels.replay import Replay as Replay, ReplayStatistics as ReplayStatistics, replay as replay
+    from diskq.channels.spool.spool import (
+        Spool as Spool,
+        SpoolStatistics as SpoolStatistics,
+        open_spool as open_spool,
+    )
+    from diskq.channels.stream.consumer import (
+        ConsumerStatistics as ConsumerStatistics,
+        StreamConsumer as StreamConsumer,
+        open_consumer as open_consumer,
+    )
+    from diskq.channels.stream.producer import (
+        ProducerStatistics as ProducerStatistics,
+        StreamProducer as StreamProducer,
+        open_producer as open_producer,
+    )
+    from diskq.channels.stream.time_lookup import (
+        offset_after as offset_after,
+        offset_at_or_after as offset_at_or_after,
+    )
+    from diskq.engine.journal.journal import Journal as Journal
+    from diskq.engine.journal.reader import JournalReader as JournalReader
+    from diskq.engine.journal.reader_offset import (
+        JournalOffset as JournalOffset,
+        ReaderOffset as ReaderOffset,
+        read_journal_offset as read_journal_offset,
+        read_journal_offsets as read_journal_offsets,
+    )
+    from diskq.engine.journal.time_lookup import JournalTimes as JournalTimes
+    from diskq.engine.priority.store import (
+        PriorityRecord as PriorityRecord,
+        PriorityStore as PriorityStore,
+        QueueInfo as QueueInfo,
+        StoreStatistics as StoreStatistics,
+    )
+    from diskq.engine.queue.fifo_queue import FifoQueue as FifoQueue, QueueStatistics as QueueStatistics
+    from diskq.engine.queue.work import (
+        FifoWork as FifoWork,
+        Lease as Lease,
+        MessageId as MessageId,
+        WorkStatistics as WorkStatistics,
+    )
+    from diskq.engine.spool.dead_letters import DeadLetter as DeadLetter, DeadLetters as DeadLetters
+    from diskq.engine.stream.stream import Stream as Stream
+    from diskq.errors import (
+        BusyError as BusyError,
+        CorruptionError as CorruptionError,
+        DamagedStoreError as DamagedStoreError,
+        DiskFullError as DiskFullError,
+        DiskqError as DiskqError,
+        ForeignFilesError as ForeignFilesError,
+        ForkedError as ForkedError,
+        GroupNameError as GroupNameError,
+        HubError as HubError,
+        JournalNotFoundError as JournalNotFoundError,
+        KeySizeError as KeySizeError,
+        LeaseError as LeaseError,
+        LockedError as LockedError,
+        MessageSizeError as MessageSizeError,
+        NotAFileError as NotAFileError,
+        OffsetMismatchError as OffsetMismatchError,
+        OffsetNameError as OffsetNameError,
+        OffsetOutOfRangeError as OffsetOutOfRangeError,
+        Permanent as Permanent,
+        PriorityRangeError as PriorityRangeError,
+        QueueExistsError as QueueExistsError,
+        QueueFullError as QueueFullError,
+        QueueMovedError as QueueMovedError,
+        QueueNameError as QueueNameError,
+        QueueNotFoundError as QueueNotFoundError,
+        Retry as Retry,
+        ShardNameError as ShardNameError,
+        SinkError as SinkError,
+        SinkNameError as SinkNameError,
+        StagedError as StagedError,
+        StorageFailedError as StorageFailedError,
+        StreamNotFoundError as StreamNotFoundError,
+        UnsupportedFormatError as UnsupportedFormatError,
+    )
+    from diskq.messages import (
+        NULL_TIMESTAMP as NULL_TIMESTAMP,
+        Batch as Batch,
+        JournalMessage as JournalMessage,
+        Message as Message,
+        Position as Position,
+    )
+    from diskq.options import (
+        ConsumerOptions as ConsumerOptions,
+        HubOptions as HubOptions,
+        JournalOptions as JournalOptions,
+        PriorityOptions as PriorityOptions,
+        QueueOptions as QueueOptions,
+        ReplicationOptions as ReplicationOptions,
+        ScannerOptions as ScannerOptions,
+        SpoolOptions as SpoolOptions,
+        StreamOptions as StreamOptions,
+        WorkOptions as WorkOptions,
+    )
+    from diskq.storage.budget import (
+        BudgetMember as BudgetMember,
+        BudgetStatistics as BudgetStatistics,
+        DiskBudget as DiskBudget,
+    )
+    from diskq.storage.durations import Durations as Durations
+    from diskq.storage.repairs import Repair as Repair
 
     __version__: str
 
-__all__ = [
-    "NULL_TIMESTAMP",
-    "Batch",
-    "BudgetMember",
-    "BudgetStatistics",
-    "BusyError",
-    "ChannelStatistics",
-    "ConsumerOptions",
-    "ConsumerStatistics",
-    "CorruptionError",
-    "DamagedStoreError",
-    "DeadLetter",
-    "DeadLetters",
-    "DiskBudget",
-    "DiskFullError",
-    "DiskPriorityQueue",
-    "DiskPriorityStore",
-    "DiskQueue",
-    "DiskWork",
-    "DiskqError",
-    "Durations",
-    "FifoQueue",
-    "FifoWork",
-    "ForeignFilesError",
-    "ForkedError",
-    "GroupNameError",
-    "HubError",
-    "HubOptions",
-    "Journal",
-    "JournalMessage",
-    "JournalNotFoundError",
-    "JournalOffset",
-    "JournalOptions",
-    "JournalReader",
-    "JournalScanner",
-    "JournalStatistics",
-    "JournalTimes",
-    "JournalWriter",
-    "KeySizeError",
-    "Lease",
-    "LeaseError",
-    "LockedError",
-    "Message",
-    "MessageId",
-    "MessageSizeError",
-    "NotAFileError",
-    "OffsetMismatchError",
-    "OffsetNameError",
-    "OffsetOutOfRangeError",
-    "Permanent",
-    "Position",
-    "PriorityOptions",
-    "PriorityQueueStatistics",
-    "PriorityRangeError",
-    "PriorityRecord",
-    "PriorityStore",
-    "PriorityStoreStatistics",
-    "ProducerStatistics",
-    "QueueExistsError",
-    "QueueFullError",
-    "QueueInfo",
-    "QueueMovedError",
-    "QueueNameError",
-    "QueueNotFoundError",
-    "QueueOptions",
-    "QueueStatistics",
-    "ReaderOffset",
-    "Repair",
-    "Replay",
-    "ReplayStatistics",
-    "ReplicationOptions",
-    "Retry",
-    "RootWatch",
-    "ScannerOptions",
-    "ScannerStatistics",
-    "ShardNameError",
-    "ShardScanner",
-    "ShardWriter",
-    "SinkError",
-    "SinkNameError",
-    "Spool",
-    "SpoolOptions",
-    "SpoolStatistics",
-    "StagedError",
-    "StorageFailedError",
-    "StoreStatistics",
-    "Stream",
-    "StreamConsumer",
-    "StreamNotFoundError",
-    "StreamOptions",
-    "StreamProducer",
-    "ThreadSender",
-    "UnsupportedFormatError",
-    "WorkOptions",
-    "WorkStatistics",
-    "from_threads",
-    "merge",
-    "offset_after",
-    "offset_at_or_after",
-    "open_consumer",
-    "open_journal",
-    "open_priority_store",
-    "open_producer",
-    "open_queue",
-    "open_scanner",
-    "open_shards",
-    "open_spool",
-    "read_journal_offset",
-    "read_journal_offsets",
-    "replay",
-    "scan_shards",
-    "select",
-    "select_nowait",
-    "watch_root",
-]
-
-# Who has what: Spark starts many processes, which use little of it each, and no Trio. `__all__` and the
-# imports above say it again, for type checkers, which run nothing; a test compares the three.
+# The public names, by their modules. The imports above repeat it for type checkers, which run no code; a test
+# compares the two. Names are imported when they are first used, as Spark starts many processes that use few
+# of them, and no Trio; only the modules in `_IMPORTED_AT_ONCE` are imported with the package.
+_IMPORTED_AT_ONCE = ("errors", "messages", "options")
 _HOMES = {
     "channels.core.from_threads": ("ThreadSender", "from_threads"),
     "channels.core.merging": ("merge",),
@@ -251,17 +190,75 @@ _HOMES = {
     "engine.queue.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
     "engine.stream.stream": ("Stream",),
+    "errors": (
+        "BusyError",
+        "CorruptionError",
+        "DamagedStoreError",
+        "DiskFullError",
+        "DiskqError",
+        "ForeignFilesError",
+        "ForkedError",
+        "GroupNameError",
+        "HubError",
+        "JournalNotFoundError",
+        "KeySizeError",
+        "LeaseError",
+        "LockedError",
+        "MessageSizeError",
+        "NotAFileError",
+        "OffsetMismatchError",
+        "OffsetNameError",
+        "OffsetOutOfRangeError",
+        "Permanent",
+        "PriorityRangeError",
+        "QueueExistsError",
+        "QueueFullError",
+        "QueueMovedError",
+        "QueueNameError",
+        "QueueNotFoundError",
+        "Retry",
+        "ShardNameError",
+        "SinkError",
+        "SinkNameError",
+        "StagedError",
+        "StorageFailedError",
+        "StreamNotFoundError",
+        "UnsupportedFormatError",
+    ),
+    "messages": ("NULL_TIMESTAMP", "Batch", "JournalMessage", "Message", "Position"),
+    "options": (
+        "ConsumerOptions",
+        "HubOptions",
+        "JournalOptions",
+        "PriorityOptions",
+        "QueueOptions",
+        "ReplicationOptions",
+        "ScannerOptions",
+        "SpoolOptions",
+        "StreamOptions",
+        "WorkOptions",
+    ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.durations": ("Durations",),
     "storage.repairs": ("Repair",),
 }
 
+__all__ = sorted(name for names in _HOMES.values() for name in names)
+
+
+def _load(module: str) -> None:
+    found = importlib.import_module(f"diskq.{module}")
+    globals().update({name: getattr(found, name) for name in _HOMES[module]})
+
+
+for _module in _IMPORTED_AT_ONCE:
+    _load(_module)
+
 
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            found = importlib.import_module(f"diskq.{module}")
-            globals().update({each: getattr(found, each) for each in names})
+            _load(module)
             return globals()[name]
     if name == "__version__":
         from importlib.metadata import version

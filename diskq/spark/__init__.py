@@ -12,30 +12,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diskq.spark.errors import DiskqSparkError, Fault, classify
-    from diskq.spark.java import JavaNotFoundError, ensure_java
-    from diskq.spark.sessions import session
-    from diskq.spark.source import FORMAT, register
+    from diskq.spark.errors import DiskqSparkError as DiskqSparkError, Fault as Fault, classify as classify
+    from diskq.spark.java import JavaNotFoundError as JavaNotFoundError, ensure_java as ensure_java
+    from diskq.spark.sessions import session as session
+    from diskq.spark.source import FORMAT as FORMAT, register as register
 
-__all__ = [
-    "FORMAT",
-    "DiskqSparkError",
-    "Fault",
-    "JavaNotFoundError",
-    "classify",
-    "ensure_java",
-    "register",
-    "session",
-]
-
-# Who has which name; `__all__` and the imports above say it again, for type checkers, and a test compares the
-# three. (No module is called as a function is: importing it would hide the function.)
+# The public names, by their modules. The imports above repeat it for type checkers, which run no code; a test
+# compares the two. (No module has the name of a function here: importing it would hide the function.)
 _HOMES = {
     "errors": ("DiskqSparkError", "Fault", "classify"),
     "java": ("JavaNotFoundError", "ensure_java"),
     "sessions": ("session",),
     "source": ("FORMAT", "register"),
 }
+
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:

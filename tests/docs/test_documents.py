@@ -14,6 +14,7 @@ import diskq
 from diskq.engine.stream.settings import StreamSettings
 from tests.docs.documents import DOCUMENTS, ROOT, Block, blocks, links, named_tests, prose, table_rows
 from tests.docs.pages import PROGRAM_INFO, agrees, extras_of, run_page, steps
+from tests.public_names import public_names
 
 SLOW = {"README.md", "tail.md", "tutorial.md", "verify.md"}  # with processes of their own
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -186,17 +187,8 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
         if block.info == f"{{public}} {module}"
         for name in block.text.split()
     ]
-    public = ast.literal_eval(declared_names(ROOT / f"{module.replace('.', '/')}/__init__.py"))
     elsewhere = {"HubError", "HubOptions", "ReplicationOptions"} if module == "diskq.hub" else set()
-    assert sorted(shown) == sorted(set(public) - elsewhere)
-
-
-def declared_names(path: Path) -> str:
-    """The source of a module's `__all__`: what it names may need Java."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return ast.unparse(node.value)
-    raise LookupError(path)
+    assert sorted(shown) == sorted(set(public_names(module)) - elsewhere)
 
 
 # --- code -------------------------------------------------------------------------------------
